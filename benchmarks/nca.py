@@ -320,7 +320,7 @@ def fits(quick, only=None):
             yield run_case(case, 1 if name == "letter" else 3, ["vicinal", "vicinal, auto", "scikit-learn"])
     if only:
         return
-    # mlpack learns square matrices, and does D^2 work a pair: only a part of the smallest set ends in minutes.
+    # mlpack learns square matrices, and does D^2 work per pair: only a part of the smallest set ends in minutes.
     case = {"kind": "fit", "data": "digits", "n": 100 if quick else 400, "rank": None, "init": "identity"}
     yield run_case(case, 1, ["vicinal", "mlpack"])
 

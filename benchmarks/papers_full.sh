@@ -7,7 +7,7 @@
 # draws the pictures and writes the pages.  The GPU serves the heaviest experiments; without one they take hours.
 data=$1 output=$2 cores=$4 python=${5:-python3}
 end=$(($(date +%s) + 60 * ${3%.*}))
-export PYTHONPATH=src PYTHONUNBUFFERED=1 CUDA_MODULE_LOADING=LAZY
+export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 CUDA_MODULE_LOADING=LAZY
 
 papers() {  # JOBS, then the arguments of `vicinal papers`
     local jobs=$1 left=$(((end - $(date +%s)) / 60))

@@ -222,7 +222,7 @@ def describe(result):
             continue
         ratio = f", {row['times_slower']:.1f}x slower" if "times_slower" in row else ""
         lines.append(
-            f"  {row['contender']:>12}: {row['seconds']:.3f} s, {row['ns_a_pair']:.2f} ns a pair{ratio}, "
+            f"  {row['contender']:>12}: {row['seconds']:.3f} s, {row['ns_a_pair']:.2f} ns per pair{ratio}, "
             f"{row['memory'] / 2**20:.0f} MB, error {row['error'] if row['error'] is None else format(row['error'], '.1e')}{wrong}"
         )
     return "\n".join(lines)

@@ -64,7 +64,7 @@ def density_table(report):
 
 
 def scaling_table(report):
-    lines = ["| n (d=16, float64) | seconds | ns a pair | memory beyond the data |", "|---|---|---|---|"]
+    lines = ["| n (d=16, float64) | seconds | ns per pair | memory beyond the data |", "|---|---|---|---|"]
     for result in report["results"]:
         if result["case"].get("name") == "scaling":
             ours = _ours(result)

@@ -1,10 +1,20 @@
+import contextlib
 import os
+import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 # Workers of pytest-xdist inherit this, so that all of them collect what is parametrised over sets in one order.
 os.environ.setdefault("PYTHONHASHSEED", "0")
+# From so many tests on, a run is one of all tests, which need every kernel.
+MANY_TESTS = 3000
+# Modules with compiled kernels, those that take the compiler longest first.
+COMPILED = (
+    "_pruned_kernels", "_pruned_half_kernels", "_row_kernels", "_half_kernels", "_frame_kernels", "_product_kernels",
+    "_search_kernels", "_pruned_boxes", "_order",
+)  # fmt: skip
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -13,6 +23,39 @@ def pytest_xdist_setupnodes(config, specs):
     if len(specs) > 1:
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_are_compiled_once(request, tmp_path_factory):
+    """Workers of a run of all tests share the compiling out: each would meet most kernels, and compile them for itself."""
+    if not hasattr(request.config, "workerinput") or len(request.session.items) < MANY_TESTS:
+        return
+    with contextlib.suppress(ModuleNotFoundError):  # without Numba nothing is compiled
+        import_module("numba")
+        _compile_what_nobody_else_does(tmp_path_factory.getbasetemp().parent / "kernels")
+
+
+def _compile_what_nobody_else_does(folder):
+    from numba import float32, float64
+
+    from vicinal._engine._kernels import _Kernel
+
+    folder.mkdir(exist_ok=True)
+    modules = [import_module(f"vicinal._engine.{name}") for name in COMPILED]
+    kernels = [thing for module in modules for thing in vars(module).values() if isinstance(thing, _Kernel)]
+    jobs = {
+        f"{kernel._dispatcher.py_func.__module__}.{kernel._dispatcher.__name__}-{real}": (kernel, real)
+        for kernel in kernels
+        for real in (float64, float32)
+    }
+    for name, (kernel, real) in jobs.items():
+        with contextlib.suppress(FileExistsError):
+            (folder / f"{name}-begun").touch(exist_ok=False)
+            kernel._dispatcher.compile(kernel._signature(real))
+            (folder / f"{name}-done").touch()
+    patience = time.monotonic() + 120.0  # a worker may have crashed: then each compiles what it needs
+    while time.monotonic() < patience and not all((folder / f"{name}-done").exists() for name in jobs):
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -155,10 +155,10 @@ def test_chains_of_pairs_stay_together():
     ("change", "code", "words"),
     [
         ("--pairs far.csv", DATA, "from 0 to 299"),
-        ("--pairs few.csv", DATA, "cannot be cut"),
+        ("--pairs few.csv", DATA, "cannot be divided"),
         ("--pairs pairs.csv --texts few.csv", DATA, "expected 300 rows"),
         ("--pairs pairs.csv --methods lda", USAGE, "rca, anchors"),
-        ("--labels texts.csv --queries corpus.npy", USAGE, "say nothing about --queries"),
+        ("--labels texts.csv --queries corpus.npy", USAGE, "not to those of --queries"),
         ("--pairs pairs.csv --queries wide.npy", DATA, "expected 20 columns"),
     ],
 )
@@ -171,7 +171,7 @@ def test_what_is_refused(folder, capsys, change, code, words):
     assert not Path("a.vicinal").exists()
 
 
-@pytest.mark.parametrize(("row", "words"), [(np.nan, "row 7 holds NaN"), (0.0, "row 7 is zero")])
+@pytest.mark.parametrize(("row", "words"), [(np.nan, "row 7 contains NaN"), (0.0, "row 7 is zero")])
 def test_vectors_without_a_direction_are_named(folder, capsys, row, words):
     X, _ = things()
     X[7] = row

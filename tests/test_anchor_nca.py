@@ -19,7 +19,7 @@ PAIRS = np.arange(300).reshape(150, 2)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([AnchorNCA(max_iter=2, random_state=0)])
+@parametrize_with_checks([AnchorNCA(max_iter=2, random_state=0, solver=Adam(batch_size=16))])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
@@ -154,7 +154,7 @@ def test_held_out_gain_counts_places():
         ({}, {"pairs": [[3, 3]]}, "different rows"),
         ({}, {"triplets": [[0, 1]]}, r"\(p, 3\)"),
         ({}, {"pairs": [[0, 9]], "queries": X[:4], "negatives": [[4, 0]]}, "from 0 to 3"),
-        ({}, {"y": np.zeros(300), "queries": X[:4]}, "Pass pairs with queries"),
+        ({}, {"y": np.zeros(300), "queries": X[:4]}, "Pass pairs together with queries"),
         ({}, {"pairs": PAIRS, "pair_weight": np.zeros(150)}, "not all zero"),
         ({"temperature": 0.0}, {"pairs": PAIRS}, "temperature"),
         ({"similarity": "dot"}, {"pairs": PAIRS}, "similarity"),

@@ -178,7 +178,7 @@ def test_labels_are_not_changed():
         (lambda: read_chunklets("group", 3), "1d array"),
         (lambda: read_chunklets(np.ones((2, 2)), 3), "integers"),
         (lambda: chunklets_from_labels([0.0, np.inf, 0.0]), "y holds infinite"),
-        (lambda: chunklets_from_labels([1e300, 1e300]), "y holds numbers up to 1e\\+300, which are no labels"),
+        (lambda: chunklets_from_labels([1e300, 1e300]), "y holds numbers up to 1e\\+300, which cannot be labels"),
         (lambda: chunklets_from_pairs([[0, 1], [2]], 4), "pairs must have shape .p, 2., got rows of different lengths"),
         (lambda: chunklets_from_groups(None, 4), "groups must hold lists of row positions"),
         (lambda: chunklets_from_groups(3, 4), "groups must hold lists of row positions"),
@@ -223,7 +223,7 @@ def test_pandas_columns_are_lists_like_any_other(y):
     ],
 )
 def test_labels_in_a_table_are_not_read_as_row_positions(y):
-    with pytest.raises(ValueError, match=r"looks like labels.*Pass one label a row"):
+    with pytest.raises(ValueError, match=r"looks like labels.*Pass one label per row"):
         read_chunklets(y, 6)
 
 

@@ -3,6 +3,7 @@
 import json
 import pickle
 import warnings
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -181,7 +182,7 @@ def test_result_reads_as_text_and_as_plain_values():
     import json
 
     X, y = load_iris(return_X_y=True)
-    result = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=["gaussian", "lca"], n_repeats=1)
+    result = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=["gaussian", "lca"], n_repeats=1, n_splits=2)
     text = str(result)
     assert text.startswith(result.verdict)
     assert "5-NN accuracy" in text
@@ -215,11 +216,11 @@ def test_wide_and_dependent_columns_are_projected_and_said():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 70)) @ PCA().fit(rng.normal(size=(90, 70))).components_
     result = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
-    assert any("Densities saw the 18 leading principal components of the 70" in note for note in result.notes)
+    assert any("Densities used the 18 leading principal components of the 70" in note for note in result.notes)
     assert all(density.failure is None for density in result.densities)
     Y = rng.normal(size=(100, 2))
     result = vicinal.compare(np.column_stack([Y, Y.sum(axis=1)]), densities=["gaussian", "parzen-scott"], n_repeats=1)
-    assert any("Densities saw the 2 leading principal components of the 3" in note for note in result.notes)
+    assert any("Densities used the 2 leading principal components of the 3" in note for note in result.notes)
 
 
 def test_wide_tables_of_few_rows_have_learned_metrics_too():
@@ -230,7 +231,7 @@ def test_wide_tables_of_few_rows_have_learned_metrics_too():
     result = vicinal.compare(X, y, metrics=["z-scored", "pca-whitened", "lca", "nca"], densities=[], n_repeats=1)
     assert [found.failure for found in result.metrics] == [None] * 4
     assert any(
-        "NCA and PCA-whitening saw the 20 leading principal components of the 80" in note for note in result.notes
+        "NCA and PCA-whitening used the 20 leading principal components of the 80" in note for note in result.notes
     )
     estimator = result.estimator("metric", "nca")
     assert [type(step).__name__ for _, step in estimator.steps] == ["StandardScaler", "PCA", "NCA"]
@@ -242,7 +243,7 @@ def test_densities_of_all_folds_see_the_same_number_of_dimensions():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=(60, 2)), np.arange(60) == 7])
     result = vicinal.compare(X, types={2: "continuous"}, densities=["gaussian", "lca"], n_repeats=1)
-    assert any("Densities saw the 2 leading principal components of the 3" in note for note in result.notes)
+    assert any("Densities used the 2 leading principal components of the 3" in note for note in result.notes)
     assert all(found.failure is None for found in result.densities)
     expected = []
     for train, test in RepeatedKFold(n_splits=5, n_repeats=1, random_state=0).split(X):
@@ -274,6 +275,7 @@ def test_settings_give_the_same_result_again():
         metrics={"mine": vicinal.RCA(n_components=2)},
         densities=["gaussian", "lca"],
         n_repeats=1,
+        n_splits=2,
         engine=vicinal.Engine("reference", threads=1),
     )
     again = vicinal.compare(X, y, **result.settings)
@@ -313,7 +315,7 @@ def test_a_method_that_cannot_be_fitted_is_told_not_hidden():
     assert luckless.failure == "no luck today"
     assert luckless.intervals == {}
     assert result.helped["metric"] is None
-    assert "Nothing could be judged" in result.verdict
+    assert "There is no verdict" in result.verdict
     assert "no luck today" in str(result)
 
 
@@ -335,7 +337,7 @@ def test_labels_of_every_kind():
 BAD = [
     ("few rows", {"X": np.eye(3)}, "at least 10 rows, got 3"),
     ("nan", {"X": np.full((20, 2), np.nan)}, "NaN"),
-    ("one class", {"y": np.zeros(20)}, "one class only"),
+    ("one class", {"y": np.zeros(20)}, "only one class"),
     ("identifier", {"y": np.arange(20)}, "looks like an identifier"),
     ("fractions as classes", {"y": np.linspace(0, 1, 20), "task": "classes"}, "fractional numbers"),
     ("unknown task", {"task": "guess"}, "task must be one of 'auto', 'classes', 'numbers', got 'guess'"),
@@ -451,7 +453,7 @@ def test_a_numeric_target_is_judged_by_the_literal_r2_of_neighbours(numbers):
 
 def test_learned_metrics_help_where_a_hidden_column_decides_a_number(numbers):
     X, y = numbers
-    result = vicinal.compare(X, y, densities=[], n_repeats=1)
+    result = vicinal.compare(X, y, densities=[], n_repeats=1, n_splits=3)
     assert [found.name for found in result.metrics] == [
         "euclidean", "z-scored", "pca-whitened", "pls", "rca", "lca", "lca-gauss", "nca",
     ]  # fmt: skip
@@ -479,7 +481,7 @@ def test_which_targets_are_numbers():
     assert task(np.array(["a", "b"] * 10)) == "classes"
     assert notes == []
     assert task(rng.integers(300, size=440)) == "numbers"  # whole, as counts and prices are
-    assert "taken as a number to predict (task='classes'" in notes[0]
+    assert "treated as a number to predict (task='classes'" in notes[0]
     assert task(rng.integers(300, size=440), task="classes") == "classes"
     assert task(rng.integers(5, size=100), task="numbers") == "numbers"
 
@@ -512,7 +514,9 @@ def test_a_fast_comparison_says_what_it_left_out():
     result = vicinal.compare(X, y, metrics=["z-scored", "lca"], densities=[], fast=True)
     assert result.n_folds == 5
     assert (result.settings["n_repeats"], result.settings["fit_rows"]) == (1, 500)
-    assert result.notes[0].startswith("A fast comparison: one round of folds, at most 3,000 rows compared and 500 rows")
+    assert result.notes[0].startswith(
+        "This is a fast comparison: one round of folds, at most 3,000 rows compared and 500 rows"
+    )
     assert "LCA were fitted to 500 of the 960 training rows" in str(result)
     fewer = vicinal.compare(X, y, metrics=["z-scored"], densities=[], fast=True, n_splits=3, max_rows=600)
     assert (fewer.n_folds, fewer.n_rows) == (3, 600)
@@ -567,10 +571,31 @@ def test_what_is_done_is_kept_and_not_done_again(few, tmp_path):
         vicinal.compare(X + 1, y, **FEW, keep=kept)
     with pytest.raises(ValueError, match="other rows, or with other settings"):
         vicinal.compare(X, y, **{**FEW, "n_neighbors": 4}, keep=kept)
-    kept.write_text("my notes\n")
-    with pytest.raises(ValueError, match="is not a file of a comparison, and is left as it is"):
-        vicinal.compare(X, y, **FEW, keep=kept)
-    assert kept.read_text() == "my notes\n"
+    for notes in (b"my notes\n", b"\xff\xfe\x00"):
+        kept.write_bytes(notes)
+        with pytest.raises(ValueError, match="is not a file of a comparison, and is not changed"):
+            vicinal.compare(X, y, **FEW, keep=kept)
+        assert kept.read_bytes() == notes
+
+
+def test_what_is_kept_survives_cuts_and_damage(few, tmp_path, monkeypatch):
+    """A kill while the file was tidied lost all of it, a damaged line was an error of json, and an empty file was refused."""
+    X, y, whole = few
+    kept = tmp_path / "comparison.partial"
+    kept.write_bytes(b"")
+    same_results(vicinal.compare(X, y, **FEW, keep=kept), whole)
+    lines = kept.read_bytes().splitlines(keepends=True)
+    kept.write_bytes(lines[0][:20])
+    same_results(vicinal.compare(X, y, **FEW, keep=kept), whole)
+    kept.write_bytes(b"".join([*lines[:4], b"\x00" * 20 + b"\n", b'{"kind": 1}\n', *lines[5:-1], lines[-1][:40]]))
+
+    def kill(path, *_, **__):
+        open(path, "w").close()
+        raise Killed
+
+    for name in ("write_text", "write_bytes"):  # as if killed between their two steps
+        monkeypatch.setattr(Path, name, kill)
+    same_results(vicinal.compare(X, y, **FEW, keep=kept), whole)
 
 
 def test_first_results_come_before_what_takes_long(few):
@@ -632,8 +657,8 @@ def test_one_gaussian_ahead_of_all_kernel_densities_is_said():
     gaussian, loo, lca = (found.main.mean for found in result.densities)
     assert gaussian > max(loo, lca)
     best = "LCA" if lca > loo else "Parzen (leave-one-out)"
-    said = f"One Gaussian is ahead of all kernel densities here: {gaussian:.2f} where the best of them, {best}, has "
-    assert said + f"{max(loo, lca):.2f} nats per row." in result.verdict
+    said = f"One Gaussian scores better than all kernel densities here: it has {gaussian:.2f} nats per row, and the best of "
+    assert said + f"them, {best}, has {max(loo, lca):.2f}." in result.verdict
     bars = vicinal.datasets.make_slanted_bars(120, random_state=0)[0]
     other = vicinal.compare(bars, densities=["gaussian", "lca"], n_splits=2, n_repeats=1)
     assert "One Gaussian" not in other.verdict
@@ -662,5 +687,5 @@ def test_gaps_are_marginalised_where_that_is_asked_for():
                 spread = np.outer(scaler.scale_, scaler.scale_) * density.covariance_
                 expected.append(stats.multivariate_normal(mean, spread[np.ix_(known, known)]).logpdf(row[known]))
         np.testing.assert_allclose(found, np.mean(expected), rtol=1e-9)
-    assert "densities learned from what is known of the rows" in " ".join(result.notes)
+    assert "densities are learned from and evaluated on the known values" in " ".join(result.notes)
     assert str(vicinal.compare(X, **result.settings)) == str(result)

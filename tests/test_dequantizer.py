@@ -7,7 +7,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, Dequantizer, ParzenWindows
+from vicinal import LCA, DensityImputer, Dequantizer, ParzenWindows
+from vicinal._tables import EqualRows
 from vicinal.tables import score_rows
 
 RNG = np.random.default_rng(0)
@@ -106,3 +107,45 @@ def test_scores_without_rounded_columns_are_those_of_the_model_in_units_of_the_d
 def test_bad_steps(steps, message):
     with pytest.raises(ValueError, match=message):
         Dequantizer(steps).fit(COUNTS)
+
+
+def test_float32_rows_have_the_same_noise_alone_and_among_large_values():
+    """The answer was float64 where a large value was among the rows, and float32 for the same row alone."""
+    X = np.append(COUNTS[:, :1], 1e6).astype(np.float32)[:, None]
+    dequantizer = Dequantizer([1.0]).fit(X)
+    whole = dequantizer.transform(X)
+    np.testing.assert_array_equal(dequantizer.transform(X[:1]), whole[:1])
+    assert len(np.unique(dequantizer.fit_transform(np.full((50, 1), 2.0**23, np.float32)))) == 50
+    gap = dequantizer.transform(np.full((2, 1), np.nan, np.float32))  # which once warned of an all-NaN slice
+    assert np.isnan(gap).all()
+
+
+def test_rows_with_gaps_are_scored_by_what_is_known_of_them():
+    """Only the command could score them, and it counted the steps of missing columns into the probability."""
+    X = np.column_stack([RNG.poisson(4.0, size=80), 10.0 * RNG.binomial(9, 0.4, size=80)])
+    model = make_pipeline(Dequantizer([1.0, 10.0]), StandardScaler(), ParzenWindows(0.4)).fit(X)
+    row, other = np.array([[3.0, np.nan]]), np.array([[3.0, 20.0]])
+    alone = [model[-1].marginal([0]).score_samples(model[1].transform(model[0].draw(row, k))[:, :1]) for k in range(8)]
+    expected = np.mean(alone) - np.log(model[1].scale_[0])
+    found = score_rows(model, np.concatenate([row, other]))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-9)
+    np.testing.assert_allclose(found[1:], score_rows(model, other), rtol=1e-9)
+    bound = score_rows(model, np.concatenate([row, other]), probability=True)
+    np.testing.assert_allclose(bound - found, [np.log(1.0), np.log(10.0)], atol=1e-12)
+    # A model that fills in scores the filled row, and has no probability of a value that nobody has seen.
+    filling = make_pipeline(Dequantizer([1.0, 10.0]), StandardScaler(), DensityImputer(), ParzenWindows(0.4)).fit(X)
+    filled = [filling[1:].score_samples(filling[0].draw(row, k))[0] for k in range(8)]
+    np.testing.assert_allclose(
+        score_rows(filling, row)[0], np.mean(filled) - np.log(filling[1].scale_).sum(), rtol=1e-9
+    )
+    with pytest.raises(ValueError, match="1 of 1 rows have missing values, which the model fills in"):
+        score_rows(filling, row, probability=True)
+
+
+def test_equal_training_rows_in_different_blocks_are_told_apart():
+    """The rows of a large table come in blocks, and equal rows of two blocks had the same noise."""
+    dequantizer, seen = Dequantizer([1.0, 0.5]).fit(COUNTS[:, :2]), EqualRows()
+    whole = dequantizer.transform_training_rows(COUNTS[:, :2])
+    parts = [dequantizer.transform_training_rows(part, seen) for part in np.array_split(COUNTS[:, :2], 7)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    assert len(np.unique(whole, axis=0)) == len(COUNTS)

@@ -15,20 +15,48 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(vicinal.__path__, "vicinal.") if "papers" not in module.name
 )
+# Packages of extras that the tests do without.
+EXTRAS = {"dask", "distributed", "faiss", "onnx", "pynndescent", "sentence_transformers", "torch", "triton", "zarr"}
 
 
-@pytest.mark.parametrize("name", MODULES)
+# Their examples take many seconds; slow tests run them.
+LONG = {
+    "docs/density_classification.md",
+    "docs/empty_cell.md",
+    "docs/lca.md",
+    "docs/more_than_one_machine.md",
+    "docs/nca.md",
+    "docs/outliers.md",
+    "docs/report.md",
+    "docs/tutorials/messy_table.md",
+    "docs/tutorials/outliers_in_a_table.md",
+    "docs/tutorials/search_images.md",
+    "docs/tutorials/search_in_fewer_dimensions.md",
+    "vicinal._lca.lca_gauss",
+    "vicinal._lca.local_lca",
+}
+
+
+def slow_where_long(names):
+    """Parameters for names of pages or modules, long ones marked as slow."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
+
+
+@pytest.mark.parametrize("name", slow_where_long(MODULES))
 def test_docstring_examples(name):
     try:
         module = importlib.import_module(name)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in EXTRAS:
+            raise  # a fault of ours, and no reason to skip
         pytest.skip(f"{name} needs an extra: {error}")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     assert doctest.testmod(module, optionflags=flags).failed == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_python_blocks_of_the_page(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", slow_where_long(page.relative_to(ROOT).as_posix() for page in PAGES))
+def test_python_blocks_of_the_page(name, tmp_path, monkeypatch):
+    page = ROOT / name
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     if not blocks:
         pytest.skip("no Python on this page")
@@ -58,6 +86,12 @@ def test_every_public_name_is_documented():
 def test_every_public_name_is_in_the_api_list():
     listed = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
     assert set(vicinal.__all__) - {"__version__"} <= listed
+
+
+def test_the_changelog_begins_with_this_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = re.search(r"^## (\S+)", changelog, re.MULTILINE)[1]
+    assert version == vicinal.__version__.removesuffix(".dev0")
 
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").rglob("plot_*.py"))

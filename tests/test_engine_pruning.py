@@ -63,7 +63,9 @@ def test_an_empty_bin_times_an_infinite_bound_skips_nothing():
     """0 times infinity is not a number, and a tail that is none is not above any budget: everything was skipped once."""
     weights, tails = np.zeros(kernels._BINS), np.empty(kernels._BINS)
     weights[[3, 40]] = 1.0, 2.0
-    callable_part(kernels._tails)(0.0, 0.0, -1e5, 0.0, weights, tails)  # a row whose sum is e^-100000: every bound overflows
+    callable_part(kernels._tails)(
+        0.0, 0.0, -1e5, 0.0, weights, tails
+    )  # a row whose sum is e^-100000: every bound overflows
     assert np.all(tails[:41] == np.inf)
     assert np.all(tails[41:] == 0.0)
 

@@ -337,7 +337,7 @@ def test_bad_requests():
         (lambda: mixture.marginal(["z"]), "not a column"),
         (lambda: mixture.marginal([0, 0]), "repeat"),
         (lambda: mixture.conditional({"a": np.nan}), "finite"),
-        (lambda: mixture.conditional({"a": 1e200}), "no component explains|overflow"),
+        (lambda: mixture.conditional({"a": 1e200}), "so far from all components|overflow"),
         (lambda: mixture.score_samples(np.zeros((2, 4))), "3 columns, got 4"),
         (lambda: mixture.sample(0), "positive integer"),
     ]:
@@ -385,7 +385,7 @@ def test_marginals_and_conditionals_score_rows_with_gaps(density):
         np.testing.assert_allclose(part.score_incomplete(gaps), expected, rtol=1e-12)
         with pytest.raises(ValueError, match="2 columns, got 3"):
             part.score_incomplete(rows)
-        with pytest.raises(ValueError, match="only the fitted estimator leaves"):
+        with pytest.raises(ValueError, match="Only a fitted estimator has training rows"):
             part.score_samples(None)
 
 

@@ -73,6 +73,28 @@ def test_rows_to_climb_from_are_refused_where_squares_overflow(size):
         vicinal.ParzenMeanShift(ParzenWindows(1.0)).fit(X).predict(np.full((2, 3), size))
 
 
+@pytest.mark.parametrize("factor", [1e-160, 1e-155])
+def test_a_mahalanobis_matrix_beyond_float64_is_refused(factor):
+    """It was infinite, with a warning of NumPy; distances need no such matrix."""
+    metric = RCA().fit(X, Y)
+    metric.components_ = metric.components_ / factor
+    with pytest.raises(ValueError, match=r"components_ hold values of magnitude .*, whose squares overflow"):
+        metric.get_mahalanobis_matrix()
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e-155, 1e200])
+def test_distances_whose_squares_leave_the_range_are_right(factor):
+    """They were infinite, or 0."""
+    metric = RCA().fit(X, Y)
+    expected = metric.mahalanobis(X[:4])
+    metric.components_ = metric.components_ / factor
+    np.testing.assert_allclose(metric.mahalanobis(X[:4]) * factor, expected, rtol=1e-12, atol=1e-12)
+    pairs = [[0, 1], [2, 3], [1, 1]]
+    np.testing.assert_allclose(
+        metric.pair_distance(pairs, X[:4]) * factor, [expected[0, 1], expected[2, 3], 0.0], rtol=1e-12, atol=1e-12
+    )
+
+
 @pytest.mark.parametrize(("fitted", "asked"), [(X, X32), (X32, X)])
 def test_clusters_are_predicted_in_either_precision(fitted, asked):
     """It was "Buffer dtype mismatch, expected 'const double' but got 'float'"."""

@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, Normalizer, StandardScaler, normalize
 
 import vicinal
-from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, Objective, ParzenWindows, io, retrieval
+from vicinal import LCA, NCA, RCA, Engine, LCAGauss, ManifoldParzen, Objective, ParzenWindows, io, retrieval
 from vicinal._model_files.model_file import _DIGEST_AT, _DIGEST_END, FORMAT, parse_model, read_arrays, write_arrays
 from vicinal._model_files.reader import Reader
 from vicinal._model_files.writer import Writer
@@ -396,6 +396,25 @@ def test_metrics_save_without_training_rows(name, tmp_path):
             assert np.isfinite(same.fit(X).score())
 
 
+@pytest.mark.parametrize("metric", [LCA(reg=0.1), LCAGauss(reg=0.1, reg_gauss=0.1)], ids=["LCA", "LCAGauss"])
+def test_a_fit_to_rows_with_gaps_is_saved_without_any_of_them(metric, tmp_path):
+    holed = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    metric.fit(holed)
+    same = round_trip(metric, tmp_path, training_rows=False)
+    shapes = [entry["shape"] for entry in io.describe(tmp_path / "model.vicinal")["arrays"].values()]
+    assert not [shape for shape in shapes if N in shape and len(shape) > 1]
+    content = (tmp_path / "model.vicinal").read_bytes()
+    known = holed[np.isfinite(holed)].ravel()
+    assert not any(value.tobytes() in content for value in known[:50])
+    np.testing.assert_array_equal(same.transform(X), metric.transform(X))
+    for ask in (same.score_samples, same.score_incomplete):
+        with pytest.raises(NotFittedError, match="saved without its training rows"):
+            ask(X)
+    np.testing.assert_array_equal(same.score_samples(None), metric.score_samples(None))
+    assert_identical(same, round_trip(same, tmp_path))
+    assert np.isfinite(same.fit(holed).score())
+
+
 def test_pipelines_save_without_training_rows(tmp_path):
     pipeline = make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X)
     same = round_trip(pipeline, tmp_path, training_rows=False)
@@ -444,7 +463,7 @@ def test_what_cannot_be_saved_is_named(estimator, message, tmp_path):
 
 def test_a_callback_is_left_out_and_said_once(tmp_path):
     path = tmp_path / "model.vicinal"
-    with pytest.warns(UserWarning, match=r"does not hold callback \(print\):.*callback=None") as said:
+    with pytest.warns(UserWarning, match=r"does not contain callback \(print\),.*callback=None") as said:
         io.save(NCA(callback=print), path)
     assert len(said) == 1
     assert said[0].filename == __file__
@@ -1172,7 +1191,7 @@ def test_exports_refuse_what_they_cannot_say():
     "estimator", [ParzenWindows(), make_pipeline(Normalizer("l1"), RCA()), make_pipeline("passthrough"), X]
 )
 def test_exports_refuse_what_is_not_linear(export, estimator):
-    with pytest.raises(TypeError, match="only linear maps"):
+    with pytest.raises(TypeError, match="Only linear maps"):
         export(estimator)
 
 

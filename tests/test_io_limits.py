@@ -170,6 +170,15 @@ def test_estimators_are_counted(write):
         reader.value(trees)
 
 
+def test_keys_of_a_dict_do_not_collide(write):
+    """All of these have the hash 0: 40,000 of them, in a file of 1.2 MB, took 25 seconds."""
+    items = [[key * (2**61 - 1), 1.0] for key in range(40_000)]
+    with pytest.raises(ValueError, match="keys with the same hash"):
+        io.load(write(tree_with(vicinal.DensityClassifier(), priors={"is": "dict", "items": items})))
+    few = dict.fromkeys((-1, -2, 0, 1, 2**61 - 1), 1.0)
+    assert Reader({}).value(Writer().value(few, ("priors",))) == few
+
+
 def test_a_number_of_outputs_is_not_written_out(write):
     """Its names were made one by one to count them: 10**9 of them, at the word of a file."""
     writer = Writer()
@@ -181,6 +190,16 @@ def test_a_number_of_outputs_is_not_written_out(write):
     tree = writer.estimator(make_pipeline(LinearDiscriminantAnalysis().fit(X, np.arange(30) % 3), ParzenWindows(1.0)))
     tree["parameters"]["steps"][0]["items"][1]["attributes"].update(n_outputs=10**9, max_components=10**9)
     assert_bounded(write(tree, writer.arrays), "n_outputs=1000000000")
+
+
+def test_a_normalizer_does_not_make_a_name_for_a_trillion_columns(write):
+    """It was loaded, and `get_feature_names_out` took all memory."""
+    tree = Writer().estimator(Normalizer().fit(X))
+    tree["attributes"]["n_features_in_"] = 10**12
+    with pytest.raises(
+        ValueError, match=r"n_features_in_=1000000000000, expected an integer d, at least 1, at most 1e\+06"
+    ):
+        io.load(write(tree))
 
 
 def test_checks_of_large_matrices_take_little_memory(write):

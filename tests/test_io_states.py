@@ -162,7 +162,7 @@ def test_a_fit_that_did_not_finish_is_not_saved(tmp_path):
     with pytest.raises(ValueError, match="span only"):
         metric.fit(X[:, :1] * [1.0, 2.0])
     assert hasattr(metric, "n_features_in_")
-    with pytest.raises(TypeError, match=r"objectives_ is nothing.*fit did not finish.*fit again"):
+    with pytest.raises(TypeError, match=r"objectives_ is nothing.*fit did not finish.*Fit again"):
         io.save(metric, tmp_path / "model.vicinal")
     assert not list(tmp_path.iterdir())
 

@@ -2,6 +2,9 @@
 
 import json
 import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -97,6 +100,50 @@ def test_a_killed_fit_goes_on_with_the_same_bits(folder, passes, method):
     assert not kept.exists()
 
 
+def killed_when(records, kept, command):
+    """Run the command in a process of its own, and kill it as soon as so many records are kept."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vicinal", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if kept.exists() and kept.read_bytes().count(b"\n{") >= records:
+            break
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    return process.wait()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
+@pytest.mark.parametrize("what", ["learn", "compare"])
+def test_a_process_that_is_killed_in_earnest_goes_on(folder, passes, capsys, what):
+    """`kill -9` gives no process the time to put anything in order."""
+    if what == "learn":
+        command, records = ["learn", "table.csv", *METHODS["lca"], "-o", "done"], 4
+    else:
+        some = ["--methods", "z-scored,rca,gaussian,lca", "--repeats", "1", "--folds", "3"]
+        command, records = ["compare", "table.csv", "--target", "state", *some, "--json", "--report", "done"], 10
+    kept = folder / "done.partial"
+    assert killed_when(records, kept, command) == -signal.SIGKILL
+    assert not (folder / "done").exists()
+    n_kept = kept.read_bytes().count(b"\n{")
+    assert n_kept >= records
+    assert main([*command, "--resume"]) == OK
+    resumed, again = capsys.readouterr().out, passes["made"]
+    assert not kept.exists()
+    (folder / "done").rename("resumed")
+    passes["made"] = 0
+    assert main(command) == OK
+    if what == "learn":
+        assert (folder / "done").read_bytes() == (folder / "resumed").read_bytes()
+        assert again <= passes["made"] - n_kept + 1  # one pass may have been cut off
+        return
+    whole = json.loads(capsys.readouterr().out)
+    for name in ("metrics", "densities"):
+        mine = [{**method, "seconds": 0} for method in json.loads(resumed)[name]]
+        assert mine == [{**method, "seconds": 0} for method in whole[name]]
+
+
 @pytest.mark.parametrize("method", ["lca, given penalty", "lca", "nca"])
 def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_was_written(
     folder, passes, capsys, method
@@ -120,6 +167,16 @@ def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_wa
     assert passes["made"] == 2
     assert "passes were taken from model.v.partial." in capsys.readouterr().err
     assert (folder / "model.v").read_bytes() == (folder / "whole.v").read_bytes()
+
+
+@pytest.mark.parametrize("left", [b"", b'{"what": "vici'])
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_a_header_that_a_kill_cut_off_is_written_anew(folder, passes, left, resume):
+    """The next run said that the empty file was none of vicinal, and that one should move it away."""
+    command = ["learn", "table.csv", *METHODS["parzen"], "-q", "-o", "model.v"]
+    (folder / "model.v.partial").write_bytes(left)
+    assert main([*command, *resume]) == OK
+    assert not (folder / "model.v.partial").exists()
 
 
 def test_a_journal_belongs_to_one_fit(folder, passes):

@@ -119,7 +119,8 @@ def test_minibatches_are_a_sweep():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "n_candidates"), [({}, None), ({"reg": 0.3}, None), ({"covariance_type": "diag"}, None), ({}, 600)]
+    ("parameters", "n_candidates"),
+    [({"reg": 0.0}, None), ({"reg": 0.3}, None), ({"covariance_type": "diag", "reg": 0.0}, None), ({"reg": 0.0}, 600)],
 )
 def test_stochastic_converges_to_exact(rows, parameters, n_candidates):
     exact = LCA(**parameters).fit(rows)

@@ -133,12 +133,12 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
     [
         (lambda: MMC().fit(X6, None), "requires y to be passed, but the target y is None"),
         (lambda: MMC().fit(X6, [0, 1, 2, 3, 4, 5]), "MMC needs a chunklet .* got none: .*6 singletons"),
-        (lambda: MMC().fit(X6, [0, 0, 0, 0, 0, 0]), "MMC needs pairs that differ, got none"),
-        (lambda: MMC().fit(X6, [0, 0, 0, 1, 1, 1], cannot_link=[[2, 2]]), "MMC needs pairs that differ, got none"),
+        (lambda: MMC().fit(X6, [0, 0, 0, 0, 0, 0]), "MMC needs dissimilar pairs, got none"),
+        (lambda: MMC().fit(X6, [0, 0, 0, 1, 1, 1], cannot_link=[[2, 2]]), "MMC needs dissimilar pairs, got none"),
         (lambda: MMC().fit(X6, [0, 0, 0, 1, 1, 1], cannot_link=[[2, 6]]), "cannot_link must hold row positions"),
         (lambda: MMC().fit(np.ones((6, 2)), [0, 0, 0, 1, 1, 1]), "All 6 rows of X are equal"),
-        (lambda: MMC().fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "equal points only"),
-        (lambda: MMC(structure="diag").fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "equal points only"),
+        (lambda: MMC().fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "only equal points"),
+        (lambda: MMC(structure="diag").fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "only equal points"),
         (
             lambda: MMC(structure="no").fit(X6, [0, 0, 0, 1, 1, 1]),
             "structure must be one of 'full', 'diag', got 'no'",

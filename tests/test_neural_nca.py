@@ -282,7 +282,7 @@ def test_at_home_in_scikit_learn():
         (
             {"solver": Adam(early_stopping=True), "random_state": 0},
             {"y": 2},
-            "none of the 2 rows set aside agrees with another",
+            "none of the 2 rows that are set aside agrees with another",
         ),
         ({"solver": "sgd"}, {"y": 0}, "solver must be one of 'adam' or a vicinal.Adam, got 'sgd'"),
         ({"objective": Objective(penalty=0.1)}, {"y": 0}, r"no matrix A to penalise.*solver=Adam\(weight_decay="),

@@ -50,13 +50,24 @@ def test_facts_of_a_fit(lca):
     assert f"effective neighbours: {np.median(lca.effective_neighbors_):.3g}" in shown
     assert EVIL not in fitted_html(lca)
     assert "&lt;script&gt;" in fitted_html(lca)
-    shares = np.square(lca.components_).sum(axis=0) / np.square(lca.components_).sum()
+    # In standard deviations: in units of the columns, one in millimetres would count a million times what it does in metres.
+    squares = np.square(lca.components_ * lca.mixture_.centres.std(axis=0)).sum(axis=0)
+    shares = squares / squares.sum()
+    assert "that one standard deviation of a column makes" in fitted_html(lca)
     assert [float(text) for text in re.findall(r">([0-9.]+) %<", fitted_html(lca))] == pytest.approx(
         100 * np.sort(shares)[::-1], abs=0.06
     )
     ET.fromstring(f"<all>{fitted_html(lca)}</all>")  # well-formed
     with config_context(display="text"):
         assert "text/html" not in lca._repr_mimebundle_()
+
+
+def test_names_that_turn_the_text_around_are_escaped():
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    page = fitted_html(vicinal.RCA().fit(pd.DataFrame(rows, columns=["a\u202eb\x1b", "<b>\u2028"]), np.arange(30) % 2))
+    assert "a\\u202eb\\u001b" in page
+    assert "&lt;b&gt;\\u2028" in page
+    assert not set(page) & set("\u202e\u2028\x1b")
 
 
 def test_nothing_before_the_fit_and_a_warning_after_one_that_failed():

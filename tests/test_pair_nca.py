@@ -190,7 +190,7 @@ def test_at_home():
         ({}, {}, "requires y to be passed, but the target y is None: pass groups as y, or close pairs as pairs="),
         ({}, {"y": np.arange(20)}, "no two of the 20 rows share a group"),
         ({}, {"y": np.zeros(19)}, "y has 19 entries for 20 rows"),
-        ({}, {"y": np.zeros(20), "pairs": [[0, 1]]}, "either as pairs= or as groups y, not both"),
+        ({}, {"y": np.zeros(20), "pairs": [[0, 1]]}, "either as pairs or as groups y, not both"),
         ({}, {"y": np.zeros(20), "pair_weight": [1.0]}, "pair_weight is only for pairs="),
         ({}, {"pairs": []}, "pairs is empty"),
         ({}, {"pairs": [[0, 1, 2]]}, r"pairs must have shape \(p, 2\)"),

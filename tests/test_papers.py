@@ -387,7 +387,7 @@ def test_quick_mode_does_not_mind_a_data_folder_that_is_gone(tmp_path, monkeypat
 def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
     done = vicinal("rca", "--figure", "11", "--quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "hold here" in done.stdout
+    assert "of the papers hold" in done.stdout
     assert (tmp_path / "vicinal-papers" / "results" / "rca" / "figure_11-quick.json").exists()
     assert list((tmp_path / "vicinal-papers").glob("rca-*.png"))
     assert f"wrote {os.path.join('vicinal-papers', 'rca-figure-11-quick.png')}" in done.stderr
@@ -451,7 +451,7 @@ def test_an_output_that_cannot_be_written_is_said(taken, tmp_path):
     assert done.returncode == 5
     assert "cannot write" in done.stderr
     assert taken in done.stderr
-    assert "fault of vicinal" not in done.stderr
+    assert "bug in vicinal" not in done.stderr
 
 
 def test_full_mode_without_data_skips_and_ends_well(tmp_path):

@@ -233,7 +233,7 @@ def test_directions_that_are_dropped_or_rest_on_shrinkage_are_told():
         RCA(shrinkage=0).fit(X, y)
     with pytest.warns(UserWarning, match=r"10 of 11 directions are kept: 1 columns are constant \(4\)"):
         RCA().fit(np.insert(X, 4, 1.0, axis=1), y)
-    with pytest.warns(UserWarning, match="10 of 11 directions are kept: along the others the rows do not vary"):
+    with pytest.warns(UserWarning, match="10 of 11 directions are kept, because the rows do not vary along the others"):
         RCA().fit(np.c_[X, X[:, 0] + X[:, 1]], y)
 
 
@@ -389,7 +389,7 @@ def test_random_degenerate_data_give_a_finite_answer_or_a_clear_error():
                 try:
                     rca = RCA(shrinkage=shrinkage).fit(X, y)
                 except ValueError as error:
-                    if not re.search("needs at least one chunklet|equal points only|are equal", str(error)):
+                    if not re.search("needs at least one chunklet|only equal points|are equal", str(error)):
                         raise
                     continue
                 answers += 1
@@ -572,8 +572,8 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
         (lambda: RCA().fit(X6, [[0, 0], [3, 3]]), "got none: .*2 self-pairs ignored"),
         (lambda: RCA().fit(X6, [0, 0, 1]), "y has 3 entries for 6 rows"),
         (lambda: RCA().fit(X6, [[0, 6]]), "row positions 0 to 5, got 1 out of range"),
-        (lambda: RCA().fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "equal points only"),
-        (lambda: RCA(shrinkage=0).fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "equal points only"),
+        (lambda: RCA().fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "only equal points"),
+        (lambda: RCA(shrinkage=0).fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "only equal points"),
         (lambda: RCA().fit(np.ones((6, 3)), [0, 0, 1, 1, 2, 2]), "All 6 rows of X are equal"),
         (lambda: RCA().fit(X6 * 1e200, [0, 0, 1, 1, 2, 2]), "Rescale"),
         (

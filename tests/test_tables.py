@@ -177,7 +177,7 @@ def test_prepare_says_what_it_did():
     assert list(prepared.X)[:4] == ["weight", "items", "gift", "day"]
     said = " ".join(note.text for note in prepared.notes)
     assert "name or count the rows: identifier: 'order_id', 'note'" in said
-    assert "never change: 'currency'" in said
+    assert "are constant: 'currency'" in said
     narrow = prepared.measured()
     assert list(narrow.X) == ["weight", "items", "day"]
     assert "boolean: 'gift'" in narrow.notes[-1].text
@@ -215,7 +215,7 @@ def test_a_coin_column_neither_stops_lca_nor_gets_its_metric(folder, capsys):
     wine = load_wine(as_frame=True).data.assign(coin=np.random.default_rng(0).integers(2, size=178))
     wine.to_csv("wine.csv", index=False)
     assert run("learn", "wine.csv", "--method", "lca", "-o", "m.vicinal") == 0
-    assert "kept out, because densities and LCA learn from amounts only: boolean: 'coin'" in capsys.readouterr().err
+    assert "left out, because densities and LCA learn only from quantities: boolean: 'coin'" in capsys.readouterr().err
     assert "coin" not in model_io.load("m.vicinal").feature_names_in_
     assert run("learn", "wine.csv", "--method", "lca", "--type", "coin=lattice", "-o", "m.vicinal", "-q") == 0
     assert "coin" in model_io.load("m.vicinal").feature_names_in_
@@ -232,7 +232,7 @@ def test_no_verdict_rests_on_integers():
     X = np.random.default_rng(0).poisson(3.0, size=(200, 2))
     result = vicinal.compare(X, densities=["gaussian", "parzen-scott", "manifold-parzen"], n_repeats=1)
     assert result.helped["density"] != "helped"
-    assert any("2 of the 2 columns that densities saw are rounded" in note for note in result.notes)
+    assert any("2 of the 2 columns that densities used are rounded" in note for note in result.notes)
     # no density of whole numbers can say more than log 1 = 0 nats of their probability
     assert all(found.main.mean < 0 for found in result.densities)
 
@@ -263,7 +263,7 @@ def test_fits_that_did_not_converge_are_not_judged():
 
 def test_compare_without_amounts_says_so():
     coins = np.random.default_rng(0).integers(2, size=(40, 2))
-    with pytest.raises(ValueError, match=r"no column holds amounts \(boolean: 'x0', 'x1'\)"):
+    with pytest.raises(ValueError, match=r"no column holds quantities \(boolean: 'x0', 'x1'\)"):
         vicinal.compare(coins)
     result = vicinal.compare(coins, coins[:, 0], n_repeats=1)
     assert [found.name for found in result.metrics if found.name in ("lca", "rca")] == ["rca"]
@@ -384,8 +384,8 @@ def test_periods_durations_and_objects_are_read():
 @pytest.mark.parametrize(
     ("texts", "hint"),
     [
-        ([f"${value:,.2f}" for value in DISTINCT / 7], "take the signs"),
-        ([f"{value:,}" for value in DISTINCT], "take the signs"),
+        ([f"${value:,.2f}" for value in DISTINCT / 7], "remove the signs"),
+        ([f"{value:,}" for value in DISTINCT], "remove the signs"),
         ([f"{10 + i // 60}:{i % 60:02d}:00" for i in range(N)], "date:FORMAT"),
         ([f"{i + 1}-Q1-2020" for i in range(N)], "date:FORMAT"),
     ],
@@ -394,6 +394,38 @@ def test_amounts_and_times_written_as_texts_are_hinted_at(texts, hint):
     notes = " ".join(note.text for note in prepare(pd.DataFrame({"x": NORMAL, "odd": texts})).notes)
     assert hint in notes
     assert "'odd'" in notes
+
+
+def test_numbers_with_decimal_commas_are_no_categories():
+    """The advice was to make 0/1 columns of them; and with one_hot that was done without a word."""
+    table = pd.DataFrame({"x": NORMAL, "price": [f"{i % 7},5" for i in range(N)]})
+    [note] = prepare(table).notes
+    assert "decimal=','" in note.text
+    assert "one_hot" not in note.text
+    [note] = prepare(table, one_hot=True).notes
+    assert note.text.startswith("Made 0/1 columns of 'price (7 values)'. Numbers as '0,5' in 'price': decimal=','")
+    assert note.odd
+    both = prepare(table.assign(shop=list("ab") * 30)).notes[0].text
+    assert "Pass one_hot=True to use categories" in both
+    assert "decimal=','" in both
+
+
+def test_a_category_of_thousands_of_values_is_refused_before_the_memory_is_full(monkeypatch):
+    monkeypatch.setattr("vicinal._tables.encoding._MOST_VALUES", 40)
+    table = pd.DataFrame({"x": NORMAL, "zip": 1000 + np.arange(N) // 1})
+    with pytest.raises(TableError, match="'zip' has 60 values, and 0/1 columns are made of 40 at most"):
+        prepare(table, types={"zip": "category"}, one_hot=True)
+    assert list(prepare(table, types={"zip": "text"}, one_hot=True).X) == ["x"]
+
+
+def test_a_lattice_that_is_asked_for_without_a_step_is_completed_by_the_values():
+    """A ColumnType was taken as it is, and a step of None broke the noise later on."""
+    table = pd.DataFrame({"x": NORMAL, "gift": RNG.integers(2, size=N) * 5})
+    assert column_types(table, {"gift": ColumnType("lattice")})["gift"].step == 5.0
+    assert column_types(table, {"gift": ColumnType("lattice", np.float64(2.5), 0.0)})["gift"].step == 2.5
+    assert vicinal._tables.array_types(table.to_numpy(), ["x", "gift"], {"gift": ColumnType("lattice")})[1].step == 5.0
+    with pytest.raises(TableError, match="cannot be 'grid'"):
+        column_types(table, {"gift": ColumnType("grid")})
 
 
 def test_two_features_of_one_name_are_refused():

@@ -7,6 +7,8 @@ import gc
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import _tensors
@@ -156,5 +158,65 @@ def test_whole_numbers_and_halves_are_taken(device):
     np.testing.assert_allclose(fitted.score_samples(whole.half()).cpu(), expected, rtol=1e-10)
 
 
-def test_which_engine_takes_the_shape_of_a_tensor(device):
-    assert vicinal.which_engine(torch.zeros(5, 2, device=device)).startswith("reference")
+def test_which_engine_says_torch_for_a_tensor_unless_another_is_named(device):
+    there = torch.zeros(5, 2, device=device)
+    for estimator in (None, vicinal.LCA(), vicinal.DensityOutlierDetector()):
+        assert vicinal.which_engine(there, estimator).startswith("torch: the rows are a tensor on")
+    assert vicinal.which_engine(there, vicinal.LCA(engine="reference")).startswith("reference")
+
+
+OTHERS = {
+    "BinnedTargetMetric": lambda: vicinal.BinnedTargetMetric(vicinal.RCA()),
+    "ConstrainedKMeans": lambda: vicinal.ConstrainedKMeans(2, random_state=0),
+    "ConstrainedGaussianMixture": lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0),
+    "DensityClassifier": lambda: vicinal.DensityClassifier(vicinal.ParzenWindows("loo")),
+    "DensityImputer": lambda: vicinal.DensityImputer(),
+    "DensityOutlierDetector": lambda: vicinal.DensityOutlierDetector(),
+    "DensityOutlierDetector of a pipeline": lambda: vicinal.DensityOutlierDetector(
+        make_pipeline(StandardScaler(), vicinal.ParzenWindows("loo"))
+    ),
+    "Dequantizer": lambda: vicinal.Dequantizer(),
+    "MMC": lambda: vicinal.MMC(max_iter=3),
+    "OnlineRCA": lambda: vicinal.OnlineRCA(),
+    "ParzenMeanShift": lambda: vicinal.ParzenMeanShift(),
+    "RCA": lambda: vicinal.RCA(),
+}
+ANSWERS = ("transform", "score_samples", "decision_function", "p_values", "predict_proba", "predict")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::vicinal.TrainingRowsWarning")
+@pytest.mark.parametrize("name", OTHERS)
+def test_estimators_without_an_engine_take_tensors_too(device, name, monkeypatch):
+    X, y = rows()
+    there, labels = torch.as_tensor(X, device=device), torch.as_tensor(y, device=device)
+    if device == "cpu":  # NumPy cannot read a tensor on a GPU, as the outlier detector and RCA once tried to
+        given, real = {there.data_ptr(), labels.data_ptr()}, torch.Tensor.__array__
+
+        def refuse(tensor, *options, **more):
+            if tensor.data_ptr() in given:
+                raise TypeError("can't convert cuda:0 device type tensor to numpy.")
+            return real(tensor, *options, **more)
+
+        monkeypatch.setattr(torch.Tensor, "__array__", refuse)
+    fitted, expected = OTHERS[name]().fit(there, labels), OTHERS[name]().fit(X, y)
+    for answer in ANSWERS:
+        if hasattr(expected, answer):
+            found = getattr(fitted, answer)(there)
+            found = found.cpu().numpy() if isinstance(found, torch.Tensor) else found
+            np.testing.assert_allclose(found, getattr(expected, answer)(X), rtol=1e-6, atol=1e-8)
+
+
+def test_the_density_of_a_detector_is_fitted_where_the_rows_are_and_scores_stay_there(device):
+    X, _ = rows()
+    there = torch.as_tensor(X, device=device)
+    detector = vicinal.DensityOutlierDetector().fit(there)
+    assert detector.density_.engine_ == "torch"
+    assert isinstance(detector.score_samples(there), torch.Tensor)
+    assert isinstance(detector.p_values(there), np.ndarray)
+
+
+@pytest.mark.parametrize(("name", "message"), [("gpu", "device must name a torch device"), ("cuda:99", "CUDA device")])
+def test_a_device_that_is_not_there_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        vicinal.ParzenWindows(1.0, engine=vicinal.Engine("torch", device=name)).fit(rows()[0]).score_samples(rows()[0])

@@ -1,12 +1,12 @@
 """vicinal: learn what "near" means from data, and use it.
 
-Everything here is built from one object, the *vicinity* ``w_ij``: how much
-``j`` is a neighbour of ``i``.  Its *scatter* is ::
+Every method is built from one object, the *vicinity* ``w_ij``, which says how
+much row ``j`` is a neighbour of row ``i``.  Its *scatter* is ::
 
     S(w) = sum_ij w_ij (x_i - x_j)(x_i - x_j)'
          = X' (D_row + D_col - W - W') X          (differences are never formed)
 
-and the methods differ in two choices only:
+and the methods differ in only two choices:
 
 +--------------------+----------------------------------+------------------------------+
 |                    | scatter POOLED over i:           | scatter LOCAL to i:          |
@@ -15,13 +15,13 @@ and the methods differ in two choices only:
 | vicinity FIXED     | RCA                              | Manifold Parzen              |
 | (one pass)         | (same chunklet)                  | (k nearest, or a kernel)     |
 +--------------------+----------------------------------+------------------------------+
-| vicinity ADAPTIVE  | LCA (leave-one-out softmax),     | Local LCA (each point its    |
-| (depends on the    | NCA (class-signed softmax)       | own covariance, between LCA  |
-| metric)            |                                  | and Manifold Parzen)         |
+| vicinity ADAPTIVE  | LCA (leave-one-out softmax),     | Local LCA (one covariance    |
+| (depends on the    | NCA (class-signed softmax)       | per point, between LCA and   |
+| metric)            |                                  | Manifold Parzen)             |
 +--------------------+----------------------------------+------------------------------+
 
-A metric or a density, once learned, searches, clusters, classifies, scores
-and samples with the estimators and tools of scikit-learn.
+A learned metric or density can be used with the estimators and tools of
+scikit-learn to search, cluster, classify, score and sample.
 """
 
 from importlib import import_module
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from vicinal._version import __version__ as __version__
 
-if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __all__
+if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals __all__
     from vicinal import datasets as datasets
     from vicinal import io as io
     from vicinal import plot as plot

@@ -4,7 +4,7 @@ import sys
 
 
 def callers_line() -> int:
-    """The `stacklevel` of a warning for the user's line, however many functions of the package lie between."""
+    """Return the `stacklevel` of a warning for the user's line, however many functions of the package lie between."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and f"{frame.f_globals.get('__name__', '')}.".startswith("vicinal."):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""Checks of what the user passes in: every message says what, expected, got, remedy."""
+"""Validation of arguments: every message states the parameter, what was expected, what was passed, and the remedy."""
 
 import numbers
 from typing import Any, NamedTuple
@@ -14,16 +14,16 @@ from vicinal._tensors import as_host, remember
 
 
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
-    """scikit-learn's ``check_array`` with the type of its answer, which scikit-learn does not declare."""
+    """Call scikit-learn's ``check_array``, with a declared return type."""
     return validation.check_array(array, **options)
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """scikit-learn's ``validate_data`` for rows without a target, with errors that name the columns and a remedy.
+    """Call scikit-learn's ``validate_data`` for rows without a target, with errors that name the columns and a remedy.
 
-    A source of rows is read into memory; a memory map stays one.
+    A source of rows is read into memory; a memory map is not copied. A tensor on a GPU is copied to the host.
     """
-    X, columns = _rows_and_names(X)
+    X, columns = _rows_and_names(as_host(X))
     try:
         if columns is None:
             return validation.validate_data(estimator, X, **options)
@@ -40,7 +40,7 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
 
 
 def _rows_and_names(X: Any) -> tuple[Any, list[str] | None]:
-    """A source as an array and the names of its columns; anything else as it is."""
+    """Return a source as an array and the names of its columns; anything else as it is."""
     if isinstance(X, np.ndarray):
         return X, None
     source = X if isinstance(X, ArrayRows) else as_source(X)
@@ -48,7 +48,7 @@ def _rows_and_names(X: Any) -> tuple[Any, list[str] | None]:
 
 
 def check_names(estimator: Any, columns: list[str] | None, *, reset: bool) -> None:
-    """Remember the names of the columns of a fit, or refuse those of other rows that are not the same."""
+    """Store the names of the columns of a fit, or raise an error if the names of other rows differ."""
     if reset:
         estimator.__dict__.pop("feature_names_in_", None)
         if columns is not None:
@@ -95,24 +95,27 @@ def check_source(estimator: Any, source: RowSource, *, min_rows: int = 1) -> Col
 
 
 def own_rows(rows: NDArray[Any], given: Any) -> NDArray[Any]:
-    """Checked rows for a fitted estimator to keep: a copy where they may be the user's own, who may change them.
+    """Return validated rows for a fitted estimator to keep, copied if they may be the user's own array.
 
-    `given` is what they were checked from.  A memory map stays one.
+    `given` is the argument that was validated.  A memory map is not copied.
     """
     if isinstance(given, np.ndarray):
         fresh = not np.may_share_memory(rows, given)
-    else:  # of other tables than these it is not known whether they give away their own memory
+    else:  # other tables may share their own memory
         fresh = isinstance(given, (list, tuple)) or (hasattr(given, "iloc") and bool(rows.flags.owndata))
     return rows if fresh or in_file(rows) else rows.copy()
 
 
 def has_gaps(X: NDArray[Any]) -> bool:
-    """Whether a value is missing (NaN)."""
+    """Return whether a value is missing (NaN)."""
     return bool(np.isnan(X.min(initial=np.inf)))
 
 
 def _culprits(message: str, X: Any, estimator: str) -> str | None:
-    """What scikit-learn says about missing, infinite or non-numeric values, with the columns concerned; None for the rest."""
+    """Return scikit-learn's message about missing, infinite or non-numeric values, with the columns concerned.
+
+    Return None for other messages.
+    """
     names = None if getattr(X, "columns", None) is None else list(X.columns)
     X = X.kept() if isinstance(X, ArrayRows) else X
     if "could not convert string" in message:
@@ -121,13 +124,13 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
             texts = np.array([getattr(kind, "kind", "O") not in "biuf" for kind in X.dtypes])
             where = f" Columns without numbers: {shown_columns(texts, names)}."
         return (
-            f"X must hold numbers, got a text ({message}).{where} Drop such columns, or let vicinal.tables.prepare make numbers "
+            f"X must hold numbers, got a text ({message}).{where} Drop such columns, or use vicinal.tables.prepare to make numbers "
             "of them."
         )
     if "contains NaN" in message:
         where = _columns_where(np.isnan, X, names)
         return (
-            f"Input X contains NaN{where}: {estimator} does not take rows with missing values here. Fill them with "
+            f"Input X contains NaN{where}: {estimator} does not accept rows with missing values here. Fill them with "
             "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
             "score_incomplete scores them.)"
         )
@@ -155,19 +158,19 @@ def check_rows(
     gaps: bool = False,
     precision: Any = None,
 ) -> NDArray[Any]:
-    """Validate a table of rows as scikit-learn does, keeping float32 and refusing what cannot be squared.
+    """Validate a table of rows as scikit-learn does, but keep float32 and raise an error for values that are too large.
 
-    With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.  `precision` is the dtype of the
-    rows that these are compared with, where it may be a narrower one.
+    With `gaps`, NaN marks a missing value; otherwise it raises an error with a remedy.  `precision` is the dtype of the
+    rows with which these are compared, if it may be a narrower one.
 
     Squares and products of the entries must stay finite, so magnitudes beyond
-    1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.  A tensor on a GPU is copied.
+    1e150 (1e18 in float32) raise an error here instead of giving ``inf`` later.  A tensor on a GPU is copied.
     """
     given = X
     finite = "allow-nan" if gaps else True
     X = validate_data(
         estimator,
-        as_host(X),
+        X,
         reset=reset,
         dtype=list(dtype),
         order="C",
@@ -193,14 +196,16 @@ def check_device_rows(estimator: Any, X: Any) -> Any:
         X = X.float()
     largest = float(X.abs().max())
     if not np.isfinite(largest):
-        raise ValueError(f"X contains NaN or infinity, and {name} needs finite numbers. Drop or fill such rows.")
+        raise ValueError(
+            f"X contains NaN or infinity, and {name} needs finite numbers. Drop such rows or fill in their values."
+        )
     _check_largest(largest, str(X.dtype).removeprefix("torch."), "X")
     return X.detach()
 
 
 def check_magnitude(X: np.ndarray, name: str = "X", *, precision: Any = None) -> None:
-    """Refuse entries whose squares would overflow in their dtype, or in another `precision` that they are cast to."""
-    # NaN, which stands for a missing value, is passed over; a copy without it would be as large as the data.
+    """Raise an error for entries whose squares would overflow in their dtype, or in another `precision`."""
+    # NaN, which marks a missing value, is ignored; a copy without it would be as large as the data.
     largest = max(-float(np.fmin.reduce(X, axis=None, initial=0.0)), float(np.fmax.reduce(X, axis=None, initial=0.0)))
     _check_largest(largest, str(np.dtype(X.dtype if precision is None else precision)), name)
 
@@ -215,7 +220,7 @@ def _check_largest(largest: float, dtype: str, name: str) -> None:
 
 
 def check_spread(X, name="X"):
-    """Refuse rows that differ by so little that their variance would underflow to zero."""
+    """Raise an error for rows that differ by so little that their variance would underflow to zero."""
     spread = float(np.ptp(X, axis=0).max(initial=0.0))
     least = 1e-150 if X.dtype == np.float64 else 1e-18
     if 0 < spread < least:
@@ -226,7 +231,7 @@ def check_spread(X, name="X"):
 
 
 def check_columns_spread(X: np.ndarray, names: Any = None, *, least: float = 1e-150, some: bool = True) -> None:
-    """Refuse rows of which some columns (or, with ``some=False``, all) spread so little that variances underflow."""
+    """Raise an error if the range of some columns (or, with ``some=False``, of all) is so small that variances underflow."""
     spans = np.ptp(X, axis=0)
     narrow = (spans > 0) & (spans < least)
     if narrow.any() if some else narrow.all():
@@ -253,7 +258,7 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
             f"{weight.min():.3g}). Drop those rows or give them weight 0."
         )
     if weight.max() <= 0:
-        raise ValueError("sample_weight must not be all zero: no row would count. Pass None for equal weights.")
+        raise ValueError("sample_weight must not be all zero, because no row would count. Pass None for equal weights.")
     weight = weight / weight.max()  # sums of weights of 1e308 or 1e-320 stay representable
     return weight * (len(weight) / weight.sum())
 
@@ -279,14 +284,14 @@ def check_integer(value: Any, name: str, *, least: int = 1) -> int:
 
 
 def check_flag(value: Any, name: str) -> bool:
-    """Return True or False; refuse everything else, "no" for example."""
+    """Return True or False; raise an error for other values, such as "no"."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
     return bool(value)
 
 
 def check_callback(callback):
-    """Refuse a callback that is neither callable nor None."""
+    """Raise an error for a callback that is neither callable nor None."""
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable or None, got {type(callback).__name__}.")
 
@@ -299,7 +304,7 @@ def check_choice(value, name, choices):
 
 
 def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
-    """The kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
+    """Return the kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
     try:
         values = np.asarray(bandwidth)
         if values.ndim == 0:
@@ -347,7 +352,7 @@ def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
 
 
 def is_positive_definite(matrix):
-    """Whether the correlation matrix is, so that units do not matter."""
+    """Return whether the matrix is positive definite, judged by its correlation matrix, so that units do not matter."""
     scale = np.sqrt(np.diag(matrix)) if np.all(np.diag(matrix) > 0) else None
     if scale is None:
         return False
@@ -356,20 +361,20 @@ def is_positive_definite(matrix):
 
 
 def shown_columns(chosen, names=None):
-    """A few of the chosen columns for a message, by name where there are names."""
+    """Return a few of the chosen columns for a message, by name where there are names."""
     positions = np.flatnonzero(chosen)
     shown = ", ".join(str(k if names is None else names[k]) for k in positions[:5])
     return shown + (", ..." if len(positions) > 5 else "")
 
 
 def constant_columns(X):
-    """Which columns hold one value in all rows, but for rounding."""
+    """Return which columns are constant, except for rounding."""
     least, most = X.min(axis=0), X.max(axis=0)
     return most - least <= 4 * np.finfo(X.dtype).eps * np.maximum(-least, most)
 
 
 def count_twins(X: np.ndarray) -> int:
-    """The number of rows that are exactly equal to another row, in O(n log n)."""
+    """Return the number of rows that are exactly equal to another row, in O(n log n)."""
     # A random combination of the columns separates different rows; sums in a fixed order are equal for
     # equal rows.
     rng = np.random.default_rng(0)

@@ -1,6 +1,6 @@
 """One recorder for all fit loops, and the two loops that several methods share.
 
-A loop is a plain function that tells a `Recorder` what it does and returns the recorder's `FitPath`::
+A loop is a plain function that reports to a `Recorder` and returns the recorder's `FitPath`::
 
     with record:
         for _ in range(max_iter):
@@ -13,8 +13,8 @@ A loop is a plain function that tells a `Recorder` what it does and returns the 
         raise record.end(Reason.LIMIT, f"max_iter={max_iter} passes were used")
     return record.path()
 
-The recorder ends the ``with`` block where the loop raises its end, where the callback raises StopIteration, and where
-the user interrupts the fit (KeyboardInterrupt) after a point was kept. The loops neither print nor know an estimator.
+The recorder ends the ``with`` block when the loop raises its end, when the callback raises StopIteration, and when
+the user interrupts the fit (KeyboardInterrupt) after a point was kept. The loops do not print and do not depend on estimators.
 """
 
 import sys
@@ -37,7 +37,7 @@ Callback = Callable[[np.ndarray, int], Any]
 
 
 class Reason(Enum):
-    """Why a fit loop ended; the value is the clause for messages where the loop gives no better one."""
+    """The reason why a fit loop ended; the value is the default clause for messages."""
 
     CONVERGED = "the tolerance was reached"
     LIMIT = "all passes were used"
@@ -46,18 +46,18 @@ class Reason(Enum):
 
     @property
     def by_user(self):
-        """Whether the user ended the loop: nothing more is to be done in this fit."""
+        """Whether the user ended the loop, so that the whole fit ends."""
         return self in (Reason.CALLBACK, Reason.INTERRUPTED)
 
 
 class FitPath(NamedTuple):
-    """What a fit loop did.
+    """The result of a fit loop.
 
     Attributes
     ----------
     parameters : the parameters that were kept: the best ones found.
-    objectives : the objective after each pass, and once more that of `parameters` where another pass was the last.
-    n_iter : passes over the pairs, line searches included.
+    objectives : the objective after each pass, followed by that of `parameters` if they are not from the last pass.
+    n_iter : the number of passes over the pairs, including line searches.
     reason : why the loop ended.
     clause : the same in words, for messages.
     more : fitted attributes that only this loop has, by name.
@@ -79,7 +79,7 @@ class FitPath(NamedTuple):
         return f"<div>{self.clause}, {self.n_iter} passes{sparkline(self.objectives, 'objective per row')}</div>"
 
     def ended_by(self, reason):
-        """The path of a fit that the user ended for this reason; the path as it is for other reasons."""
+        """Return the path of a fit that the user ended for this reason; the path as it is for other reasons."""
         return self._replace(reason=reason, clause=reason.value) if reason.by_user else self
 
 
@@ -93,9 +93,9 @@ class Recorder:
     callback : callable, optional
         The user's ``callback(vector, iterations)`` follows each iteration; it may raise StopIteration.
     as_vector : callable
-        Turns the loop's parameters into what the callback is given, of any shape.
+        Converts the loop's parameters to the argument of the callback, of any shape.
     iterations : iterator of int, optional
-        Counts for the callback, where one fit runs several loops; the default counts from 1.
+        Counts the iterations for the callback if one fit runs several loops; the default counts from 1.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Recorder:
 
     @classmethod
     def of(cls, estimator, as_vector=np.asarray, iterations=None):
-        """The recorder for an estimator with a `callback` and perhaps a `verbose`."""
+        """Return the recorder for an estimator with a `callback` and perhaps a `verbose`."""
         report = progress(type(estimator).__name__, getattr(estimator, "verbose", False))
         return cls(report, estimator.callback, as_vector, iterations)
 
@@ -150,11 +150,11 @@ class Recorder:
         return bool(better)
 
     def _keep(self, parameters, objective):
-        # An objective that is not a number is lower than any: a comparison with it would never be true.
+        # An objective that is NaN counts as lower than any other, because a comparison with it would never be true.
         self.kept, self.objective, self._has_point = parameters, -np.inf if np.isnan(objective) else objective, True
 
     def iterated(self, parameters):
-        """Tell the callback that an iteration ended at these parameters; it gets a vector of its own."""
+        """Call the callback at the end of an iteration, with a copy of the parameters as a vector."""
         if self._callback is not None:
             vector = np.array(self._as_vector(parameters), dtype=np.float64).ravel()
             try:
@@ -163,7 +163,7 @@ class Recorder:
                 raise self.end(Reason.CALLBACK) from None
 
     def end(self, reason, clause=None):
-        """Note why the loop ends; the loop raises what this returns, to leave the ``with`` block from any depth."""
+        """Record why the loop ends; the loop raises the returned exception to leave the ``with`` block from any depth."""
         self._reason, self._clause = reason, reason.value if clause is None else clause
         return _EndError()
 
@@ -177,7 +177,7 @@ class Recorder:
         return kind is _EndError
 
     def path(self):
-        """What the loop did; the last objective belongs to the parameters."""
+        """Return the result of the loop; the last objective belongs to the parameters."""
         objectives = list(self.objectives)
         if not objectives or objectives[-1] != self.objective:
             objectives.append(self.objective)
@@ -194,9 +194,9 @@ class _EndError(Exception):
 def fixed_point(step, parameters, record, *, max_iter, tol, may_lose=False):
     """Repeat ``objective, new = step(parameters)`` until the objective gains no more than `tol`.
 
-    `step` evaluates the objective *at* the parameters it is given and returns the next ones. A step of EM lowers the
-    objective by rounding at most, so that the last parameters evaluated are the answer; the highest are for steps
-    that may lose (`may_lose`).
+    `step` evaluates the objective *at* the parameters it is given and returns the next ones. An EM step lowers the
+    objective by rounding at most, so the last evaluated parameters are the result. For steps that may lower the objective
+    (`may_lose`), the result is the parameters with the highest objective.
     """
     before = -np.inf
     with record:
@@ -223,10 +223,10 @@ def ascend(
     max_passes=None,
     patience=1,
 ):
-    """Climb ``objective, gradient = objective_and_gradient(parameters)`` (a maximisation) by a SciPy method.
+    """Maximise ``objective, gradient = objective_and_gradient(parameters)`` by a SciPy method.
 
-    A pass is one evaluation, wherever the line search asks for it; an iteration is one accepted step. The
-    loop ends when `patience` iterations in a row gain no more than `tol` each, when the gradient vanishes,
+    A pass is one evaluation, including those of line searches; an iteration is one accepted step. The
+    loop ends when `patience` successive iterations gain no more than `tol` each, when the gradient vanishes,
     or after `max_iter` iterations or `max_passes` passes (None: `max_iter`), whichever comes first. The
     best point evaluated is kept.
     """
@@ -280,7 +280,7 @@ def ascend(
 
 
 def best_path(paths):
-    """The highest of several paths, made one after the other; a user who ends one of them ends them all."""
+    """Return the best of several paths, run one after the other; if the user ends one of them, the others do not run."""
     done: list[FitPath] = []
     try:
         for path in paths:
@@ -295,11 +295,11 @@ def best_path(paths):
     return max(done, key=lambda path: path.objectives[-1]).ended_by(reason)
 
 
-# -- what the user is told ----------------------------------------------------------------------------------------------
+# -- messages -----------------------------------------------------------------------------------------------------------
 
 
 def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or look at objectives_"):
-    """Warn, whatever `verbose` says, when a fit ended before its tolerance was reached."""
+    """Warn if a fit ended before its tolerance was reached, independently of `verbose`."""
     if not path.converged:
         warnings.warn(
             f"{name} did not converge: {path.clause}; the best parameters so far are kept. {remedy}.",
@@ -309,7 +309,7 @@ def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or l
 
 
 def progress(name, verbose):
-    """A `report` function that writes a line per pass to stderr, or None when `verbose` is false."""
+    """Return a `report` function that writes a line per pass to stderr, or None when `verbose` is false."""
     if not verbose:
         return None
 

@@ -1,11 +1,11 @@
-"""A journal of a fit: what each pass over the pairs found, in a file, so that a fit that was killed can go on.
+"""A journal of a fit: the results of each pass over the pairs in a file, so that a fit that was killed can be continued.
 
-A fit is a deterministic function of its passes. To go on, it is begun again, and every pass that the journal holds is taken
-from there instead of being computed: the solver comes to the state in which it was, to the last bit, whatever solver it is.
-No solver has to know how to save itself.
+A fit is a deterministic function of its passes. To continue, it is started again, and the results of every pass in the journal
+are read instead of computed, which brings any solver to its previous state, to the last bit. No solver needs code to save its
+state.
 
-Functions that make a pass are decorated with `journaled`. They return numbers and arrays that are small beside the work. Outside
-of a `keep_journal` block the decoration does nothing.
+Functions that make a pass are decorated with `journaled`. They return numbers and arrays that are small compared with the work.
+Outside a `keep_journal` block the decorator has no effect.
 
 The file begins with a line of JSON that says which fit it belongs to. A record is a line of JSON (the function, a digest of its
 arrays, dtypes and shapes) and the bytes of its results. A record that was cut off is made again.
@@ -40,13 +40,13 @@ class Journal:
     ----------
     path : path
     digest : str
-        Which fit it is: of the rows and the parameters.
+        A digest of the rows and the parameters, which identifies the fit.
 
     Attributes
     ----------
     path : Path
     n_replayed, n_computed : int
-        Passes that were taken from the file, and passes that were made.
+        The numbers of passes that were read from the file and that were computed.
     """
 
     def __init__(self, path: str | os.PathLike[str], digest: str) -> None:
@@ -56,6 +56,9 @@ class Journal:
         self._file: BinaryIO = open(path, "a+b")  # noqa: SIM115 (closed by keep_journal)
         self._file.seek(0)
         first = self._file.readline()
+        if first != header and header.startswith(first) and self._file.read(1) == b"":  # a kill can cut the header off
+            self._file.truncate(0)
+            first = b""
         if first and first != header:
             self._file.close()
             raise OtherFitError(
@@ -72,7 +75,7 @@ class Journal:
             self._file.close()
 
     def passed(self, name: str, digest: str, compute: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """What a pass finds: from the file while there are records, else computed and added."""
+        """Return the results of a pass, from the file if it has a record, otherwise computed and appended."""
         if self._replaying:
             place = self._file.tell()
             found = self._read(name, digest)
@@ -88,14 +91,14 @@ class Journal:
         self.n_computed += 1
         arrays = [np.asarray(value) for value in found]
         head = {"pass": name, "digest": digest, "arrays": [(array.dtype.str, array.shape) for array in arrays]}
-        # A full disk costs what would have been kept, not the fit.
+        # If the disk is full, the journal is incomplete, but the fit continues.
         with suppress(OSError):
             self._file.write(json.dumps(head).encode() + b"\n" + b"".join(array.tobytes() for array in arrays))
             self._file.flush()
         return found
 
     def _read(self, name: str, digest: str) -> tuple[Any, ...] | None:
-        """The next record; None where there is no whole one."""
+        """Return the next record, or None if there is no complete one."""
         line = self._file.readline()
         try:
             head = json.loads(line)
@@ -120,7 +123,7 @@ _JOURNAL: ContextVar[Journal | None] = ContextVar("journal of passes", default=N
 
 @contextmanager
 def keep_journal(path: str | os.PathLike[str], digest: str) -> Iterator[Journal]:
-    """Keep the passes of the fit in this block in a file, and take those that are there already."""
+    """Save the passes of the fit in this block to a file, and reuse those that are already there."""
     journal = Journal(path, digest)
     token = _JOURNAL.set(journal)
     try:
@@ -136,7 +139,7 @@ def journaled(result: Callable[[Any], Any] = tuple) -> Callable[[_F], _F]:
     Parameters
     ----------
     result : callable
-        Makes what the function returns from the values: ``_make`` of a named tuple.
+        Creates the return value of the function from the values: ``_make`` of a named tuple.
     """
 
     def decorate(function: _F) -> _F:
@@ -156,7 +159,7 @@ def journaled(result: Callable[[Any], Any] = tuple) -> Callable[[_F], _F]:
 
 
 def _digest(values: list[Any]) -> str:
-    """A digest of the arrays and floats among some values; rows and problems are those of the fit."""
+    """Return a digest of the arrays and floats among some values; rows and problems are those of the fit."""
     found = blake2b(digest_size=16)
     for value in values:
         parts = value if isinstance(value, tuple) else (value,)

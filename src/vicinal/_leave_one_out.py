@@ -1,4 +1,4 @@
-"""Rows that explain each other, each one left out of its own explanation: what the leave-one-out methods are about."""
+"""The leave-one-out problem: each row is scored by all other rows."""
 
 from typing import NamedTuple
 
@@ -57,16 +57,16 @@ def leave_one_out(
 
 
 def some_rows(problem: LeaveOneOut, positions: np.ndarray) -> LeaveOneOut:
-    """The problem of the rows at some positions, on the same backend."""
+    """Return the problem of the rows at some positions, on the same backend."""
     weight = problem.weight[positions]
     log_others = np.log(weight_of_others(weight))
     return LeaveOneOut(problem.rows[positions], weight, log_others, problem.pairs.some(positions), problem.reg)
 
 
 def merged_twins(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Each distinct row once, with the weight of all rows that are equal to it; the rows as they are where all differ.
+    """Return each distinct row once, with the weight of all rows that are equal to it; the rows as they are where all differ.
 
-    A row that is left out then goes with its twins: they would explain it at distance zero, by a kernel without width.
+    A row is then left out together with its twins, which would otherwise be at distance zero from it.
     """
     if count_twins(X) == 0:
         return X, weight
@@ -75,12 +75,12 @@ def merged_twins(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, 
 
 
 def counted_rows(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The rows of positive weight and their weights; None stays None."""
+    """Return the rows of positive weight and their weights; None stays None."""
     return (X, weight) if weight is None or weight.all() else (X[weight > 0], weight[weight > 0])
 
 
 def weight_of_others(weight: np.ndarray) -> np.ndarray:
-    """``W - w_i`` for each row, without cancellation where one row has nearly all the weight."""
+    """Return ``W - w_i`` for each row, without cancellation if one row has nearly all the weight."""
     others = weight.sum() - weight
     heaviest = int(weight.argmax())
     others[heaviest] = np.delete(weight, heaviest).sum()
@@ -88,12 +88,12 @@ def weight_of_others(weight: np.ndarray) -> np.ndarray:
 
 
 def mean_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """The (weighted) mean, in float64."""
+    """Return the (weighted) mean, in float64."""
     return X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / weight.sum()
 
 
 def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """The (weighted) covariance of the rows, divided by n (by the weights' sum)."""
+    """Return the (weighted) covariance of the rows, divided by n (by the weights' sum)."""
     found, mean = np.zeros((X.shape[1], X.shape[1])), mean_of_rows(X, weight)
     for start in range(0, len(X), _ALGEBRA_ROWS):
         part = slice(start, start + _ALGEBRA_ROWS)
@@ -109,7 +109,7 @@ def perplexities(
     weight: np.ndarray | None = None,
     sample: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The effective number of neighbours of each row of X under a metric: the paper's estimate of K (sec. 2).
+    """Return the effective number of neighbours of each row of X under a metric: the paper's estimate of K (sec. 2).
 
     Parameters
     ----------

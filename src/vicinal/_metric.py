@@ -1,6 +1,6 @@
-"""A linear metric: from scatter (and reference) to ``components_``, and what an estimator with them can do.
+"""A linear metric: from scatter (and reference) to ``components_``, and the methods of estimators that have them.
 
-A fitted metric is a matrix ``A = components_`` with one row a learned direction.  The distance of two
+A fitted metric is a matrix ``A = components_`` with one row per learned direction.  The distance of two
 rows is the Euclidean distance of their images,
 
     d(x, y) = |A x - A y| = sqrt((x - y)' M (x - y)),        M = A' A.
@@ -40,12 +40,12 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
 
     @answers_collections(lambda self: len(self.components_), needs_rows=False)
     def transform(self, X: ArrayLike) -> Any:
-        """Map rows to where the learned distance is Euclidean: ``X @ components_.T``, not centred.
+        """Map rows to a space in which the learned distance is Euclidean: ``X @ components_.T``, not centred.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features), or a source of rows
-            A source is read block by block; see :func:`vicinal.io.open_rows`.
+            The rows to transform. A source is read block by block; see :func:`vicinal.io.open_rows`.
 
         Returns
         -------
@@ -66,18 +66,32 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         return X @ self.components_.T.astype(X.dtype, copy=False)
 
     def get_mahalanobis_matrix(self) -> NDArray[Any]:
-        """Return ``M = components_.T @ components_`` of shape (n_features, n_features)."""
+        """Return ``M = components_.T @ components_`` of shape (n_features, n_features).
+
+        Raises
+        ------
+        ValueError
+            If entries of M are beyond float64, as those of columns in units of 1e-155 can be.
+        """
         check_is_fitted(self, "components_")
-        return self.components_.T @ self.components_
+        with np.errstate(over="ignore", invalid="ignore"):
+            matrix = self.components_.T @ self.components_
+        if not np.isfinite(matrix).all():
+            raise ValueError(
+                f"the Mahalanobis matrix must fit into {matrix.dtype}, but components_ hold values of magnitude "
+                f"{np.abs(self.components_).max():.3g}, whose squares overflow. Use transform, mahalanobis or "
+                "pair_distance, which do not need the matrix, or fit to columns in larger units."
+            )
+        return matrix
 
     def mahalanobis(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray[Any]:
-        """Distances between all rows of X and all rows of Y.
+        """Return distances between all rows of X and all rows of Y.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features)
         Y : array-like of shape (m, n_features), default=None
-            None measures the rows of X among themselves.
+            The other rows. None computes the distances among the rows of X.
 
         Returns
         -------
@@ -92,10 +106,11 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         shift = X[0]
         images = (X - shift) @ self.components_.T
         others = images if Y is X else (Y - shift) @ self.components_.T
-        return cdist(images, others)
+        unit = _unit(images, others)
+        return unit * cdist(images / unit, others / unit)
 
     def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray[Any]:
-        """Distance within each pair.
+        """Return the distance within each pair.
 
         Parameters
         ----------
@@ -111,7 +126,9 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         check_is_fitted(self, "components_")
         difference = self._difference_of_rows(pairs) if X is None else self._difference_of_positions(pairs, X)
         # The difference is formed before the product: an offset shared by both rows costs no digits.
-        return np.linalg.norm(difference @ self.components_.T, axis=1)
+        images = difference @ self.components_.T
+        unit = _unit(images)
+        return unit * np.linalg.norm(images / unit, axis=1)
 
     def _difference_of_rows(self, pairs):
         pairs = check_array(
@@ -145,24 +162,30 @@ class Whitening(NamedTuple):
 
 
 def rank_tolerance(n_features, resolution=0.0):
-    """Share of a column's variance below which what is left of it is rounding.
+    """Return the share of a column's variance below which a remainder is rounding.
 
-    Sums of products lose about d machine epsilons; data that came in float32 carry their own rounding, whose
-    variance is the square of theirs.
+    Sums of products lose about d machine epsilons; data that were in float32 have their own rounding errors, whose
+    variance is the square of the epsilon.
     """
     return 10.0 * max(n_features * np.finfo(np.float64).eps, 10.0 * resolution**2)
 
 
 def _holds(dtype: Any, components: np.ndarray) -> bool:
-    """Whether a dtype can hold the components: data in units of 1e-100 have some of 1e100."""
+    """Return whether a dtype can hold the components: data in units of 1e-100 have some of 1e100."""
     return bool(np.abs(components).max(initial=0.0) <= np.finfo(dtype).max)
 
 
+def _unit(*images: np.ndarray) -> float:
+    """Return a power of two in whose units the squares of the entries neither overflow nor vanish; 1 in ordinary cases."""
+    largest = max(float(np.abs(rows).max(initial=0.0)) for rows in images)
+    return 1.0 if largest == 0.0 or 1e-100 < largest < 1e100 else float(2.0 ** np.floor(np.log2(largest)))
+
+
 def range_basis(covariance, *, tolerance, floor=0.0):
-    """Orthonormal basis (d, r) of the directions with variance; None when that is every direction.
+    """Return an orthonormal basis (d, r) of the directions with variance, or None if these are all directions.
 
     The rank is that of the *correlation* matrix, by pivoted Cholesky, so that it does not depend on the
-    units of the columns.  Columns with variance of at most `floor` (a number or one a column) count as
+    units of the columns.  Columns with a variance of at most `floor` (a number, or one number per column) count as
     constant.
     """
     d = len(covariance)
@@ -225,9 +248,9 @@ def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, r
 
 
 def _signs(vectors):
-    """Signs that make the largest entry of each column positive, the first of them where several are as large.
+    """Return signs that make the largest entry of each column positive (the first one, if several are equally large).
 
-    With entries in units of the features they depend neither on the units nor on rounding, nor on the basis in
+    If entries are in units of the features, the signs do not depend on the units, on rounding, or on the basis in
     which the vectors were found.
     """
     size = np.abs(vectors)
@@ -236,7 +259,7 @@ def _signs(vectors):
 
 
 def _generalised_eigh(T, S, k, tolerance):
-    """The k largest eigenvalues of ``T v = ratio S v`` and their vectors, for S with unit diagonal."""
+    """Return the k largest eigenvalues of ``T v = ratio S v`` and their vectors, for S with unit diagonal."""
     r = len(S)
     few = {"subset_by_index": [r - k, r - 1]} if k <= r // 4 else {}
     try:
@@ -250,7 +273,7 @@ def _generalised_eigh(T, S, k, tolerance):
 
 
 def _fill_null_directions(S, T, tolerance, resolution):
-    """Give directions without scatter its smallest positive eigenvalue; None if all directions are such."""
+    """Give directions without scatter its smallest positive eigenvalue; return None if all directions have none."""
     variance, within_rounding = np.diag(S), 64.0 * resolution**2 * np.diag(T)
     scale = np.sqrt(np.where(variance > within_rounding, variance, np.diag(T)))
     correlation = S / np.outer(scale, scale)

@@ -1,6 +1,6 @@
-"""What a notebook shows of a fitted estimator: what was learned, whether the fit converged, and a small picture.
+"""The notebook display of a fitted estimator: what was learned, whether the fit converged, and a small picture.
 
-Texts are escaped, colours are those of the page, and nothing is loaded.
+Texts are escaped, colours are those of the page, and no resources are loaded.
 """
 
 from html import escape
@@ -10,12 +10,14 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._words import printable
+
 _MOST_BARS = 10
 _BOX = "font:14px/1.45 system-ui,sans-serif;border:1px solid #8886;border-radius:8px;padding:8px 12px;margin:4px 0;max-width:720px"
 
 
 class NotebookMixin:
-    """Puts the facts of a fitted estimator above scikit-learn's diagram of its parameters.
+    """Mixin that shows facts about a fitted estimator above scikit-learn's diagram of its parameters.
 
     Put it before ``BaseEstimator`` in the list of bases.
     """
@@ -31,7 +33,10 @@ class NotebookMixin:
 
 
 def fitted_html(estimator: Any) -> str:
-    """The facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted."""
+    """The facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted.
+
+    Names of columns may come from anyone's table or model file: they are escaped as in a report.
+    """
     try:
         check_is_fitted(estimator)
     except (NotFittedError, TypeError):
@@ -41,13 +46,13 @@ def fitted_html(estimator: Any) -> str:
     if not facts and not pictures:
         return ""
     name = escape(type(estimator).__name__)
-    return (
+    return printable(
         f'<div style="{_BOX}"><b>{name}</b><ul style="margin:2px 0 4px;padding-left:20px">{facts}</ul>{pictures}</div>'
     )
 
 
 def fitted_facts(estimator: Any) -> list[str]:
-    """What was learned, in short sentences."""
+    """Return what was learned, in short sentences."""
     facts = []
     converged, n_iter = getattr(estimator, "converged_", None), getattr(estimator, "n_iter_", None)
     if converged is not None:
@@ -84,12 +89,30 @@ def fitted_facts(estimator: Any) -> list[str]:
     return facts
 
 
+def _spread(estimator: Any) -> np.ndarray | None:
+    """Return the standard deviations of the training rows' columns; None where the estimator does not know them."""
+    total = getattr(estimator, "total_covariance_", None)
+    if total is not None:
+        return np.sqrt(np.diag(total))
+    if hasattr(estimator, "gaussian_components_"):  # whose centres are not the rows
+        return None
+    try:
+        centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
+    except NotFittedError:  # it was saved without its rows
+        return None
+    if not isinstance(centres, np.ndarray) or centres.shape[1:] != estimator.components_.shape[1:]:
+        return None
+    return centres.std(axis=0, dtype=np.float64)
+
+
 def _shares(estimator: Any) -> str:
-    """Bars: the share of each column in the squared length of the components, the largest first."""
+    """Bars: the share of the squared distance that a standard deviation (or a unit) of each column makes, the largest first."""
     components = getattr(estimator, "components_", None)
     if components is None or np.ndim(components) != 2 or not np.size(components):
         return ""
-    squares = np.square(np.asarray(components, dtype=np.float64)).sum(axis=0)
+    spread = _spread(estimator)
+    with np.errstate(over="ignore"):
+        squares = np.square(np.asarray(components, dtype=np.float64) * (1.0 if spread is None else spread)).sum(axis=0)
     if not np.isfinite(squares).all() or squares.sum() == 0:
         return ""
     shares = squares / squares.sum()
@@ -102,12 +125,13 @@ def _shares(estimator: Any) -> str:
             f'<td style="padding:1px 0 1px 8px">{100 * shares[i]:.1f} %</td></tr>'
         )
     more = f" ({len(shares) - _MOST_BARS} more)" if len(shares) > _MOST_BARS else ""
-    caption = f'<caption style="text-align:left;opacity:.75">weight of each column in the metric{more}</caption>'
+    what = "unit" if spread is None else "standard deviation"
+    caption = f'<caption style="text-align:left;opacity:.75">share of the squared distance that one {what} of a column makes{more}</caption>'
     return f'<table style="border-collapse:collapse;font-size:13px">{caption}{"".join(rows)}</table>'
 
 
 def sparkline(values: Any, label: str, width: int = 260, height: int = 48) -> str:
-    """A small curve with its first and last value; empty text for fewer than two finite values."""
+    """Return a small curve with its first and last value; empty text for fewer than two finite values."""
     values = np.asarray(values, dtype=np.float64).ravel()
     values = values[np.isfinite(values)]
     if len(values) < 2:

@@ -1,4 +1,4 @@
-"""The counting behind `quality.neighbor_purity`: right neighbours by place, with ties shared."""
+"""The counts of `quality.neighbor_purity`: right neighbours by rank, with shared ties."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def right_neighbors_by_place(X, y, k):
         twins = squares == 0.0
         if (X[row[twins]] != X[neighbor[twins]]).any():
             raise ValueError(
-                "X holds rows that differ by so much less than others that the squares of their differences are lost in "
+                "some rows of X differ by so much less than others that the squares of their differences underflow in "
                 "float64. Clip the outlying values, or rescale the columns."
             )
         right += _right_by_place(row, neighbor, squares, y, k)

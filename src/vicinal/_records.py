@@ -1,4 +1,4 @@
-"""Records: small groups of options that travel in one parameter of an estimator.
+"""Records: small groups of options that are passed as one parameter of an estimator.
 
 ``LCA(solver="stochastic")`` runs a solver with its defaults, and ``LCA(solver=StochasticEM(batch_size=50))`` sets its
 options. A record has ``get_params`` and ``set_params`` as estimators do, so that scikit-learn's ``clone`` copies it and
@@ -15,9 +15,9 @@ _R = TypeVar("_R", bound="Record")
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """The base of all records: a frozen dataclass that checks its fields when it is made.
+    """The base of all records: a frozen dataclass that checks its fields when it is created.
 
-    Two records are equal when they are of one class and all their fields are equal, arrays included.
+    Two records are equal if they have the same class and all their fields are equal, including arrays.
     """
 
     @classmethod
@@ -30,7 +30,7 @@ class Record:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def set_params(self, **params: Any) -> Self:
-        """Change fields and return the record; nothing changes when one of the new values is refused.
+        """Change fields and return the record; nothing is changed if one of the new values is not valid.
 
         scikit-learn calls this, through ``estimator.set_params(solver__batch_size=50)``, on a record that belongs to
         one estimator alone, because `clone` copies records.
@@ -99,11 +99,11 @@ def as_record(value: Any, record_type: type[_R], name: str, names: tuple[str | N
     Parameters
     ----------
     value : str, None or Record
-        What the user passed.
+        The value that the user passed.
     record_type : type
         The record that the parameter may hold.
     name : str
-        The parameter, for the messages.
+        The name of the parameter, for the messages.
     names : tuple
         The strings (or None) that the parameter may hold.
     """

@@ -1,7 +1,7 @@
-"""Rows that need not be in memory: what a memory map, files and a Dask collection have in common.
+"""Rows that need not be in memory: the common interface of memory maps, files and Dask collections.
 
-A fit that makes one pass over the rows, or draws some of them, takes a source of rows instead of an array, and holds one
-block at a time.  An array is a source as well (`ArrayRows`), so that such a fit is written once.
+A fit that makes one pass over the rows, or draws some of them, accepts a source of rows instead of an array, and holds one
+block at a time.  An array is a source as well (`ArrayRows`), so that such a fit has a single implementation.
 """
 
 import contextlib
@@ -43,8 +43,8 @@ class RowSource(Protocol):
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Yield the rows from position `start` on, in their order, in blocks of shape (m, d), m > 0.
 
-        The cuts between blocks belong to the source and not to the caller: a method whose answer must not depend on them
-        cuts for itself.  A block may be overwritten by the next one: copy what is kept.
+        The source determines the boundaries of blocks; a method whose result must not depend on them divides the rows itself.
+        A block may be overwritten by the next one, so copy any rows that are kept.
         """
         ...
 
@@ -86,14 +86,15 @@ class ArrayRows:
         return np.array(self._rows[positions], dtype=self.dtype)
 
     def kept(self) -> np.ndarray:
-        """All rows as one array that is not in memory if the source is not: the array itself, where its dtype will do."""
+        """Return all rows as one array that is not in memory if the source is not: the array itself, where its dtype will
+        do."""
         return self._rows if self._rows.dtype == self.dtype else _spill(self)
 
 
 class FileRows(ABC):
-    """Rows in files that can only be read in blocks; `take` goes through a copy of them in a temporary file.
+    """Rows in files that can only be read in blocks; `take` uses a copy of them in a temporary file.
 
-    The copy is a memory map that is made once, at the first use, in the folder of temporary files (``TMPDIR``), and goes
+    The copy is a memory map that is created at the first use, in the folder of temporary files (``TMPDIR``), and is deleted
     with the last array that refers to it.
     """
 
@@ -114,7 +115,7 @@ class FileRows(ABC):
         return self.kept()[positions]
 
     def kept(self) -> np.ndarray:
-        """All rows as a memory map of a temporary file."""
+        """Return all rows as a memory map of a temporary file."""
         if self._copy is None:
             self._copy = _spill(self)
         return self._copy
@@ -221,7 +222,7 @@ class ColumnsOf(FileRows):
         return np.ascontiguousarray(self._source.take(positions)[:, self._positions])
 
 
-# -- the door ----------------------------------------------------------------------------------------------------------
+# -- public functions --------------------------------------------------------------------------------------------------
 
 
 def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) -> RowSource:
@@ -280,10 +281,10 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
 
 
 def as_source(X: Any) -> RowSource | None:
-    """The source that X is or stands for; None where X is held in memory.
+    """Return the source of the rows of X, or None if X is in memory.
 
-    A memory map (``np.load(path, mmap_mode="r")``), a Zarr array, a ``pyarrow.dataset.Dataset`` and a Dask collection stand
-    for sources.
+    A memory map (``np.load(path, mmap_mode="r")``), a Zarr array, a ``pyarrow.dataset.Dataset`` and a Dask collection are
+    converted to sources.
     """
     if isinstance(X, ArrayRows):
         return X if in_file(X._rows) else None
@@ -303,12 +304,12 @@ def as_source(X: Any) -> RowSource | None:
 
 
 def is_source(X: Any) -> bool:
-    """Whether X is a source of rows."""
+    """Return whether X is a source of rows."""
     return hasattr(X, "blocks") and hasattr(X, "take") and hasattr(X, "columns") and not isinstance(X, np.ndarray)
 
 
 def in_file(rows: Any) -> bool:
-    """Whether the memory of an array is a map of a file."""
+    """Return whether the memory of an array is a map of a file."""
     while isinstance(rows, np.ndarray):
         if isinstance(rows, np.memmap) and getattr(rows, "_mmap", None) is not None:
             return True
@@ -317,22 +318,22 @@ def in_file(rows: Any) -> bool:
 
 
 def all_rows(source: RowSource) -> np.ndarray:
-    """All rows of a source in memory, or as the memory map that they are."""
+    """Return all rows of a source in memory, or as the memory map that they are."""
     if isinstance(source, ArrayRows):
         return source.kept()
     return by_blocks(lambda block: block, source)
 
 
 def mapped(X: Any) -> Any:
-    """X as it is, but a source that is read in blocks as a memory map of a temporary copy: for fits in another order."""
+    """Return X, or a memory map of a temporary copy if X can only be read in blocks, for fits that need another order."""
     source = None if isinstance(X, (np.ndarray, ArrayRows)) else as_source(X)
     return X if source is None else ArrayRows(source.kept(), source.columns)
 
 
 def by_blocks(function: Callable[[Any], np.ndarray], source: RowSource) -> np.ndarray:
-    """The answers of a function to the blocks of a source, one after the other, in one array.
+    """Return the concatenated results of a function for the blocks of a source.
 
-    The function takes a block as a source of its own, which has the names of the columns.
+    The function is called with each block as a source with the names of the columns.
     """
     found: np.ndarray | None = None
     place = 0
@@ -351,7 +352,7 @@ def by_blocks(function: Callable[[Any], np.ndarray], source: RowSource) -> np.nd
 
 
 def rows_in_block(source: Any) -> int:
-    """The number of rows of a source in a block of `BLOCK_BYTES`."""
+    """Return the number of rows of a source in a block of `BLOCK_BYTES`."""
     return max(BLOCK_BYTES // (max(source.shape[1], 1) * source.dtype.itemsize), 1)
 
 
@@ -360,7 +361,7 @@ def _real(dtype: Any) -> np.dtype:
 
 
 def _numbers(column: Any) -> np.ndarray:
-    """A column of a record batch; missing values are NaN."""
+    """Return a column of a record batch; missing values are NaN."""
     found = column.to_numpy(zero_copy_only=False)
     return found.astype(np.float64) if found.dtype == object else found  # booleans with gaps
 
@@ -405,13 +406,13 @@ class RowsFile:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Remove the file, unless it was mapped, and goes with its map."""
+        """Remove the file, unless it was mapped; it is then deleted with its map."""
         self._file.close()
         if self._path:
             _unlink(self._path)
 
     def mapped(self) -> np.ndarray:
-        """The rows so far as a memory map that may be written to; the file goes with it."""
+        """Return the rows so far as a writable memory map; the file is deleted with it."""
         self._file.flush()
         self._file.seek(0)
         self._write_header()
@@ -426,7 +427,7 @@ class RowsFile:
 
 
 def _spill(source: RowSource) -> np.ndarray:
-    """A memory map of a temporary copy of the rows."""
+    """Return a memory map of a temporary copy of the rows."""
     with RowsFile(source.shape[1], source.dtype) as file:
         for block in source.blocks():
             file.write(block)

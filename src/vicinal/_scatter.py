@@ -1,4 +1,4 @@
-"""Scatters: sums of outer products of differences, of which differences are never formed."""
+"""Scatters: sums of outer products of differences, computed without forming the differences."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,15 +26,15 @@ class ChunkletEntries(Protocol):
 
 @dataclass(frozen=True)
 class ChunkletScatter:
-    """What RCA needs to know of the data, as sums: two of them add up to that of both.
+    """The sums over the data that RCA needs; the sums of two data sets can be added.
 
     Attributes
     ----------
     n_rows : int
         All rows.
     origin, shift : arrays of shape (d,)
-        The mean of all rows is ``origin + shift``.  ``origin`` lies amid the data, so ``shift`` is small and
-        keeps its digits wherever the data are.
+        The mean of all rows is ``origin + shift``.  ``origin`` is a point among the data, so ``shift`` is small and
+        loses no digits if the data are far from the origin.
     total : array of shape (d, d)
         Scatter of all rows about their mean.
     n_points, n_chunklets : int
@@ -95,18 +95,18 @@ class ChunkletScatter:
 
 
 def chunklet_scatter(X: np.ndarray, entries: ChunkletEntries) -> ChunkletScatter:
-    """Scatter of rows about the means of their chunklets, and of all rows about their mean.
+    """Return the scatter of rows about the means of their chunklets, and of all rows about their mean.
 
     With the vicinity ``w_ij = 1[same chunklet] / (2 |C|)`` the scatter ``sum w_ij (x_i - x_j)(x_i - x_j)'``
     is
 
         within = sum over chunklets C, i in C of (x_i - m_C)(x_i - m_C)',
 
-    so no pair is ever formed: O(n d^2) time, a block of rows and a few (d, d) arrays of memory.
+    so no pairs are formed. This takes O(n d^2) time, and memory for a block of rows and a few (d, d) arrays.
 
-    ``fourth`` serves Ledoit-Wolf shrinkage.  A chunklet of m points carries m - 1 observations with known
+    ``fourth`` is used for Ledoit-Wolf shrinkage.  A chunklet of m points has m - 1 observations with known
     mean zero: its contrasts z_k = sum_i u_ki x_i, where the u_k are any orthonormal basis of the vectors
-    that sum to zero (the Helmert basis, say).  ``within = sum z_k z_k'`` whichever basis is taken, but sums of fourth
+    that sum to zero (for example the Helmert basis).  ``within = sum z_k z_k'`` holds for any basis, but sums of fourth
     powers depend on it, and hence on the order of the points.  Their mean over all bases does not: with H the centred
     points, S = H'H and v its diagonal,
 
@@ -157,7 +157,7 @@ _FEW_POINTS = 8
 
 
 def _amid(X: np.ndarray) -> np.ndarray:
-    """A point amid the rows: a median, which outliers do not move and which constant columns hit exactly."""
+    """Return a point among the rows: a median, which is robust to outliers and exact for constant columns."""
     n_some = min(len(X), 101)
     n_some -= 1 - n_some % 2  # an odd number: the median of a column is one of its values
     return np.median(X[np.linspace(0, len(X) - 1, n_some).astype(np.int64)], axis=0).astype(np.float64)
@@ -187,7 +187,7 @@ def _by_size(entries: ChunkletEntries, alone: np.ndarray, most: int) -> tuple[np
 def _sum_jobs(
     X: np.ndarray, origin: np.ndarray, rows: np.ndarray, jobs: list[_Job], most: int, shared: bool
 ) -> _JobSums:
-    """Sum the jobs in up to 16 parts, a number that depends on the data only: threads change no digit."""
+    """Sum the jobs in up to 16 parts, a number that depends only on the data, so that threads do not change the result."""
     d = X.shape[1]
 
     def part_sums(part: list[_Job]) -> _JobSums:
@@ -227,7 +227,7 @@ def _sum_jobs(
 def _chunklets_of_one_size(
     X: np.ndarray, origin: np.ndarray, rows: np.ndarray, size: int
 ) -> tuple[np.ndarray | float, np.ndarray, np.ndarray | float]:
-    """Within scatter, chunklet means (about the origin) and sum of fourth powers of chunklets of one size."""
+    """Return the within scatter, chunklet means (about the origin) and sum of fourth powers of chunklets of one size."""
     d = X.shape[1]
     points = _take(X, rows, origin)
     if size == 1:
@@ -261,7 +261,7 @@ def _fourth_moments(chunklets: np.ndarray) -> np.ndarray:
 def _one_large_chunklet(
     X: np.ndarray, origin: np.ndarray, rows: np.ndarray, most: int
 ) -> tuple[np.ndarray | float, np.ndarray, np.ndarray | float]:
-    """The same for one chunklet of more rows than a block: each block about its own mean, then the means."""
+    """Return the same for one chunklet of more rows than a block: each block about its own mean, then the means."""
     scatter = np.zeros((X.shape[1], X.shape[1]))
     block_means, block_sizes = [], []
     for first in range(0, len(rows), most):
@@ -305,7 +305,7 @@ def local_frames(
     memory: int = 128 * 2**20,
     threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Leading directions and variances of each point's neighbourhood, centred on the point itself unless said otherwise.
+    """Return the leading directions and variances of each point's neighbourhood, by default centred on the point itself.
 
     Point i has the local scatter ``sum_j a_j (x_j - x_i)(x_j - x_i)'`` over its neighbours j, with ``a_j =
     1/k``, or the neighbours' weights divided by their sum.
@@ -317,8 +317,8 @@ def local_frames(
         Row i lists the neighbours of point i.
     n_components : int
         d, at most min(k, D).
-    weight : array of shape (n,), optional
-        Importance of the rows as neighbours.
+    weight : array of shape (n,) or (n, k), optional
+        Importance of the rows as neighbours, or of the neighbours of each point.
     about : array of shape (n, D), optional
         The centre of each scatter, where it is not the point itself.
 
@@ -331,7 +331,7 @@ def local_frames(
 
     Notes
     -----
-    O(n k D min(k, D)) time; beyond the result, `memory` bytes.
+    This takes O(n k D min(k, D)) time and, beyond the result, `memory` bytes.
     """
     n, k = neighbors.shape
     D = X.shape[1]
@@ -359,12 +359,15 @@ def neighbor_differences(
     weight: np.ndarray | None = None,
     about: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Rows ``sqrt(a_j) (x_j - c_i)`` for the neighbours j of some points i, shape (points, k, D); c is x, or `about`."""
+    """Return rows ``sqrt(a_j) (x_j - c_i)`` for the neighbours j of some points i, shape (points, k, D).
+
+    C is x, or `about`.
+    """
     rows = X[neighbors].astype(np.float64)
     rows -= (X if about is None else about)[points, None, :]
     if weight is None:
         return rows / np.sqrt(neighbors.shape[1])
-    shares = weight[neighbors]
+    shares = weight[neighbors] if weight.ndim == 1 else weight[points]
     return rows * np.sqrt(shares / shares.sum(axis=1, keepdims=True))[:, :, None]
 
 
@@ -380,10 +383,10 @@ def soft_frames(
     *,
     engine: Engine | str | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Leading directions and variances of each point's soft neighbourhood, centred on the point itself.
+    """Return the leading directions and variances of each point's soft neighbourhood, centred on the point itself.
 
-    As `local_frames`, with ``a_j`` proportional to ``weight_j exp(-|z_j - z_i|^2 / 2)`` over all rows but i:
-    the weights are relative, so a point far from all others is shaped by its nearest ones.
+    This is `local_frames` with ``a_j`` proportional to ``weight_j exp(-|z_j - z_i|^2 / 2)`` over all rows but i.
+    The weights are relative, so the neighbourhood of an isolated point consists of its nearest rows.
 
     Parameters
     ----------
@@ -394,7 +397,7 @@ def soft_frames(
 
     Notes
     -----
-    O(n^2 p) for the weights and O(n s D min(s, D)) for the frames, with s rows of non-negligible weight each.
+    The weights take O(n^2 p) time and the frames O(n s D min(s, D)), with s rows of non-negligible weight each.
     """
     n, D = X.shape
     frames = np.empty((n_components, n, D), dtype=X.dtype)
@@ -411,6 +414,7 @@ def soft_frames(
         frames[:, i], variances[:, i] = directions[:, 0], squares[:, 0]
 
     with one_blas_thread():
+        # Departure 3 (ManifoldParzen): Weights of the soft neighbourhood are relative to the largest.
         for query, point, shares in problem.at().neighbors_above(_LEAST_SHARE):
             edges = np.flatnonzero(np.diff(query, prepend=-1, append=n))
             groups = ((query[lo], point[lo:hi], shares[lo:hi]) for lo, hi in pairwise(edges))
@@ -420,7 +424,7 @@ def soft_frames(
 
 
 def leading_directions(rows: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leading right singular vectors (d, b, D) and squared singular values (d, b) of matrices (b, k, D)."""
+    """Return the leading right singular vectors (d, b, D) and squared singular values (d, b) of matrices (b, k, D)."""
     b, k, D = rows.shape
     directions = np.empty((n_components, b, D))
     squares = np.empty((n_components, b))

@@ -1,9 +1,10 @@
 """Rows that the user holds on a GPU, as torch tensors; torch itself is never imported here.
 
-A fit on such rows does its pair work there (`device_of_fit`), from the tensor itself where the rows are handed over as they
-are (`tensor_of`).  What a fitted estimator keeps is NumPy, so that a fit makes one copy on the host.
+A fit to such rows does its pairwise computations on the device (`device_of_fit`), with the tensor itself if the rows are passed
+on unchanged (`tensor_of`).  Fitted attributes are NumPy arrays, so a fit makes one copy on the host.
 """
 
+import sys
 import weakref
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ _tensors: dict[int, tuple[weakref.ref, Any]] = {}
 
 
 def on_device(X: Any) -> bool:
-    """Whether X is a torch tensor on a device other than the CPU."""
+    """Return whether X is a torch tensor on a device other than the CPU."""
     return type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "device") and _elsewhere(X.device)
 
 
@@ -24,12 +25,17 @@ def _elsewhere(device: Any) -> bool:
 
 
 def as_host(values: Any) -> Any:
-    """A tensor on a device as a NumPy array, and anything else as it is."""
+    """Return a tensor on a device as a NumPy array, and anything else as it is."""
     return values.detach().cpu().numpy() if on_device(values) else values
 
 
+def as_given(values: np.ndarray, X: Any) -> Any:
+    """Results for the rows of X: a tensor on the device of X where X is on one, else the array as it is."""
+    return sys.modules["torch"].as_tensor(values, device=X.device) if on_device(X) else values
+
+
 def remember(estimator: Any, rows: np.ndarray, X: Any) -> None:
-    """Note where the rows of a fit came from: X, which `rows` are the checked copy of."""
+    """Record that `rows` is the validated copy of X."""
     _devices.pop(estimator, None)
     if on_device(X):
         _devices[estimator] = str(X.device)
@@ -37,12 +43,12 @@ def remember(estimator: Any, rows: np.ndarray, X: Any) -> None:
 
 
 def device_of_fit(estimator: Any) -> str | None:
-    """The device of the tensor that an estimator was fitted on last, or None."""
+    """Return the device of the tensor that an estimator was fitted on last, or None."""
     return _devices.get(estimator)
 
 
 def tensor_of(rows: np.ndarray) -> Any:
-    """The tensor that an array was copied from, or None."""
+    """Return the tensor that an array was copied from, or None."""
     found = _tensors.get(id(rows))
     return found[1] if found is not None and found[0]() is rows else None
 

@@ -3,32 +3,33 @@
 from collections.abc import Iterable
 
 # What a terminal or a browser obeys instead of showing it: controls but for tab and line feed, line and paragraph
-# separators, and marks that turn the direction of the text around them, so that a name could pass for other words.
+# separators, and marks that turn the direction of the text around them, so that a name could pass for other words. Half a
+# character of UTF-16, as in the name of a file that is not UTF-8, cannot be written at all.
 _CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-_ESCAPES = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTIONS)}
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTIONS, *range(0xD800, 0xE000))}
 _PLURALS = {"pass": "passes", "entry": "entries", "class": "classes", "query": "queries"}
 
 
 def shown(names: Iterable[object], most: int = 8) -> str:
-    """Names as a list for a message, cut after `most`."""
+    """Return names as a list for a message, truncated after `most`."""
     quoted = [repr(str(name)) for name in names]
     rest = len(quoted) - most
     return ", ".join(quoted[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def printable(text: str) -> str:
-    r"""The text with what a terminal or a browser would obey written as escapes, such as ``\u001b`` and ``\u202e``."""
+    r"""Return the text with control characters written as escapes, such as ``\u001b`` and ``\u202e``."""
     return text.translate(_ESCAPES)
 
 
 def count(number: int, thing: str) -> str:
-    """A number and its noun: "1 row", "1,000 rows"."""
+    """Return a number and its noun: "1 row", "1,000 rows"."""
     return f"{number:,} {thing if number == 1 else _PLURALS.get(thing, thing + 's')}"
 
 
 def duration(seconds: float) -> str:
-    """A time in words: "40 s", "3 min", "2.5 h"; a second is the least that is told."""
+    """Return a time in words: "40 s", "3 min", "2.5 h"; at least one second."""
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,6 +1,6 @@
-"""The `vicinal` command: understands the command line, calls one room of `vicinal._app`, and ends cleanly.
+"""The `vicinal` command: parses the command line, calls one module of `vicinal._app`, and exits with a defined code.
 
-Nothing heavy is imported before the command line has been understood, so that ``vicinal --help`` is immediate.
+Nothing heavy is imported before the command line has been parsed, so that ``vicinal --help`` is immediate.
 """
 
 import os
@@ -15,7 +15,7 @@ from vicinal._app.console import Console, one_line
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import check_paths
 
-# Where each command lives: a module of `vicinal._app` and a function taking (arguments, console).
+# The implementation of each command: a module of `vicinal._app` and a function of (arguments, console).
 _COMMANDS = {
     "learn": ("learn", "learn"),
     "transform": ("use", "transform"),
@@ -30,12 +30,12 @@ _COMMANDS = {
 }
 _NO_PAPERS = (
     "vicinal papers: the experiments of the papers are in the repository and not in the installed package. "
-    "Get a checkout and install that: pip install -e ."
+    "Get a checkout of the repository and install it with: pip install -e ."
 )
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM end the command even where a fit would answer an interruption with its best so far."""
+    """Make Ctrl-C and SIGTERM end the command, even if a fit would return its best parameters when interrupted."""
 
     def __init__(self):
         self.code = None
@@ -45,21 +45,21 @@ class _Signals:
         raise KeyboardInterrupt
 
     def check(self):
-        """Stop here if an interruption came in the meantime."""
+        """Raise the interruption if one came in the meantime."""
         if self.code is not None:
             raise KeyboardInterrupt
 
     def came(self):
-        """Whether an interruption came."""
+        """Return whether an interruption came."""
         return self.code is not None
 
     def install(self):
-        """Listen; returns a function that restores what was there before."""
+        """Install the signal handlers, and return a function that restores the previous ones."""
         before = {}
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 before[number] = signal.signal(number, self)
-        except ValueError:  # not the main thread: whoever calls us there has its own ways
+        except ValueError:  # not the main thread, where signal handlers cannot be installed
             pass
 
         def restore():
@@ -108,7 +108,7 @@ def _run(arguments, console, signals):
             silence_stdout()
         console.fail(one_line(failure))
         return failure.code
-    except BrokenPipeError:  # the reader of stdout has seen enough
+    except BrokenPipeError:  # the program that reads stdout has ended
         silence_stdout()
         return errors.BROKEN_PIPE
     except MemoryError as error:
@@ -118,13 +118,13 @@ def _run(arguments, console, signals):
         if os.environ.get("VICINAL_DEBUG"):
             raise
         console.fail(
-            f"an unexpected {type(error).__name__}: {one_line(error)} This is a fault of vicinal; set VICINAL_DEBUG=1 to see where."
+            f"an unexpected {type(error).__name__}: {one_line(error)} This is a bug in vicinal; set VICINAL_DEBUG=1 to see the traceback."
         )
         return errors.BUG
 
 
 def _limited_threads(threads):
-    """Hold BLAS and OpenMP to as many threads as the engine."""
+    """Limit BLAS and OpenMP to as many threads as the engine."""
     import contextlib
 
     if threads is None:

@@ -1,6 +1,6 @@
 """The papers' synthetic problems, and loaders for the real sets.
 
-Generators follow scikit-learn's ``make_*``: a size, options, ``random_state``; they return ``X, y``.
+The generators follow scikit-learn's ``make_*`` functions: they take a size, options and ``random_state``, and return ``X, y``.
 
 ===========================  ==============================================================
 LCA                          `make_two_gaussians`, `make_two_circles`, `make_five_gaussians`,
@@ -12,9 +12,9 @@ tests of densities           `make_anisotropic_mixture`
 `vicinal demo`               `make_slanted_bars`, `make_machine_states`
 ===========================  ==============================================================
 
-Real sets: `load` by name (`available` lists them), `usps_blurred` as the
-papers prepared USPS, `blur_images`.  Files are looked for in the folder that
-``data_home`` or the environment variable ``VICINAL_DATA`` names.
+Real data sets are loaded by name with `load` (`available` lists them); `usps_blurred` is USPS as the papers prepared
+it, by `blur_images`.  Files are read from the folder that ``data_home`` or the environment variable ``VICINAL_DATA``
+names.
 """
 
 from vicinal._datasets.demo_sets import make_machine_states, make_slanted_bars

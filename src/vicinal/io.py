@@ -1,10 +1,10 @@
-"""Model files without pickle, and the learned map for other tools.
+"""Model files without pickle, and exports of the learned map to other tools.
 
-- `save`, `load`: one file holds an estimator of vicinal, bit for bit; reading it executes nothing.
-- `describe`, `load_components`: look into a file, or take only the learned matrix.
-- `open_rows`: a table of numbers that stays in its files, for data larger than memory.
-- `to_numpy`, `to_torch`, `to_faiss`, `to_onnx`, `to_sentence_transformers`: the learned map as arrays, a module of torch, an
-  index of faiss, an ONNX model, modules of sentence-transformers.
+- `save`, `load`: write an estimator of vicinal to one file and restore it bit for bit; reading a file executes no code.
+- `describe`, `load_components`: inspect a file, or read only the learned matrix.
+- `open_rows`: open a table of numbers that stays in its files, for data larger than memory.
+- `to_numpy`, `to_torch`, `to_faiss`, `to_onnx`, `to_sentence_transformers`: export the learned map as arrays, a module of
+  torch, an index of faiss, an ONNX model, or modules of sentence-transformers.
 """
 
 import json
@@ -61,37 +61,37 @@ def save(
     Parameters
     ----------
     estimator : estimator
-        One of vicinal's, or a Pipeline of scikit-learn with scalers, PCA and estimators of vicinal.
+        An estimator of vicinal, or a Pipeline of scikit-learn with scalers, PCA and estimators of vicinal.
     path : str or path-like
-        The file to write. It is replaced in one step when all bytes are on the disk; whatever goes wrong
-        before leaves an old file as it was.
+        The file to write. It is replaced in one step when all bytes are on the disk; if anything fails before, an
+        existing file is not changed.
     training_rows : bool, default=True
-        False leaves out the training rows of a metric (LCA, LCAGauss): the loaded one transforms and measures
-        distances, and says why it has no density. RCA and NCA keep no rows anyway. Densities are made of
-        their training rows: for them False is refused.
+        False leaves out the training rows of a metric (LCA, LCAGauss). The loaded estimator can transform rows and compute
+        distances, and raises an explanatory error when its density is used. RCA and NCA keep no rows in any case.
+        Densities consist of their training rows, so False is an error for them.
     key : bytes, optional
-        Signs the file (HMAC-SHA256), so that ``load(path, key=key)`` can tell that someone who has the key wrote it.
-        Anyone who can check a signature can also make one. At least 16 bytes, as ``secrets.token_bytes(32)`` gives.
+        A secret key with which the file is signed (HMAC-SHA256), so that ``load(path, key=key)`` can verify that it was
+        written by someone who has the key. Anyone who can check a signature can also create one. The key must have at least
+        16 bytes, for example ``secrets.token_bytes(32)``.
 
     Raises
     ------
     TypeError
-        If the estimator holds what a file cannot: a function, a cache (``memory=`` of a Pipeline), an
-        object of another library, a parameter that is not of a type that its class documents, an attribute that its
-        class does not declare, or a fit that did not finish. The message names the parameter or attribute and the
-        remedy.
+        If the estimator holds something that cannot be saved: a function, a cache (``memory`` of a Pipeline), an
+        object of another library, a parameter of a type that its class does not document, an attribute that its
+        class does not declare, or an unfinished fit. The message names the parameter or attribute and the remedy.
     OSError
         If the file cannot be written.
 
     Warns
     -----
     UserWarning
-        If the estimator, or one inside it, has a ``callback``. It is left out: `load` gives ``callback=None``.
+        If the estimator, or one inside it, has a ``callback``. It is left out, and `load` returns ``callback=None``.
 
     Notes
     -----
-    The file is a safetensors file with a checksum, so other programs can read its arrays. Time and disk are
-    those of the estimator's arrays; arrays that are not contiguous are copied first.
+    The file is a safetensors file with a checksum, so other programs can read its arrays. Time and disk space are
+    proportional to the estimator's arrays; arrays that are not contiguous are copied first.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def save(
     write_arrays(path, json.dumps(tree, separators=(",", ":"), allow_nan=False), writer.arrays, key)
     if writer.callbacks:
         warnings.warn(
-            f"the model file does not hold {' and '.join(writer.callbacks)}: a file never holds functions. The loaded "
+            f"the model file does not contain {' and '.join(writer.callbacks)}, because a file never contains functions. The loaded "
             "estimator has callback=None; set it again with set_params before the next fit.",
             UserWarning,
             stacklevel=callers_line(),
@@ -132,21 +132,21 @@ def load(path: str | PathLike[str], *, key: bytes | None = None) -> Any:
     ----------
     path : str or path-like
     key : bytes, optional
-        Only a file that was signed with this key is loaded, before anything in it is looked at. Without a key, signed
-        and unsigned files are loaded alike, and nobody vouches for either.
+        Load the file only if it was signed with this key; the signature is checked before anything else is read. Without a
+        key, signed and unsigned files are both loaded, and their origin is not verified.
 
     Returns
     -------
     estimator
-        With the parameters and fitted attributes that were saved, bit for bit.
+        The estimator with the saved parameters and fitted attributes, bit for bit.
 
     Raises
     ------
     ValueError
-        If the file is damaged, truncated, not a model file, of a newer format, of an unknown class, if a parameter
-        holds what its class does not take or what names a path, a cache or a function, or if the fitted attributes are
-        not as their class declares them, or if a key was given and the file is not signed with it: the message says which. No part of a file is executed, and no memory is taken
-        for sizes that it only claims.
+        If the file is damaged, truncated, not a model file, of a newer format or of an unknown class; if a parameter
+        has a value that its class does not accept, or names a path, a cache or a function; if the fitted attributes do
+        not agree with the declaration of their class; or if a key was given and the file is not signed with it. The message
+        states the problem. No part of a file is executed, and no memory is allocated for sizes that are not in the file.
     FileNotFoundError
         If there is no such file.
 
@@ -159,7 +159,7 @@ def load(path: str | PathLike[str], *, key: bytes | None = None) -> Any:
 
 
 def describe(path: str | PathLike[str], *, key: bytes | None = None) -> dict[str, Any]:
-    """Say what a model file holds, without making the estimator.
+    """Describe the contents of a model file without creating the estimator.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def describe(path: str | PathLike[str], *, key: bytes | None = None) -> dict[str
     -------
     dict
         ``"class"``; ``"vicinal"`` and ``"sklearn"``, the versions that wrote it; ``"parameters"`` and
-        ``"attributes"``, plain values as they are, others as a short text; ``"arrays"``, dtype and shape by
+        ``"attributes"``, with values other than plain ones as a short text; ``"arrays"``, the dtype and shape by
         name.
 
     Examples
@@ -187,7 +187,7 @@ def describe(path: str | PathLike[str], *, key: bytes | None = None) -> dict[str
 
 
 def load_components(path: str | PathLike[str], *, key: bytes | None = None) -> NDArray[Any]:
-    """Read the learned matrix of a metric alone: ``X @ load_components(path).T`` is its ``transform``.
+    """Read only the learned matrix of a metric: ``X @ load_components(path).T`` is its ``transform``.
 
     Parameters
     ----------
@@ -203,16 +203,16 @@ def load_components(path: str | PathLike[str], *, key: bytes | None = None) -> N
 
 
 def _checked_key(key: Any) -> bytes | None:
-    """A key that is long enough to be one."""
+    """Return the key, or raise an error if it is too short."""
     if key is None:
         return None
     if not isinstance(key, (bytes, bytearray)):
         raise TypeError(
-            f"key must be bytes, got {type(key).__name__}. Make one with secrets.token_bytes(32), and keep it secret; a "
-            "text is encoded first."
+            f"key must be bytes, got {type(key).__name__}. Create one with secrets.token_bytes(32) and keep it secret; encode a "
+            "text first."
         )
     if len(key) < 16:
-        raise ValueError(f"key must have at least 16 bytes, got {len(key)}. Make one with secrets.token_bytes(32).")
+        raise ValueError(f"key must have at least 16 bytes, got {len(key)}. Create one with secrets.token_bytes(32).")
     return bytes(key)
 
 
@@ -224,7 +224,7 @@ def _read(path: str | PathLike[str], make: Callable[[Any, Any, int], Any], key: 
         return make(as_version_2(tree) if version == 1 else tree, arrays, n_characters)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
-        reason = str(error) if isinstance(error, ValueError) else f"its description makes no sense ({error!r})."
+        reason = str(error) if isinstance(error, ValueError) else f"its description is not valid ({error!r})."
         reason = reason if len(reason) <= 500 else f"{reason[:500]}…"
         raise ValueError(f"cannot load {os.fspath(path)!r}: {reason}") from error
 
@@ -249,7 +249,7 @@ def _description_of(tree: Any, arrays: Any, n_characters: int) -> dict[str, Any]
 
 
 def _brief(tree: Any) -> Any:
-    """A plain value as it is, anything else in a few words."""
+    """Return a plain value as it is, anything else in a few words."""
     if not isinstance(tree, (dict, list)):
         return tree
     if isinstance(tree, list):
@@ -264,7 +264,7 @@ def _components_of(tree: Any, arrays: Any, n_characters: int) -> NDArray[Any]:
     attributes = estimator["attributes"]
     if "components_" not in attributes:
         raise ValueError(
-            f"its {estimator['class']} has no components_: it is not a fitted metric. Of a pipeline, load the whole and "
-            "transform with it."
+            f"its {estimator['class']} has no components_, so it is not a fitted metric. If it is a pipeline, load it and use "
+            "its transform."
         )
     return Reader(arrays).value(attributes["components_"])

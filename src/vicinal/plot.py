@@ -53,28 +53,28 @@ def plot_embedding(
     max_rows: int | None = 20_000,
     random_state: RandomState | int | None = 0,
 ) -> "Axes":
-    """Scatter rows in two dimensions, as a metric sees them.
+    """Draw rows in two dimensions, transformed by a metric.
 
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Rows. With two columns they are drawn as they are, with one along a line, with more along their two
-        leading principal components.
+        The rows. One or two columns are drawn directly; with more columns, the two leading principal components are
+        drawn.
     y : array-like of shape (n,), optional
-        Colours: labels of any type (missing ones are grey), or numbers with fractions for a colour scale.
+        The colours: labels of any type (missing ones are grey), or numbers with fractions for a colour scale.
     metric : fitted estimator with ``transform``, optional
-        Applied to X first.
+        A metric that is applied to X first.
     ax : matplotlib Axes, optional
-        Where to draw; the default is a new figure.
+        The axes to draw on; the default is a new figure.
     max_rows : int, default=20_000
-        Of more rows a random sample is drawn, and the legend says so.
+        If there are more rows, a random sample is drawn, and the legend says so.
     random_state : int, RandomState instance or None, default=0
-        For that sample.
+        Used for that sample.
 
     Returns
     -------
     matplotlib Axes
-        Both axes have the same scale: distances in the picture are distances.
+        Both axes have the same scale.
 
     Examples
     --------
@@ -140,28 +140,27 @@ def plot_density(
     Parameters
     ----------
     density : fitted density
-        Anything with ``score_samples``: an estimator of vicinal, one of its marginals or conditionals, a
+        Any object with ``score_samples``: an estimator of vicinal, one of its marginals or conditionals, or a
         mixture of scikit-learn.
     X : array-like of shape (n, d), optional
-        Rows to draw on top. They also set the range; the default is that of the training rows.
+        Rows to draw on top. They also set the range; the default range is that of the training rows.
     features : one or two positions or names, optional
-        The features of a density of more than two, or of one of two: their exact marginal is drawn
-        (``density.marginal``).
+        The features to draw, if the density has more. Their exact marginal is drawn (``density.marginal``).
     ax : matplotlib Axes, optional
-        Where to draw; the default is a new figure.
+        The axes to draw on; the default is a new figure.
     resolution : int, default=120
-        Points of the grid along an axis (of one feature: a quarter of them). A warning tells when the kernels
-        are narrower than its cells, and the picture would miss them.
+        The number of grid points along an axis (four times as many for one feature). A warning is issued if the
+        kernels are narrower than the cells of the grid, so that the picture could miss them.
 
     Returns
     -------
     matplotlib Axes
-        One feature: the density as a curve. Two: the smallest regions that hold given shares of the
-        probability, counted on the grid.
+        For one feature, the density as a curve. For two, the smallest regions that hold given shares of the
+        probability, computed on the grid.
 
     Notes
     -----
-    Scores ``4 * resolution`` rows, or ``resolution ** 2``.
+    The function scores ``4 * resolution`` rows for one feature, and ``resolution ** 2`` for two.
 
     Examples
     --------
@@ -213,22 +212,22 @@ def plot_purity(
     baseline: bool = True,
     ax: Any = None,
 ) -> "Axes":
-    """Draw how many of the k nearest neighbours are of the right class, for metrics side by side.
+    """Draw the share of the k nearest neighbours that have the right class, for several metrics.
 
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Rows, better ones that the metrics were not fitted on.
+        The rows, preferably rows that the metrics were not fitted to.
     y : array-like of shape (n,)
         Their classes, of any type.
     metrics : fitted metric, or dict of fitted metrics by name, optional
-        Anything with ``transform``.
+        Any objects with ``transform``.
     n_neighbors : int, default=30
-        The largest k; fewer where there are fewer rows.
+        The largest k; it is lowered if there are fewer rows.
     baseline : bool, default=True
-        Draw the Euclidean distance of X itself as well, and what chance gives.
+        Whether to draw the Euclidean distance of X itself and the expected value for random neighbours, too.
     ax : matplotlib Axes, optional
-        Where to draw; the default is a new figure.
+        The axes to draw on; the default is a new figure.
 
     Returns
     -------
@@ -251,7 +250,7 @@ def plot_purity(
     metrics = {} if metrics is None else metrics
     metrics = metrics if isinstance(metrics, dict) else {type(metrics).__name__: metrics}
     if not metrics and not baseline:
-        raise ValueError("there is nothing to draw: pass metrics, or baseline=True.")
+        raise ValueError("there is nothing to draw. Pass metrics, or baseline=True.")
     rows = check_array(X, dtype=np.float64, input_name="X", ensure_min_samples=2)
     k = min(check_integer(n_neighbors, "n_neighbors"), len(rows) - 1)
     curves = {name: neighbor_purity(_images(metric, X), y, k) for name, metric in metrics.items()}
@@ -281,20 +280,20 @@ def plot_purity(
 def plot_metric(
     metric: Any, X: ArrayLike | None = None, *, feature_names: Sequence[str] | None = None, ax: Any = None
 ) -> "Axes":
-    r"""Draw a Mahalanobis matrix as a heat map: which features, and which pairs of them, make rows differ.
+    r"""Draw a Mahalanobis matrix as a heat map, which shows how features and pairs of features contribute to distances.
 
     Parameters
     ----------
     metric : fitted metric, or array of shape (d, d)
         The matrix M of the squared distance ``(x - y)' M (x - y)``.
     X : array-like of shape (n, d), optional
-        Rows. With them the entries are :math:`s_i M_{ij} s_j` with the standard deviations s of the columns:
-        what a difference of one standard deviation counts. Without, entries are in the units of the columns,
-        and comparable only where those are.
+        Rows. If they are given, the entries are :math:`s_i M_{ij} s_j` with the standard deviations s of the columns, that is,
+        the contributions of differences of one standard deviation. Otherwise, the entries are in the units of the columns,
+        and can be compared only if the columns have the same units.
     feature_names : sequence of d texts, optional
         The default is the names the metric was fitted on, or those of X, or numbers.
     ax : matplotlib Axes, optional
-        Where to draw; the default is a new figure.
+        The axes to draw on; the default is a new figure.
 
     Returns
     -------
@@ -345,7 +344,7 @@ def plot_metric(
     return ax
 
 
-# -- what the functions above ask of their arguments ---------------------------------------------------------
+# -- validation of arguments ---------------------------------------------------------------------------------
 
 
 def _images(metric: Any, X: ArrayLike) -> NDArray[Any]:
@@ -358,7 +357,7 @@ def _images(metric: Any, X: ArrayLike) -> NDArray[Any]:
 
 
 def _plane(points: NDArray[Any], rows: Any, metric: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """The rows in at most two dimensions, and the names of the axes."""
+    """Return the rows in at most two dimensions, and the names of the axes."""
     d = points.shape[1]
     if d > 2 and np.ptp(points, axis=0).any():
         pca = PCA(2, random_state=0).fit(points)
@@ -372,7 +371,7 @@ def _plane(points: NDArray[Any], rows: Any, metric: Any) -> tuple[NDArray[Any], 
 def _scatter_classes(
     ax: Any, points: NDArray[Any], codes: NDArray[Any], present: list[Any], style: dict[str, Any]
 ) -> list[Any]:
-    """Draw the classes, those of many rows in layers, lest the last one hides the others."""
+    """Draw the classes; classes of many rows are drawn in layers, so that the last one does not hide the others."""
     layer = np.arange(len(points)) % (1 if len(points) < 2000 else 8)
     handles = []
     for number in range(layer.max() + 1):
@@ -383,7 +382,7 @@ def _scatter_classes(
 
 
 def _name_groups(ax: Any, points: NDArray[Any], codes: NDArray[Any], classes: Any) -> None:
-    """Write the names of many classes amid their rows, where a legend would not fit."""
+    """Write the names of the classes beside their rows, if there are too many for a legend."""
     from matplotlib.patheffects import withStroke
 
     outline = [withStroke(linewidth=2.5, foreground="white")]
@@ -396,7 +395,7 @@ def _name_groups(ax: Any, points: NDArray[Any], codes: NDArray[Any], classes: An
 
 
 def _purity_by_chance(y: ArrayLike, n: int) -> float:
-    """The share of a row's class among the other rows, on average."""
+    """Return the share of a row's class among the other rows, on average."""
     counts = np.bincount(check_labels(y, n)[0])
     return float((counts * (counts - 1)).sum() / (n * (n - 1)))
 

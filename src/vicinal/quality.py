@@ -1,13 +1,13 @@
-"""Numbers that say how good a density, a clustering or a metric is.
+"""Scores of densities, clusterings and metrics.
 
-Every score here is exact and is a plain function of arrays:
+Every score is exact and is a plain function of arrays:
 
 - `negative_log_likelihood`: the score of a density on held-out rows, with its standard error.
-- `clustering_accuracy`: the share of rows in the right cluster, under the best naming of the clusters.
-- `balanced_rand_score`: the Rand index with matches and mismatches given the same weight.
-- `neighbor_purity`: the share of right neighbours among the first k, the way to compare metrics.
-- `mardia_test`: whether rows can come from one Gaussian, by skewness and by kurtosis.
-- `condition_numbers`: how far from round the classes are, before and after a metric.
+- `clustering_accuracy`: the share of rows in the right cluster, under the best assignment of classes to clusters.
+- `balanced_rand_score`: the Rand index with equal weights for matches and mismatches.
+- `neighbor_purity`: the share of right neighbours among the first k, for comparing metrics.
+- `mardia_test`: tests whether rows come from one Gaussian, by skewness and by kurtosis.
+- `condition_numbers`: the condition numbers of the classes before and after a metric.
 """
 
 from typing import Any, NamedTuple
@@ -47,13 +47,13 @@ class NegativeLogLikelihood(NamedTuple):
 
 
 def negative_log_likelihood(log_density: ArrayLike) -> NegativeLogLikelihood:
-    r"""Average negative log-likelihood of a density, with its standard error.
+    r"""Return the average negative log-likelihood of a density, with its standard error.
 
     .. math:: \mathrm{NLL} = -\frac1n \sum_i \log p(x_i), \qquad
               \mathrm{SE} = \sqrt{\frac{1}{n(n-1)} \sum_i \bigl(\log p(x_i) + \mathrm{NLL}\bigr)^2}
 
-    Lower is better.  Two models are compared fairly by the standard error of
-    their *difference*: pass ``log_density_a - log_density_b`` of the same rows.
+    Lower is better.  To compare two models, use the standard error of their
+    *difference*: pass ``log_density_a - log_density_b`` of the same rows.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ def negative_log_likelihood(log_density: ArrayLike) -> NegativeLogLikelihood:
     Returns
     -------
     NegativeLogLikelihood
-        ``(mean, standard_error)``.  The standard error of a single row is
-        ``inf``: one value says nothing about its own spread.  A row of zero
-        density (``-inf``) makes both infinite.
+        ``(mean, standard_error)``.  With a single row, the standard error is
+        ``inf``, because it cannot be estimated.  A row of zero density
+        (``-inf``) makes both infinite.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def negative_log_likelihood(log_density: ArrayLike) -> NegativeLogLikelihood:
     if unusable:
         raise ValueError(
             f"log_density must not be NaN or +inf, got {unusable} such entries. A density is infinite or "
-            "undefined there: check the model's bandwidth, or drop those rows."
+            "undefined there. Check the model's bandwidth, or drop those rows."
         )
     if np.isneginf(values).any():
         return NegativeLogLikelihood(np.inf, np.inf)
@@ -99,15 +99,15 @@ def negative_log_likelihood(log_density: ArrayLike) -> NegativeLogLikelihood:
 
 
 def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    r"""Share of rows put into the right cluster, under the best one-to-one naming of the clusters.
+    r"""Return the share of rows in the right cluster, under the best one-to-one assignment of classes to clusters.
 
     .. math:: \frac1n \max_P \operatorname{tr}(E P)
 
     with :math:`E` the confusion matrix and :math:`P` the permutations of the
     cluster labels (LCA paper, sec. 6.1, where the maximum is misprinted as a
-    minimum and the result multiplied by 100).  With different numbers of
-    clusters and classes, the surplus ones are matched to nothing and their
-    rows count as wrong.
+    minimum and the result multiplied by 100).  If the numbers of clusters
+    and classes differ, the surplus ones are not assigned and their rows
+    count as wrong.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
     Notes
     -----
-    O(n log n) for the table, cubic in the number of clusters for the best permutation.
+    The table takes O(n log n) time, and the best permutation is cubic in the number of clusters.
 
     Examples
     --------
@@ -131,30 +131,30 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """
     true, predicted = _two_labelings(y_true, y_pred)
     table = contingency_matrix(true, predicted)
-    # Departure 1: the paper prints a minimum over permutations, times 100; it is a maximum.
+    # Departure 1 (quality): Clustering accuracy is the largest trace. The paper prints a minimum, times 100.
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / len(true))
 
 
 def balanced_rand_score(y_true: ArrayLike, y_pred: ArrayLike, *, balance: str = "predicted") -> float:
-    r"""Rand index with pairs of the same cluster and pairs of different clusters weighing one half each.
+    r"""Return the Rand index with weights of one half each for pairs within and between clusters.
 
     .. math:: \tfrac12 P\bigl(c_i = c_j \mid \hat c_i = \hat c_j\bigr)
               + \tfrac12 P\bigl(c_i \ne c_j \mid \hat c_i \ne \hat c_j\bigr)
 
     over the pairs :math:`i \ne j`, for classes :math:`c` and clusters
-    :math:`\hat c`: the probability that the clustering and the truth agree on
-    whether two points belong together, when the pair is drawn from one
-    cluster or from two with equal chance (RCA paper, sec. 8.3 and note 8,
+    :math:`\hat c`: the probability that the clustering and the classes agree
+    on whether two points belong together, if the pair is drawn with equal
+    probability from one cluster or from two (RCA paper, sec. 8.3 and note 8,
     after Xing et al., 2002).  The plain Rand index of many clusters is close
-    to one whatever the clustering, because nearly all pairs are apart.
+    to one for any clustering, because nearly all pairs are in different clusters.
 
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n,)
         Classes and clusters; the labels may be of any type and need not agree.
     balance : {"predicted", "true"}, default="predicted"
-        The partition by which pairs are balanced.  The RCA paper does not say.
+        The partition by which pairs are balanced, which the RCA paper does not specify.
         ``"predicted"`` is the formula above; ``"true"`` swaps the roles,
         so that it is the balanced accuracy of the decision "same class?".
 
@@ -166,7 +166,7 @@ def balanced_rand_score(y_true: ArrayLike, y_pred: ArrayLike, *, balance: str = 
 
     Notes
     -----
-    Counted from the contingency table in O(n log n); no pair is formed.
+    The score is computed from the contingency table in O(n log n), without forming pairs.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def balanced_rand_score(y_true: ArrayLike, y_pred: ArrayLike, *, balance: str = 
     if len(true) < 2:
         raise ValueError("balanced_rand_score compares pairs: expected at least 2 rows, got 1. Add rows.")
     # agreement[s, t]: ordered pairs together (1) or apart (0) by the balancing (s), by the other (t)
-    # Departure 3: by either partition; the paper does not say which.
+    # Departure 3 (quality): The balanced Rand score is balanced by either partition.
     pair = (predicted, true) if balance == "predicted" else (true, predicted)
     agreement = pair_confusion_matrix(*pair)
     shares = [int(agreement[kind, kind]) / int(agreement[kind].sum()) for kind in (0, 1) if agreement[kind].any()]
@@ -191,12 +191,12 @@ def balanced_rand_score(y_true: ArrayLike, y_pred: ArrayLike, *, balance: str = 
 
 
 def neighbor_purity(X: ArrayLike, y: ArrayLike, n_neighbors: int) -> NDArray[Any]:
-    r"""Cumulative neighbour purity: share of right neighbours among the first k, for k = 1 .. n_neighbors.
+    r"""Return the cumulative neighbour purity: the share of right neighbours among the first k, for k = 1 .. n_neighbors.
 
     .. math:: \mathrm{purity}(k) = \frac1n \sum_i \frac1k \sum_{j \in N_k(i)} 1[y_j = y_i]
 
     where :math:`N_k(i)` are the k rows nearest to row i in Euclidean distance,
-    row i itself left out (RCA paper, sec. 8).  To judge a learned metric, pass ``metric.transform(X)``.
+    without row i itself (RCA paper, sec. 8).  To evaluate a learned metric, pass ``metric.transform(X)``.
 
     Parameters
     ----------
@@ -214,16 +214,16 @@ def neighbor_purity(X: ArrayLike, y: ArrayLike, n_neighbors: int) -> NDArray[Any
 
     Notes
     -----
-    A row is left out of its own neighbours by its index, never by a distance
-    of zero: an exact twin is a neighbour like any other.  Neighbours at equal
-    distance share their places, as if their order were drawn at random and
-    the curve averaged over the draws, so the order of the rows never matters.
+    A row is excluded from its own neighbours by its index, never by a distance
+    of zero, so an exact twin is a neighbour like any other.  Neighbours at equal
+    distance share their ranks, as if the curve were averaged over random
+    orders, so the order of the rows has no effect.
 
-    Exact for any scale and offset: the pair engine's searches (a k-d tree up to
-    10 columns, matrix products beyond) only *choose* candidates, whose
-    distances are then computed from differences; a row whose neighbours the
-    rounding could confuse is searched again with a wider net.  O(n^2 d) at
-    worst; memory beyond the data about 128 MB and two copies of X.
+    The result is exact for any scale and offset: the pair engine's searches (a
+    k-d tree up to 10 columns, matrix products beyond) only *select* candidates,
+    whose distances are then computed from differences. If rounding could affect
+    the neighbours of a row, it is searched again with more candidates.  The cost
+    is O(n^2 d) at worst; the memory beyond the data is about 128 MB and two copies of X.
 
     Examples
     --------
@@ -239,7 +239,7 @@ def neighbor_purity(X: ArrayLike, y: ArrayLike, n_neighbors: int) -> NDArray[Any
     k = check_integer(n_neighbors, "n_neighbors")
     if k > n - 1:
         raise ValueError(f"n_neighbors={k} needs at least {k + 1} rows, got {n}. Lower n_neighbors or add data.")
-    # Departure 2: ties share their places; the paper does not speak of them.
+    # Departure 2 (quality): Neighbours at equal distance share their places.
     right = right_neighbors_by_place(X, y, k)
     return np.cumsum(right) / np.arange(1, k + 1) / n
 
@@ -257,7 +257,7 @@ class MardiaTest(NamedTuple):
 
 
 def mardia_test(X: ArrayLike, *, small_sample: bool = False) -> MardiaTest:
-    r"""Mardia's (1970) tests of multivariate normality, by skewness and by kurtosis.
+    r"""Compute Mardia's (1970) tests of multivariate normality, by skewness and by kurtosis.
 
     With :math:`g_{ij} = (x_i - \bar x)^T S^{-1} (x_j - \bar x)` and S the covariance (divided by n),
 
@@ -265,23 +265,23 @@ def mardia_test(X: ArrayLike, *, small_sample: bool = False) -> MardiaTest:
 
     For Gaussian rows in d dimensions :math:`n b_1 / 6` is about chi-squared with d(d+1)(d+2)/6 degrees of
     freedom, and :math:`(b_2 - d(d+2)) / \sqrt{8 d (d+2) / n}` about standard normal.  RCA is the
-    maximum-likelihood metric when the classes pass (RCA paper, sec. 9.2); test each class on its own.
+    maximum-likelihood metric if the classes are Gaussian (RCA paper, sec. 9.2); test each class separately.
 
     Parameters
     ----------
     X : array-like of shape (n, d)
         Rows of one class.
     small_sample : bool, default=False
-        Correct the skewness statistic for few rows (Mardia, 1974).
+        Whether to correct the skewness statistic for few rows (Mardia, 1974).
 
     Returns
     -------
     MardiaTest
-        ``n_dimensions`` is the rank of the data: constant and dependent columns do not count.
+        ``n_dimensions`` is the rank of the data, which ignores constant and dependent columns.
 
     Notes
     -----
-    O(n d min(n, d^2)); pairs are taken in blocks.  Affine maps of X change nothing.
+    The cost is O(n d min(n, d^2)); pairs are processed in blocks.  The result does not change under affine maps of X.
 
     Examples
     --------
@@ -297,11 +297,11 @@ def mardia_test(X: ArrayLike, *, small_sample: bool = False) -> MardiaTest:
     white = _white_rows(X)
     d = white.shape[1]
     if d == 0:
-        raise ValueError(f"All {n} rows of X are equal: there is no shape to test. Check how X was made.")
+        raise ValueError(f"All {n} rows of X are equal, so there is no shape to test. Check how X was made.")
     if n < d + 2:
         raise ValueError(
-            f"mardia_test needs at least {d + 2} rows for {d} dimensions, got {n}: fewer rows always look "
-            "the same. Add rows or reduce the dimension, for example with PCA."
+            f"mardia_test needs at least {d + 2} rows for {d} dimensions, got {n}: with fewer rows the statistics are constant. "
+            "Add rows or reduce the dimension, for example with PCA."
         )
     squares = np.einsum("ij,ij->i", white, white)
     kurtosis = float(np.mean(squares**2))
@@ -332,9 +332,9 @@ class ConditionNumbers(NamedTuple):
 
 
 def condition_numbers(X: ArrayLike, y: ArrayLike, metric: Any = None) -> ConditionNumbers:
-    """Ratio of the largest to the smallest eigenvalue of each class's covariance, before and after a metric.
+    """Return the ratio of the largest to the smallest eigenvalue of each class's covariance, before and after a metric.
 
-    A metric that suits all classes makes each of them rounder, so its condition number falls (RCA paper,
+    A metric that suits all classes makes each of them rounder, so that their condition numbers fall (RCA paper,
     sec. 9.2).
 
     Parameters
@@ -379,7 +379,7 @@ def _condition_number(rows: NDArray[Any]) -> float:
 
 
 def _white_rows(X: NDArray[Any]) -> NDArray[Any]:
-    """Rows about their mean in coordinates of unit variance; directions without variance are dropped."""
+    """Return rows about their mean in coordinates of unit variance; directions without variance are dropped."""
     centred = X - X[0]  # exact zeros for constant columns
     centred -= centred.mean(axis=0)
     largest = np.abs(centred).max(axis=0)
@@ -395,6 +395,6 @@ def _two_labelings(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[Any], 
     if len(true) != len(predicted):
         raise ValueError(
             f"y_true and y_pred must label the same rows, got {len(true)} and {len(predicted)} labels. "
-            "Pass one label a row in both."
+            "Pass one label per row in both."
         )
     return true, predicted

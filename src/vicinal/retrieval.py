@@ -1,9 +1,9 @@
-"""Search with embeddings, and numbers that say how good the search is.
+"""Search with embeddings, and measures of its quality.
 
-- `evaluate`: recall, precision, nDCG, MRR and MAP of a search, raw or under a learned map, with intervals.
-- `search`: the best rows of a corpus for some queries, exactly, in blocks that fit a memory budget.
+- `evaluate`: recall, precision, nDCG, MRR and MAP of a search, with raw rows or with a learned map, with intervals.
+- `search`: find the best rows of a corpus for some queries, exactly, in blocks that fit a memory budget.
 
-Both compare directions (cosines) unless told otherwise, because that is how embeddings are meant to be compared. A learned
+Both compare directions (cosines) by default, because embeddings are usually compared in this way. A learned
 map is a fitted metric or a pipeline; for embeddings it is usually
 ``make_pipeline(Normalizer(), RCA(), Normalizer())``.
 """
@@ -46,40 +46,40 @@ def evaluate(
     engine: Engine | str | None = None,
     random_state: int | None = 0,
 ) -> Evaluation:
-    """Measure how well the nearest rows of a corpus answer queries.
+    """Measure how well a search finds the relevant rows of a corpus.
 
     Parameters
     ----------
     queries : array-like of shape (m, d), of shape (m,), or None
-        New rows; or positions of rows of the corpus; or None, for every row of the corpus that has a relevant one. A query
-        that is a row of the corpus never finds itself: it is left out by its position, so that a duplicate of it may be
+        New rows, positions of rows of the corpus, or None for every row of the corpus that has a relevant one. A query
+        that is a row of the corpus never finds itself. It is excluded by its position, so that duplicates of it can be
         found.
     corpus : array-like of shape (n, d)
-        A memory map is read block by block.
+        The rows to search in. A memory map is read block by block.
     relevant : pairs, judgements, mapping or labels
-        - pairs (query, row) of positions, of shape (p, 2). Where the queries are rows of the corpus, both are positions in
+        - pairs (query, row) of positions, of shape (p, 2). If the queries are rows of the corpus, both are positions in
           the corpus and a pair counts in both directions;
         - graded judgements (query, row, grade), of shape (p, 3); a grade of 0 means "not relevant";
         - a mapping of queries to rows, or of queries to mappings of rows to grades;
-        - labels: one per row of the corpus where the queries are rows of it, or else a tuple (labels of the queries, labels
+        - labels: one per row of the corpus if the queries are rows of it, otherwise a tuple (labels of the queries, labels
           of the corpus). Rows with the label of the query are relevant; -1, None and NaN mean that there is no label.
     model : fitted metric or Pipeline, optional
-        Anything with ``transform``. None compares the rows as they are.
+        Any object with ``transform``. None compares the raw rows.
     similarity : {"cosine", "dot", "euclidean"}, default="cosine"
-        How images are compared. "cosine" brings them to unit length first.
+        How transformed rows are compared. "cosine" normalises them first.
     k : int or sequence of int, default=(1, 10)
-        Where recall, precision and nDCG are cut.
+        The cutoffs of recall, precision and nDCG.
     depth : int, default=100
-        How many rows are found per query, for ``"MRR@depth"`` and ``"MAP@depth"``. It is raised to the largest `k`, and
-        lowered to the rows that a query can find; the names of the measures say which it was.
+        The number of rows found per query, for ``"MRR@depth"`` and ``"MAP@depth"``. It is raised to the largest `k`, and
+        lowered to the number of rows that a query can find; the names of the measures contain the resulting number.
     n_bootstrap : int, default=1000
-        Resamples of the queries for the intervals.
+        The number of resamples of the queries for the intervals.
     confidence : float, default=0.95
         The confidence of the intervals.
     engine : None, str or Engine, default=None
-        Where the search runs, and its memory; see :class:`vicinal.Engine`.
+        The backend of the search and its memory; see :class:`vicinal.Engine`.
     random_state : int or None, default=0
-        Seed of the resamples. Evaluations with the same seed can be compared by `Evaluation.difference`.
+        The seed of the resamples. Evaluations with the same seed can be compared by `Evaluation.difference`.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def evaluate(
 
     Notes
     -----
-    Time O(m n d) for the search. Memory beyond the queries is the engine's budget plus O(m depth).
+    The search takes O(m n d) time. The memory beyond the queries is the engine's budget plus O(m depth).
 
     Examples
     --------
@@ -116,8 +116,10 @@ def evaluate(
         )
     reach = len(corpus) - (positions is not None)
     if max(ks) > reach:
-        raise ValueError(f"k={max(ks)} needs at least as many rows to find, got {reach}. Lower k or add rows.")
-    # Queries without a relevant row are not searched for: of a corpus with some pairs these are most rows.
+        raise ValueError(
+            f"k={max(ks)} needs at least as many rows that a query can find, got {reach}. Lower k or add rows."
+        )
+    # Queries without a relevant row are not searched for; in a corpus with few pairs, these are most rows.
     asked = rows[answered] if positions is None else positions[answered]
     found = search(asked, corpus, min(max(depth, *ks), reach), model=model, similarity=similarity, engine=engine)
     per_query = measures_of(found.indices, relevance.of(answered), ks, found.indices.shape[1])
@@ -139,11 +141,12 @@ def search(
     Parameters
     ----------
     queries : array-like of shape (m, d), of shape (m,), or None
-        New rows; positions of rows of the corpus, or None for all of them, which then do not find themselves. New rows may be a
-        Dask array or dataframe: the answers are lazy Dask arrays then.
+        New rows, positions of rows of the corpus, or None for all rows of the corpus; a row of the corpus never finds
+        itself. If new rows are a Dask array or dataframe, the results are lazy Dask arrays.
     corpus : array-like of shape (n, d)
-        A memory map is read block by block.
+        The rows to search in. A memory map is read block by block.
     k : int, default=10
+        The number of rows to find per query.
     model, similarity, engine
         As in `evaluate`.
 
@@ -173,7 +176,7 @@ def search(
     corpus = _table(corpus, "corpus")
     reach = len(corpus) - (positions is not None)
     if k > reach:
-        raise ValueError(f"k={k} needs at least as many rows to find, got {reach}. Lower k or add rows.")
+        raise ValueError(f"k={k} needs at least as many rows that a query can find, got {reach}. Lower k or add rows.")
     space = Space(model, similarity)
     images = space.images(*((rows, "queries") if positions is None else (corpus[positions], "corpus")))
     if positions is None and np.shape(rows)[1] != corpus.shape[1]:
@@ -185,7 +188,7 @@ def search(
 
 
 def _table(corpus: ArrayLike, name: str) -> NDArray[Any]:
-    """A table as an array, without a copy of a memory map."""
+    """Return a table as an array, without a copy of a memory map."""
     if issparse(corpus):
         raise TypeError(f"{name} must be a dense table, got a sparse one. Pass {name}.toarray(), or fewer columns.")
     table = corpus if isinstance(corpus, np.ndarray) else np.asarray(corpus)

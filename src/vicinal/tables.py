@@ -1,10 +1,10 @@
-"""Tables of all kinds of columns: what kind each is of, rows made ready, scores of rounded values.
+"""Tables with columns of different kinds: detection of kinds, preparation of rows, and scores of rounded values.
 
-- :func:`column_types` finds what kind each column is of, and takes your word where you know better;
-- :func:`prepare` makes a table ready for metrics and densities, as ``vicinal learn`` and ``vicinal compare`` do;
+- :func:`column_types` detects the kind of each column, which you can override;
+- :func:`prepare` prepares a table for metrics and densities, as ``vicinal learn`` and ``vicinal compare`` do;
 - :func:`score_rows` scores rows under a density, with noise on rounded columns.
 
-:class:`vicinal.TableEncoder` and :class:`vicinal.Dequantizer` are the steps of a pipeline that do the work.
+:class:`vicinal.TableEncoder` and :class:`vicinal.Dequantizer` are the corresponding steps of a pipeline.
 """
 
 from vicinal._tables import ColumnType, PreparedTable, TableError, column_types, prepare, score_rows

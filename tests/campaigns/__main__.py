@@ -7,7 +7,9 @@ from pathlib import Path
 # A folder that is run has itself on the path; the campaigns are modules of the package that it is.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 NAMES = sorted(
-    path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "__main__", "harness")
+    path.stem
+    for path in Path(__file__).parent.glob("*.py")
+    if path.stem not in ("__init__", "__main__", "harness", "workers")
 )
 
 

@@ -6,7 +6,8 @@ A campaign is a module with
 - ``check(case)``: draws everything from ``case.rng``, names what it tries in ``case.what``, describes it in
   ``case.text``, and returns the verdict in a word or two ("an answer", "a clear error"). `Bad`, or any other exception,
   is a failure;
-- if it likes, ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), and ``summary()``, more lines for the end.
+- if it likes, ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), ``case.note``, a line for the end, and ``summary()``,
+  more lines for the end.
 
 A case is made from the seed and its own number alone, so that a failure is replayed by these two.
 """
@@ -29,6 +30,7 @@ import scipy
 import sklearn
 
 import vicinal
+from campaigns import workers
 
 
 class Bad(AssertionError):
@@ -47,6 +49,7 @@ class Case:
         self.rng = np.random.default_rng([seed, number])
         self.what = "?"
         self.text = ""
+        self.note = ""  # what is told at the end, whatever the verdict
         self.files: dict[str, bytes] = {}  # what to keep beside a failure
 
     def choice(self, options: list) -> object:
@@ -97,6 +100,22 @@ class Tally:
         self.clean: Counter = Counter()
         self.bad: Counter = Counter()
         self.verdicts: Counter = Counter()
+        self.notes: list[str] = []
+
+    def take(self, number: int, found: dict) -> None:
+        """Count what a case showed, and say at once where it is bad."""
+        if found.get("note"):
+            self.notes.append(f"  {found['what']}: {found['note']}")
+        if "left out" in found:
+            self.verdicts[f"left out: {found['left out']}"] += 1
+        elif "error" in found:
+            self.bad[found["what"]] += 1
+            print(f"bad: case {number}, {found['what']}: {found['error']}", flush=True)
+            if "replay" in found:
+                print(f"     replay it with --replay {found['replay']}", flush=True)
+        else:
+            self.clean[found["what"]] += 1
+            self.verdicts[found["verdict"]] += 1
 
     def table(self) -> str:
         """The table of tried, clean and bad, and the verdicts."""
@@ -107,54 +126,67 @@ class Tally:
         lines = [f"{'':{width}}  {'tried':>8} {'clean':>8} {'bad':>8}"]
         lines += [f"{name:{width}}  {clean + bad:>8,} {clean:>8,} {bad:>8,}" for name, clean, bad in rows]
         lines += [f"  {verdict}: {times:,}" for verdict, times in self.verdicts.most_common()]
+        lines += sorted(self.notes)
         return "\n".join(lines)
 
 
 def run(campaign: ModuleType, arguments: list[str]) -> int:
     """Run a campaign as the command line says; return the exit code, 1 where a case is bad."""
     name = campaign.__name__.rpartition(".")[2]
+    options = _options(campaign, name, arguments)
+    if options.replay:
+        return _replay(campaign, options.replay)
+    summary = getattr(campaign, "summary", str)
+
+    def try_case(number: int) -> dict:
+        return _tried(campaign.check, name, Case(options.seed, number, options.rows), Path(options.failures))
+
+    if options.worker:
+        return workers.serve(try_case, summary)
+    tally, began = Tally(), time.monotonic()
+    numbers = range(options.start, options.start + options.cases)
+    if options.jobs > 1:
+        command = workers.command(name, arguments)
+        summaries = workers.try_all(command, numbers, options.jobs, options.seconds, tally.take)
+    else:
+        for number in numbers:
+            if time.monotonic() - began > options.seconds:
+                break
+            tally.take(number, try_case(number))
+        summaries = [summary()]
+    print(f"campaign {name}, seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {time.monotonic() - began:.0f} s")
+    print("\n".join([tally.table(), *filter(None, summaries)]), flush=True)
+    return 1 if tally.bad else 0
+
+
+def _options(campaign: ModuleType, name: str, arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python tests/campaigns {name}", description=campaign.__doc__)
     parser.add_argument("--cases", type=int, default=campaign.CASES, help="the number of cases; default: %(default)s")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--start", type=int, default=0, help="the number of the first case; default: %(default)s")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="processes that try cases side by side; default: %(default)s"
+    )
     parser.add_argument("--failures", default="campaign-failures", help="the folder for failing cases")
     parser.add_argument("--replay", metavar="FILE", help="run the one case of a file that a failure left")
     default = getattr(campaign, "ROWS", None)
     parser.add_argument("--rows", type=int, default=default, help="of the largest problems, where a campaign has such")
-    options = parser.parse_args(arguments)
-    if options.replay:
-        return _replay(campaign, options.replay)
-    tally, began = Tally(), time.monotonic()
-    for number in range(options.start, options.start + options.cases):
-        if time.monotonic() - began > options.seconds:
-            break
-        case = Case(options.seed, number, options.rows)
-        error = _judge(campaign.check, case, tally)
-        if error is not None:
-            path = _write_failure(Path(options.failures), name, case, error)
-            print(f"bad: case {number}, {case.what}: {_brief(error)}\n     replay it with --replay {path}", flush=True)
-    print(f"campaign {name}, seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {time.monotonic() - began:.0f} s")
-    print(tally.table(), flush=True)
-    if hasattr(campaign, "summary"):
-        print(campaign.summary(), flush=True)
-    return 1 if tally.bad else 0
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
 
 
-def _judge(check: Callable[[Case], str], case: Case, tally: Tally) -> BaseException | None:
+def _tried(check: Callable[[Case], str], name: str, case: Case, failures: Path) -> dict:
+    """What a case showed, in words: its verdict, why it was left out, or the error and the file that replays it."""
     try:
-        verdict = check(case)
+        return {"verdict": check(case), "what": case.what, "note": case.note}
     except KeyboardInterrupt:
         raise
     except Skip as reason:
-        tally.verdicts[f"left out: {reason}"] += 1
+        return {"left out": str(reason), "what": case.what}
     except BaseException as error:  # whatever a case raises is what the campaign looks for
-        tally.bad[case.what] += 1
-        return error
-    else:
-        tally.clean[case.what] += 1
-        tally.verdicts[verdict] += 1
-    return None
+        path = _write_failure(failures, name, case, error)
+        return {"error": _brief(error), "what": case.what, "note": case.note, "replay": str(path)}
 
 
 def _brief(error: BaseException) -> str:

@@ -26,8 +26,33 @@ CASES = 100_000
 QUESTIONS = {
     "score_samples": True, "predict": False, "predict_proba": False, "predict_log_proba": True, "transform": False,
     "decision_function": True, "p_values": False, "effective_neighbors": False, "score": True,
-    "get_mahalanobis_matrix": False, "sample": False,
+    "get_mahalanobis_matrix": False, "sample": False, "mahalanobis": False, "pair_distance": False, "explain": False,
+    "predict_joint_log_proba": True, "draw": False, "fit_predict": False, "fit_transform": False, "partial_fit": False,
+    "marginal": True, "conditional": True, "score_incomplete": True, "held_out_score_samples": True, "local_distances": False,
+    "local_metric": False, "local_map": False, "predict_std": False, "inverse_transform": False, "transform_training_rows": False,
 }  # fmt: skip
+# How it is asked, where not with new rows alone: of the estimator, the training rows, their labels and new rows.
+_ASKED = {
+    "sample": lambda fitted, X, y, new: fitted.sample(3),
+    "get_mahalanobis_matrix": lambda fitted, X, y, new: fitted.get_mahalanobis_matrix(),
+    "held_out_score_samples": lambda fitted, X, y, new: fitted.held_out_score_samples(),
+    "pair_distance": lambda fitted, X, y, new: fitted.pair_distance([[0, _length(new) - 1], [0, 0]], new),
+    "explain": lambda fitted, X, y, new: fitted.explain(new).shares,
+    "draw": lambda fitted, X, y, new: fitted.draw(new, 2),
+    "fit_predict": lambda fitted, X, y, new: fitted.fit_predict(X, y),
+    "fit_transform": lambda fitted, X, y, new: fitted.fit_transform(X, y),
+    "transform_training_rows": lambda fitted, X, y, new: fitted.transform_training_rows(X),
+    "partial_fit": lambda fitted, X, y, new: fitted.partial_fit(new, y if y is None else y[: _length(new)]).components_,
+    "marginal": lambda fitted, X, y, new: fitted.marginal([0]).score_samples(np.zeros((2, 1))),
+    "conditional": lambda fitted, X, y, new: fitted.conditional({0: 0.0}).score_samples(
+        np.zeros((2, fitted.n_features_in_ - 1))
+    ),
+    "local_distances": lambda fitted, X, y, new: fitted.local_distances(np.zeros(fitted.n_features_in_), new),
+    "local_map": lambda fitted, X, y, new: fitted.local_map(np.zeros(fitted.n_features_in_)),
+    "score": lambda fitted, X, y, new: (
+        fitted.score(new, y[: _length(new)]) if _wants_labels(fitted.score) else fitted.score(new)
+    ),
+}
 ESTIMATORS = {
     "AnchorNCA": lambda: v.AnchorNCA(max_iter=2, random_state=0),
     "BinnedTargetMetric": lambda: v.BinnedTargetMetric(v.RCA(), n_bins=3),
@@ -106,12 +131,9 @@ def _ask(estimator: BaseEstimator, X: Any, y: Any, options: dict, question: str,
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", category=RuntimeWarning, module="vicinal")
         estimator.fit(X, y, **options)
-        method = getattr(estimator, question)
-        if question == "sample":
-            return method(3)
-        if question == "get_mahalanobis_matrix":
-            return method()
-        return method(new, y[: _length(new)]) if question == "score" and _wants_labels(method) else method(new)
+        if question in _ASKED:
+            return _ASKED[question](estimator, X, y, new)
+        return getattr(estimator, question)(new)
 
 
 def _length(rows: Any) -> int:
@@ -148,7 +170,7 @@ def _check_numbers(answer: Any, question: str) -> None:
 
 def _check_reference(estimator: BaseEstimator, X: Any, y: Any, question: str, new: Any, answer: Any) -> None:
     engines = {name: "reference" for name in estimator.get_params() if name.split("__")[-1] == "engine"}
-    if not engines or question == "sample":
+    if not engines or question in ("sample", "draw"):  # random
         return
     expected = _ask(clone(estimator).set_params(**engines), X, y, {}, question, new)
     got, expected = np.asarray(answer, dtype=float), np.asarray(expected, dtype=float)

@@ -1,7 +1,8 @@
 """Damaged and forged model files: what loads works, what does not is a ValueError, within the limits of memory and time.
 
 Three in ten cases change bytes of a file and leave its checksum as it is. The others change the decoded description or an
-array, and repair the checksum, as a forger would; what loads is then asked everything that the estimator can be asked.
+array, and repair the checksum, as a forger would; some of them are of format version 1, and some repeat a part many times.
+What loads is then asked everything that the estimator can be asked.
 """
 
 import copy
@@ -12,6 +13,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import model_file_fits as fits
 import numpy as np
@@ -20,12 +22,14 @@ from sklearn.base import BaseEstimator
 
 from campaigns.harness import Bad, Case, damaged
 from vicinal import io
-from vicinal._model_files.model_file import write_arrays
+from vicinal._model_files import model_file
+from vicinal._model_files.model_file import parse_model, read_arrays, write_arrays
 from vicinal._model_files.writer import Writer
 
 CASES = 100_000
 MB = 2**20
 _FOLDER = TemporaryDirectory(prefix="vicinal-campaign-")
+_VERSION = model_file.VERSION
 _PATH = Path(_FOLDER.name) / "model.vicinal"
 NUMBERS = [0, 1, -1, 2, 7, 2**31, 2**63, -(2**40), 10**30, 0.5, -0.0, 1e-310, 1e308, -1e150]
 TEXTS = [
@@ -44,40 +48,82 @@ TEXTS = [
 CLASSES = ["ParzenWindows", "LCA", "SharedMixture", "FrameMixture", "sklearn.StandardScaler", "ChunkletReport", "NCA"]
 
 
+class Source(NamedTuple):
+    """A file to begin with: its description, arrays and bytes, and what its estimator answers."""
+
+    tree: dict
+    arrays: dict
+    answers: dict
+    raw: bytes
+    version: int
+
+
+OLD = Path(__file__).parents[1] / "data" / "model_files_v1"
+SOURCES = [*fits.FITS, *sorted(path.name for path in OLD.glob("*.vicinal"))]
+
+
 @cache
-def _source(name: str) -> tuple[dict, dict, dict, bytes]:
-    """The description and arrays of a fit, what it answers, and its file."""
+def _source(name: str) -> Source:
+    """A file of today, made by a fit, or one of version 1."""
+    if name not in fits.FITS:
+        version, text, arrays = read_arrays(OLD / name)
+        return Source(parse_model(text), arrays, _answers(io.load(OLD / name)), (OLD / name).read_bytes(), version)
     estimator, writer = fits.fitted(name), Writer()
     tree = {"vicinal": "0", "sklearn": sklearn.__version__, "estimator": writer.estimator(estimator)}
     write_arrays(_PATH, json.dumps(tree), writer.arrays)
-    return tree, writer.arrays, _answers(estimator), _PATH.read_bytes()
+    return Source(tree, writer.arrays, _answers(estimator), _PATH.read_bytes(), model_file.VERSION)
 
 
 def check(case: Case) -> str:
     """One mutation of one file."""
-    name = str(case.choice(list(fits.FITS)))
-    tree, arrays, expected, raw = _source(name)
+    name = str(case.choice(SOURCES))
+    source = _source(name)
     if case.chance(0.3):
-        case.what, data = "bytes", _changed_bytes(case, raw)
+        case.what, data = "bytes", _changed_bytes(case, source.raw)
         _PATH.write_bytes(data)
     else:
-        case.what = name.partition(":")[0]
-        tree, arrays = copy.deepcopy(tree), dict(arrays)
+        case.what = name.partition(":")[0].removesuffix(".vicinal")
+        tree, arrays = copy.deepcopy(source.tree), dict(source.arrays)
         for _ in range(int(case.rng.geometric(0.8))):
             _change(case, tree, arrays)
-        try:
-            write_arrays(_PATH, json.dumps(tree), arrays)
-        except (KeyError, ValueError, TypeError):
+        if not _write(tree, arrays, source.version):
             return "could not be written"
         data = _PATH.read_bytes()
-    case.text, case.files = f"{name}: {case.text}", {"vicinal": data}
+    case.text, case.files = f"{name}: {case.text}", {"vicinal": data} if len(data) < MB else {}
     loaded = _loaded(case, len(data))
+    if case.chance(0.2):
+        _describe(len(data))
     if loaded is None:
         return "a ValueError"
-    if case.what == "bytes" and data != raw:
+    if case.what == "bytes" and data != source.raw:
         raise Bad("a file with another content than was written was loaded")
-    _use(loaded, expected)
+    _use(loaded, source.answers)
     return "loaded and works"
+
+
+def _write(tree: dict, arrays: dict, version: int) -> bool:
+    """Write a file as a forger would, whose limits are none; whether it could be done."""
+    limit, model_file._MAX_COST, model_file.VERSION = model_file._MAX_COST, 2**60, version
+    try:
+        write_arrays(_PATH, json.dumps(tree), arrays)
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return False
+    finally:
+        model_file._MAX_COST, model_file.VERSION = limit, _VERSION
+    return True
+
+
+def _describe(size: int) -> None:
+    """What a file says without being loaded is an answer or a ValueError, too."""
+    began = time.process_time()
+    for look in (io.describe, io.load_components):
+        try:
+            look(_PATH)
+        except ValueError as error:
+            if not str(error).startswith("cannot load"):
+                raise
+    if time.process_time() - began > 2 * (2.0 + 2.0 * size / (10 * MB)):
+        raise Bad(f"describing {size} bytes took {time.process_time() - began:.1f} s")
 
 
 def _loaded(case: Case, size: int) -> BaseEstimator | None:
@@ -150,9 +196,8 @@ def _change(case: Case, tree: dict, arrays: dict) -> None:
     places = _places(tree["estimator"])
     container, key = places[int(case.rng.integers(len(places)))]
     other, other_key = places[int(case.rng.integers(len(places)))]
-    kind = str(
-        case.choice(["number", "text", "delete", "swap", "copy", "wrap", "class", "none", "array", "key", "bool"])
-    )
+    kinds = ["number", "text", "delete", "swap", "copy", "wrap", "class", "none", "array", "key", "bool"]
+    kind = "many" if case.chance(0.02) else str(case.choice(kinds))
     case.text += f" {kind} at {key!r}"
     if kind == "delete":
         del container[key]
@@ -160,6 +205,8 @@ def _change(case: Case, tree: dict, arrays: dict) -> None:
         container[key], other[other_key] = copy.deepcopy(other[other_key]), copy.deepcopy(container[key])
     elif kind == "copy":
         container[key] = copy.deepcopy(other[other_key])
+    elif kind == "many":
+        container[key] = _repeated(case, container[key])
     elif kind == "wrap":
         container[key] = case.choice([[container[key]], {"is": "tuple", "items": [container[key]]}])
     elif kind == "array" and arrays:
@@ -171,6 +218,23 @@ def _change(case: Case, tree: dict, arrays: dict) -> None:
             "number": case.choice(NUMBERS), "text": case.choice(TEXTS), "class": case.choice(CLASSES),
             "bool": case.chance(0.5),
         }.get(kind)  # fmt: skip
+
+
+def _repeated(case: Case, value: object) -> object:
+    """Something that takes few bytes of a file and might take much memory or time."""
+    many = int(10.0 ** case.rng.uniform(1, 5))
+    kind = str(case.choice(["list", "nested", "text", "wide text", "keys", "names", "digits"]))
+    case.text += f" ({kind}, {many} times)"
+    if kind == "nested":
+        for _ in range(min(many, 2000)):
+            value = [value]
+        return value
+    if kind == "keys":  # of one hash
+        return {"is": "dict", "items": [[i * (2**61 - 1), 1.0] for i in range(min(many, 30_000))]}
+    if kind == "names":
+        return {str(i): None for i in range(many)}
+    return {"list": [value] * max(1, min(many, 10**7 // max(len(json.dumps(value)), 1))), "text": "a" * many * 50,
+            "wide text": "\U0001f600" * many, "digits": 10 ** min(many, 4000)}[kind]  # fmt: skip
 
 
 def _changed_array(case: Case, array: np.ndarray) -> np.ndarray:

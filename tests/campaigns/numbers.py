@@ -1,11 +1,14 @@
 """The same numbers whatever the threads, tiles, budgets, engines, precisions, translations and orders; and the true ones.
 
-A third of the cases are small problems whose answers are computed by ``mpmath`` with 50 digits, from the definition. The
+More than a third of the cases are small problems whose answers are computed by ``mpmath`` with 50 digits, from the definition. The
 others compare answers with each other.
 """
 
+import sys
 import warnings
+from contextlib import ExitStack, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import mpmath
 import numpy as np
@@ -21,8 +24,8 @@ TOLERANCE = {"float64": 1e-9, "float32": 2e-4}
 
 def check(case: Case) -> str:
     """One problem."""
-    kinds = {"mpmath": _truth, "threads": _threads, "budgets": _budgets, "engines": _engines, "precisions": _precisions,
-             "translations": _translations, "permutations": _permutations}  # fmt: skip
+    kinds = {"mpmath": _truth, "threads": _threads, "tiles": _tiles, "budgets": _budgets, "engines": _engines,
+             "precisions": _precisions, "translations": _translations, "permutations": _permutations}  # fmt: skip
     case.what = str(case.choice([*["mpmath"] * 3, *kinds]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -73,7 +76,26 @@ def _truth(case: Case) -> str:
     expected = [_class_shares(x, X, weight, width, codes) for x in new]
     if max(-min(_log_density(x, X, weight, width) for x in new), 1.0) * np.finfo(precision).eps < 1e-9:
         _close(soft.predict_proba(new), expected, precision, "predict_proba", 10.0 * factor)
+    if n >= 4:
+        init = rng.normal(size=(int(rng.integers(1, d + 1)), d)) / width
+        metric = v.NCA(len(init), init=init, max_iter=1, engine=_engine(case)).fit(X, codes)
+        expected = [_share_of_own_class(X, codes, init)]
+        # A share errs by as much as the exponents do, which are squares of distances in units of the width.
+        _close(metric.objectives_[:1], expected, precision, "the objective of NCA", factor * (1.0 + width**-2))
     return "as mpmath says"
+
+
+def _share_of_own_class(X: np.ndarray, codes: np.ndarray, init: np.ndarray) -> float:
+    """The mean probability of the own class, eq. 2 to 4 of the paper."""
+    with mpmath.workdps(50):
+        A = mpmath.matrix(init.tolist())
+        images = [A * mpmath.matrix([mpmath.mpf(float(value)) for value in row]) for row in X]
+        total = mpmath.mpf(0)
+        for i, image in enumerate(images):
+            others = [j for j in range(len(X)) if j != i]
+            terms = {j: mpmath.exp(-(mpmath.norm(image - images[j]) ** 2)) for j in others}
+            total += mpmath.fsum(terms[j] for j in others if codes[j] == codes[i]) / mpmath.fsum(terms.values())
+        return float(total / len(X))
 
 
 def _terms(x: np.ndarray, X: np.ndarray, weight: np.ndarray, width: float) -> list:
@@ -127,7 +149,7 @@ def _answers(method: str, X: np.ndarray, y: np.ndarray, engine: Engine, new: np.
 
 
 def _threads(case: Case) -> str:
-    X, y, method = _problem(case)
+    X, y, method = _problem(case, 3500 if case.chance(0.1) else 1200)  # the larger ones visit each pair once
     first, second = (
         _answers(method, X, y, Engine("cpu", threads=threads), X[:50]) for threads in (1, int(case.rng.integers(2, 6)))
     )
@@ -140,6 +162,30 @@ def _compare(case: Case, one: Engine, other: Engine, precision: str, problem: tu
     X, y, method = problem or _problem(case)
     for a, b in zip(_answers(method, X, y, one, X[:50]), _answers(method, X, y, other, X[:50]), strict=True):
         _close(a, b, precision, method, 10.0)
+    return "the same numbers"
+
+
+_SIZES = {
+    "ARRAY_BLOCK_PAIRS": (8, 18), "COMPILED_BLOCK_PAIRS": (12, 23), "LEAST_BLOCK_PAIRS": (6, 15), "PRODUCT_BLOCK": (6, 10),
+    "PRODUCT_ROWS": (3, 7), "FRAME_TILE": (6, 9), "FRAME_ROWS": (3, 8), "COVARIANCE_TILE": (6, 9), "COVARIANCE_ROWS": (3, 8),
+    "DIFFERENCE_NUMBERS": (10, 17),
+}  # fmt: skip
+
+
+def _tiles(case: Case) -> str:
+    """Work that is cut into other blocks and tiles: powers of two between these."""
+    engine, (X, y, method) = _engine(case), _problem(case)
+    expected = _answers(method, X, y, engine, X[:50])
+    sizes = {name: 2 ** int(case.rng.integers(*between, endpoint=True)) for name, between in _SIZES.items()}
+    case.text += f", {sizes}"
+    modules = [module for name, module in sys.modules.items() if name.startswith("vicinal._engine.")]
+    with ExitStack() as patches:
+        for module in modules:
+            known = {name: size for name, size in sizes.items() if hasattr(module, name)}
+            patches.enter_context(patch.multiple(module, **known) if known else nullcontext())
+        found = _answers(method, X, y, engine, X[:50])
+    for a, b in zip(found, expected, strict=True):
+        _close(a, b, "float64", f"{method}, in other tiles", 10.0)
     return "the same numbers"
 
 

@@ -1,12 +1,13 @@
 """Damaged tables: each is read, or refused in one sentence that names the file.
 
 Tables of every format that the command reads are written, some of their bytes are changed, and the result is read as the
-command does.
+command does. Of packed tables, half are changed inside and packed again, so that no checksum tells of it.
 """
 
 import gzip
 import io
 import warnings
+import zipfile
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,13 +15,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
-from campaigns.harness import Bad, Case, damaged
+from campaigns.harness import Bad, Case, Skip, damaged
 from vicinal._app.errors import DATA, USAGE, Failure
 from vicinal._app.tables import read_table
 
 CASES = 20_000
 _FOLDER = TemporaryDirectory(prefix="vicinal-campaign-")
-ENDINGS = ["csv", "csv.gz", "tsv", "npy", "npz", "packed.npz", "record.npy", "parquet"]
+ENDINGS = ["csv", "csv.gz", "tsv", "npy", "npz", "packed.npz", "record.npy", "parquet", "xlsx"]
 
 
 @cache
@@ -38,16 +39,39 @@ def _whole(ending: str) -> bytes:
         save(file, X=numbers, names=np.array(["a", "b"]), y=frame["c"].to_numpy(dtype="U1"))
     elif ending == "parquet":
         frame.to_parquet(file)
+    elif ending == "xlsx":
+        try:
+            frame.to_excel(file, index=False)
+        except ImportError:
+            raise Skip("openpyxl is not installed") from None
     else:
         text = frame.to_csv(index=False, sep="\t" if ending == "tsv" else ",").encode()
         file.write(gzip.compress(text, mtime=0) if ending.endswith("gz") else text)
     return file.getvalue()
 
 
+def _repacked(case: Case, whole: bytes) -> bytes:
+    """The packed table with what it holds changed, and right checksums."""
+    case.text += "inside,"
+    if case.what.endswith("gz"):
+        return gzip.compress(damaged(case, gzip.decompress(whole)), mtime=0)
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(file, "w") as new:
+        changed = str(case.choice(old.namelist()))
+        for name in old.namelist():
+            new.writestr(name, damaged(case, old.read(name)) if name == changed else old.read(name))
+    return file.getvalue()
+
+
 def check(case: Case) -> str:
     """One damaged table."""
     case.what = str(case.choice(ENDINGS))
-    data = damaged(case, _whole(case.what))
+    whole = _whole(case.what)
+    data = (
+        _repacked(case, whole)
+        if case.what.endswith(("npz", "gz", "xlsx")) and case.chance(0.5)
+        else damaged(case, whole)
+    )
     path = Path(_FOLDER.name) / f"table.{case.what}"
     path.write_bytes(data)
     case.files = {case.what: data}

@@ -1,5 +1,5 @@
-"""The rooms behind the `vicinal` command.
+"""The implementation of the `vicinal` command.
 
-`errors` and `console` are light; `tables`, `columns` and `outputs` know files; one module a command knows the methods.
-Nothing here is imported before the command line has been understood.
+`errors` and `console` import nothing heavy; `tables`, `columns` and `outputs` read and write files; there is one module per
+command. These modules are imported only after the command line has been parsed.
 """

@@ -1,4 +1,4 @@
-"""`vicinal adapt`: from embeddings and pairs to an adapter that is measured, saved and shown."""
+"""`vicinal adapt`: learn an adapter from embeddings and pairs, measure it, save it and report on it."""
 
 import time
 import warnings
@@ -17,18 +17,18 @@ from vicinal._app.vectors import read_column, read_pairs, read_vectors
 METHODS = ("rca", "anchors")
 _LARGEST_RANK = 128
 _MOST_ASKED = 2000  # queries per evaluation
-_SAMPLED = 20_000  # rows of which nothing is known, for the total covariance and as rows to tell mates from
-_MANY_LABELS = 20  # from here on whole labels are held out
+_SAMPLED = 20_000  # rows without supervision, for the total covariance and as other candidates
+_MANY_LABELS = 20  # from this number of labels on, whole labels are held out
 _LEAST_PAIRS = 10
 _BY = "nDCG@10"
 
 
 class Known(NamedTuple):
-    """What belongs together, cut into three parts.
+    """The supervision, divided into three parts.
 
-    corpus, queries : vectors; queries is None where these are rows of the corpus
-    codes : the label of each row of the corpus (-1: none), or None where pairs were given
-    fit, choose, test : pairs of shape (p, 2), or rows of shape (r,) where labels were given
+    corpus, queries : vectors; queries is None if the queries are rows of the corpus
+    codes : the label of each row of the corpus (-1: none), or None if pairs were given
+    fit, choose, test : pairs of shape (p, 2), or rows of shape (r,) if labels were given
     """
 
     corpus: np.ndarray
@@ -52,9 +52,11 @@ def adapt(arguments: Any, console: Any) -> None:
     if not names or set(names) - set(METHODS):
         raise UsageFailure(f"--methods: expected some of {', '.join(METHODS)}, got {arguments.methods!r}.")
     if arguments.labels is not None and arguments.queries is not None:
-        raise UsageFailure("--labels are those of CORPUS and say nothing about --queries. Pass --pairs with --queries.")
+        raise UsageFailure(
+            "--labels refer to the rows of CORPUS and not to those of --queries. Pass --pairs with --queries."
+        )
     if arguments.query_texts is not None and arguments.queries is None:
-        raise UsageFailure("--query-texts are those of --queries, which were not passed. Pass --texts alone.")
+        raise UsageFailure("--query-texts refer to --queries, which were not passed. Pass only --texts.")
     engine = make_engine(arguments)
     options = TableOptions(max_unpacked=arguments.max_unpacked)
     known = _read(arguments, console, options)
@@ -81,7 +83,7 @@ def adapt(arguments: Any, console: Any) -> None:
 
 
 def _texts(arguments: Any, console: Any, options: TableOptions, known: Known) -> Texts:
-    """The texts of the rows of the corpus and of the queries, None where they were not given."""
+    """Return the texts of the rows of the corpus and of the queries, None where they were not given."""
     corpus = None
     if arguments.texts is not None:
         corpus = read_column(arguments.texts, console, options, len(known.corpus), "--texts")
@@ -113,14 +115,14 @@ def _read(arguments: Any, console: Any, options: TableOptions) -> Known:
         parts = _parts_of_pairs(pairs, len(corpus), queries, arguments.seed)
     if min(map(len, parts)) < 1 or sum(map(len, parts)) < _LEAST_PAIRS:
         raise DataFailure(
-            f"{count(sum(map(len, parts)), 'pair' if codes is None else 'row')} cannot be cut into parts to learn from, to "
-            f"choose by and to measure on: chains of pairs stay together. At least {_LEAST_PAIRS} in several groups are needed."
+            f"{count(sum(map(len, parts)), 'pair' if codes is None else 'row')} cannot be divided into parts for learning, for choosing a "
+            f"method and for measuring it, because chains of pairs stay together. At least {_LEAST_PAIRS} in several groups are needed."
         )
     return Known(corpus, queries, codes, *parts)
 
 
 def _parts_of_labels(labels: list[Any], seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Three parts of the rows whose label is not theirs alone: whole labels where there are many, or else rows."""
+    """Return three parts of the rows whose label is not theirs alone: whole labels where there are many, or else rows."""
     from vicinal._supervision import code_groups
 
     codes, rng = code_groups(labels, "--labels"), np.random.default_rng(seed)
@@ -132,7 +134,7 @@ def _parts_of_labels(labels: list[Any], seed: int) -> tuple[np.ndarray, list[np.
 
 
 def _parts_of_pairs(pairs: np.ndarray, n_rows: int, queries: Any, seed: int) -> list[np.ndarray]:
-    """Three parts of the pairs that share no row by any chain of pairs."""
+    """Return three parts of the pairs that share no row by any chain of pairs."""
     from vicinal import chunklets_from_pairs
 
     if queries is None:
@@ -146,13 +148,13 @@ def _parts_of_pairs(pairs: np.ndarray, n_rows: int, queries: Any, seed: int) -> 
 
 
 def _thirds(numbers: np.ndarray, size: int) -> list[np.ndarray]:
-    """Where shuffled numbers below `size` fall into the first 60 %, the next 20 % and the last 20 %."""
+    """Return where shuffled numbers below `size` fall into the first 60 %, the next 20 % and the last 20 %."""
     place = (numbers + 0.5) / max(size, 1)
     return [(place >= low) & (place < high) for low, high in ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0))]
 
 
 def _fitted(name: str, known: Known, seed: int, console: Any) -> Any:
-    """A pipeline with unit lengths before and after the map."""
+    """Return a pipeline with unit lengths before and after the map."""
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import Normalizer
 
@@ -175,7 +177,7 @@ def _fitted(name: str, known: Known, seed: int, console: Any) -> Any:
 
 
 def _stacked(known: Known) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to learn from and a sample of rows of which nothing is known, as one table; and the pairs or labels in it."""
+    """Return rows to learn from and a sample of rows without supervision as one table, and its pairs or labels."""
     corpus, queries, fit = known.corpus, known.queries, known.fit
     held_out = np.concatenate([known.choose, known.test])
     of_corpus = slice(None) if queries is None or known.codes is not None else np.s_[:, 1]
@@ -193,7 +195,7 @@ def _stacked(known: Known) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _asked(known: Known, part: np.ndarray) -> np.ndarray:
-    """The queries of a part: rows of the corpus, or of the table of queries."""
+    """Return the queries of a part: rows of the corpus, or of the table of queries."""
     return np.unique(part if known.queries is None else part[:, 0])
 
 
@@ -215,7 +217,7 @@ def _evaluated(known: Known, part: np.ndarray, model: Any, engine: Any) -> Any:
 def _compared(
     known: Known, models: dict[str, Any], seconds: dict[str, float], engine: Any, arguments: Any
 ) -> tuple[dict[str, Any], str]:
-    """What the methods are worth on pairs to choose by, and the best one on pairs that nothing has seen."""
+    """Return the measures of all methods on the pairs for choosing, and those of the best method on the unseen pairs."""
     chosen = {}
     for name, model in models.items():
         arguments.check_interrupted()
@@ -247,12 +249,12 @@ def _compared(
 
 def _verdict(best: str, candidate: str, gain: Any, units: str) -> str:
     low, high = gain.intervals[_BY]
-    changes = f"{_BY} changes by {gain.mean[_BY]:+.3f} on {units} that it has not seen (95 % interval {low:+.3f} to {high:+.3f}"
+    changes = f"{_BY} changes by {gain.mean[_BY]:+.3f} on unseen {units} (95 % interval {low:+.3f} to {high:+.3f}"
     if candidate == "raw":
         return f"The raw embeddings are best: no adapter helps on these {units}, and none was written."
     if best == "raw":
-        return f"The raw embeddings are best: {candidate} was ahead on the {units} to choose by, but {changes}). No model was written."
-    return f"{best} is best: {changes}{'' if low > 0.0 else ', which may be chance'})."
+        return f"The raw embeddings are best: {candidate} was better on the {units} for choosing the method, but {changes}). No model was written."
+    return f"{best} is best: {changes}{'' if low > 0.0 else ', which may be due to chance'})."
 
 
 def _changed(known: Known, model: Any, texts: Texts, engine: Any, most: int = 12) -> list[dict[str, Any]]:
@@ -296,7 +298,7 @@ def _said(summary: dict[str, Any]) -> str:
     lines = [
         summary["verdict"],
         "",
-        f"{'':>14}  {'before':>8}  {'after':>8}   on {count(summary['pairs']['test'], summary['unit'])} that nothing has seen",
+        f"{'':>14}  {'before':>8}  {'after':>8}   on {count(summary['pairs']['test'], 'unseen ' + summary['unit'])}",
     ]
     for name, before in summary["before"]["measures"].items():
         lines.append(f"{name:>14}  {before['mean']:8.4f}  {summary['after']['measures'][name]['mean']:8.4f}")

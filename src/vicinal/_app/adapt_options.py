@@ -6,18 +6,18 @@ from typing import Any
 from vicinal._app.paths import add_input, add_output
 
 _DESCRIPTION = """\
-Learn an adapter for embeddings from pairs (or labels) that belong together, and say whether it helps.
+Learn an adapter for embeddings from pairs (or labels) that belong together, and measure whether it helps.
 
-Pairs are cut into three parts that share no row, not even by a chain of pairs: one to learn from, one to choose the
-method by, one to measure it on. Compared are the raw rows, rca (in closed form; it keeps as much of the raw metric
-as cross-validation asks for) and anchors (each row tells its mate from others). Rows are compared by their direction.
-The best method is saved with unit lengths before and after its map; where the raw rows are best, no model is written,
-and the answer says so.
+The pairs are divided into three parts that are not connected, not even by a chain of pairs: one for learning, one for choosing
+the method, and one for measuring it. The command compares the raw rows, rca (a closed form that keeps a part of the raw metric,
+chosen by cross-validation) and anchors (each row learns to distinguish its partner from others). Rows are compared by their
+direction. The best method is saved as a pipeline that normalises rows before and after its map. If the raw rows are best, no
+model is written, and the verdict says so.
 
 Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
 """
 
-MAX_UNPACKED_HELP = "the most that a packed table (.gz, Parquet, XLSX, NPZ) may unpack to, as in '4 GB'; default 256 MB, or 100 times its size"
+MAX_UNPACKED_HELP = "the largest size to which a compressed table (.gz, Parquet, XLSX, NPZ) may unpack, as in '4 GB'; default 256 MB, or 100 times its size"
 
 
 def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
@@ -32,10 +32,10 @@ def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
         known,
         "--pairs",
         metavar="FILE",
-        help="a table of two columns: row numbers from 0 that belong together; with --queries the first counts queries",
+        help="a table of two columns: numbers (from 0) of rows that belong together; with --queries, the first column refers to queries",
     )
     add_input(known, "--labels", metavar="FILE", help="a table of one column: rows with the same label belong together")
-    add_input(adapt, "--queries", metavar="FILE", help="vectors of queries, where these are not rows of CORPUS")
+    add_input(adapt, "--queries", metavar="FILE", help="the vectors of queries, if these are not rows of CORPUS")
     add_input(adapt, "--texts", metavar="FILE", help="a table whose first column has a text for each row of CORPUS")
     add_input(adapt, "--query-texts", metavar="FILE", help="the same for the rows of --queries")
     adapt.add_argument(
@@ -43,14 +43,17 @@ def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
     )
     adapt.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     adapt.add_argument(
-        "--methods", metavar="NAMES", default="rca,anchors", help="what to compare with raw; default rca,anchors"
+        "--methods",
+        metavar="NAMES",
+        default="rca,anchors",
+        help="the methods to compare with the raw rows; default rca,anchors",
     )
     add_output(adapt, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
     add_output(adapt, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")
 
 
 def size_text(text: str) -> str:
-    """An amount of memory as the user wrote it, or an error that says how to write one."""
+    """Return an amount of memory as the user wrote it, or an error that says how to write one."""
     import re
 
     if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):

@@ -13,7 +13,7 @@ th,td{border-color:#3a4048}}"""
 
 
 def adapt_page(summary: dict[str, Any], changed: list[dict[str, Any]], source: str) -> str:
-    """The whole page; every text of the data is escaped."""
+    """Return the whole page; every text of the data is escaped."""
     title = f"vicinal adapt: {escape(source)}"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -31,7 +31,7 @@ def _facts(summary: dict[str, Any]) -> str:
         kept = f" rca keeps {100 * summary['raw_kept']:.0f} % of the raw metric, chosen by cross-validation."
     return (
         f"<p>{summary['rows']:,} rows of {summary['columns']:,} columns, compared by their direction. {pairs['fit']:,} {summary['unit']}s "
-        f"were learned from, {pairs['choose']:,} chose the method, and {pairs['test']:,} measured it; no row is in two of the "
+        f"were used for learning, {pairs['choose']:,} for choosing the method, and {pairs['test']:,} for measuring it; no row is in two of the "
         f"parts.{kept}</p>"
     )
 
@@ -46,9 +46,7 @@ def _measures(summary: dict[str, Any]) -> str:
             f"<td>{gain['mean']:+.4f}</td><td>{low:+.4f} to {high:+.4f}</td></tr>"
         )
     head = "<tr><th>measure</th><th>before</th><th>after</th><th>change</th><th>95 % interval</th></tr>"
-    said = (
-        f"<p>Raw rows before, {escape(summary['measured'])} after, on the {summary['unit']}s that nothing has seen:</p>"
-    )
+    said = f"<p>Raw rows before, {escape(summary['measured'])} after, on unseen {summary['unit']}s:</p>"
     return f"{said}<table>{head}{''.join(rows)}</table>"
 
 
@@ -58,7 +56,7 @@ def _methods(summary: dict[str, Any]) -> str:
         f"<tr><td>{escape(name)}</td><td>{found['nDCG@10']:.4f}</td><td>{found['recall@10']:.4f}</td><td>{found['seconds']:.2f}</td></tr>"
         for name, found in summary["methods"].items()
     )
-    return f"<p>On the {summary['unit']}s that chose the method:</p><table>{head}{rows}</table>"
+    return f"<p>On the {summary['unit']}s for choosing the method:</p><table>{head}{rows}</table>"
 
 
 def _examples(changed: list[dict[str, Any]]) -> str:

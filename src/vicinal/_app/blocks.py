@@ -21,18 +21,18 @@ from vicinal._app.tables import (
     table_format,
 )
 from vicinal._app.text_tables import decoding, text_table
-from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, text_columns, with_plain_texts
+from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, size_of_values, text_columns, with_plain_texts
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
-_UNPACKED = 4  # a packed text is about so many times as large
+_UNPACKED = 4  # a compressed text unpacks to about so many times its size
 BLOCK_VALUES = 2**21  # of a block, in all columns together
 
 
 class NeededColumns(NamedTuple):
-    """Which columns of a large table are read for a model: those that it knows, where the table has all that it needs.
+    """The columns of a large table that are read for a model: those that it uses, if the table has all required ones.
 
-    needed : what the model cannot do without, or None where it knows no names
+    needed : the columns that the model requires, or None if it has no column names
     also : further columns
     """
 
@@ -40,7 +40,10 @@ class NeededColumns(NamedTuple):
     also: frozenset[str]
 
     def of(self, columns: list[str], name: str) -> list[str] | None:
-        """The columns to read, in the order of the table; None for all, which messages on a missing one need to know."""
+        """Return the columns to read, in the order of the table.
+
+        Return None for all columns if one is missing, because the message lists them.
+        """
         if self.needed is None or not self.needed <= set(columns):
             return None
         return [column for column in columns if column in self.needed | self.also]
@@ -55,7 +58,7 @@ class TableBlocks:
         A path.
     options : TableOptions
     console : Console
-        Hears warnings about the header.
+        Receives warnings about the header.
     choice : ColumnChoice or NeededColumns
     """
 
@@ -84,7 +87,7 @@ class TableBlocks:
             raise DataFailure(f"{self._source} has {count(columns, 'column')} but no rows.")
 
     def _told(self, frames: Iterator[Any]) -> Iterator[Any]:
-        """The same frames; what goes wrong in reading one is said in the words of the command."""
+        """Yield the same frames; errors while reading become failures of the command."""
         while True:
             with reading_errors(self._source):
                 try:
@@ -134,6 +137,7 @@ class TableBlocks:
             files = dataset.dataset(self._source, format="parquet").files
         if not files:
             raise DataFailure(f"cannot read {self._source}: the folder holds no Parquet file.")
+        whole, unpacked = UnpackLimit(self._source, sum(map(os.path.getsize, files)), self._options.max_unpacked), 0
         for path in files:
             with decoding(path, "a Parquet table"):
                 schema = read_schema(path)
@@ -141,6 +145,9 @@ class TableBlocks:
             limit = UnpackLimit(path, os.path.getsize(path), self._options.max_unpacked)
             with decoding(path, "a Parquet table"), ParquetFile(path, read_dictionary=texts) as content:
                 chosen = self._choice.of([str(name) for name in schema.names], path)
+                # A block holds little, but some commands put the blocks together again, and a bomb has no end of them.
+                unpacked += size_of_values(content.metadata, chosen)
+                whole.check(unpacked)
                 for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):
                     yield with_plain_texts(Table.from_batches([batch]), texts, limit).to_pandas()
 
@@ -160,7 +167,7 @@ def _rows_in_block(n_columns: int) -> int:
 
 
 def _widen(types: dict[Any, str], frame: Any) -> None:
-    """Widen the types of columns to those of another block: what pandas would find if it read the whole file at once."""
+    """Widen the types of columns to those of another block, as if pandas had read the whole file at once."""
     for name in frame.columns:
         column = frame[name]
         found = {"i": "int", "u": "float", "f": "float", "b": "bool"}.get(getattr(column.dtype, "kind", "O"), "text")
@@ -184,20 +191,20 @@ _WIDER = {
 
 
 def _dtypes(types: dict[Any, str]) -> dict[Any, Any]:
-    """The types that pandas must not find for itself in each block."""
+    """Return the types that pandas must not infer separately for each block."""
     fixed = {"int": np.int64, "float": np.float64, "text": str}
     return {name: fixed[kind] for name, kind in types.items() if kind in fixed}
 
 
-# -- the door -------------------------------------------------------------------------------------------------------------
+# -- public functions -----------------------------------------------------------------------------------------------------
 
 
 def open_table(
     source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
 ) -> Any:
-    """The blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
+    """Return the blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
 
-    `in_blocks` chooses the columns of a large one, where it is given.
+    If `in_blocks` is given, it chooses the columns of a large table.
     """
     if is_large(source, options):
         return TableBlocks(source, options, console, choice if in_blocks is None else in_blocks)
@@ -205,7 +212,7 @@ def open_table(
 
 
 def in_turn(blocks: Any, console: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the number of the first row of each block, the block, and a console that says which block it speaks of."""
+    """Yield the number of the first row of each block, the block, and a console whose messages name the rows of the block."""
     first = 0
     for frame in blocks:
         yield first, frame, console if isinstance(blocks, list) else _BlockConsole(console, first, len(frame))
@@ -213,7 +220,7 @@ def in_turn(blocks: Any, console: Any) -> Iterator[tuple[int, Any, Any]]:
 
 
 class _BlockConsole:
-    """A console whose words are about some rows of a table."""
+    """A console whose messages refer to some rows of a table."""
 
     def __init__(self, console: Any, first: int, n_rows: int) -> None:
         self._console, self._rows = console, f"rows {first:,} to {first + n_rows - 1:,}"
@@ -226,7 +233,7 @@ class _BlockConsole:
 
 
 def is_large(source: str, options: TableOptions) -> bool:
-    """Whether a table should be read in blocks; one that cannot be looked at is left to those who read it."""
+    """Return whether a table should be read in blocks; errors are left to the function that reads it."""
     if source == "-" or not os.path.exists(source):
         return False
     kind = table_format(source, options)

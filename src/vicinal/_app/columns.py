@@ -1,4 +1,4 @@
-"""Tables of the command line: what `vicinal.tables` makes of them, said on the console."""
+"""Preparation of tables by `vicinal.tables` for the command line, with messages on the console."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from vicinal._tables import (
 
 
 def prepare(frame, console, arguments, *, label=None, label_option="--target", partial=False, also_drop=()):
-    """The features of a table, by the options of the command line; says what was done and what is odd.
+    """Return the features of a table by the options of the command line; print what was done and what is unusual.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ def prepare(frame, console, arguments, *, label=None, label_option="--target", p
     console : Console
     arguments : parsed command line of ``learn`` or ``compare``
     label : str, optional
-        The column of the target or groups; never a feature.
+        The column of the target or groups, which is not a feature.
     label_option : str
-        What names it.
+        The option that names it.
     partial : bool
         Missing labels mean "not known" and are kept.
     also_drop : list of str
@@ -65,19 +65,22 @@ def prepare(frame, console, arguments, *, label=None, label_option="--target", p
 
 
 def measured(prepared, console, method):
-    """The features that a density or LCA learns from; says which ones are kept out, and refuses where none is left."""
+    """Return the features that a density or LCA learns from.
+
+    Print which columns are left out, and raise an error if none remains.
+    """
     narrow = prepared.measured(COMMAND_WORDS)
     if not narrow.X.shape[1]:
         raise DataFailure(
-            f"{method} learns from amounts, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
-            "--type COL=lattice to take a column of whole numbers as amounts, or --type COL=continuous for one whose values repeat."
+            f"{method} learns from quantities, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
+            "--type COL=lattice to treat a column of whole numbers as a quantity, or --type COL=continuous for one whose values repeat."
         )
     say_notes(narrow.notes[len(prepared.notes) :], console)
     return narrow
 
 
 def note_dependence(prepared, console):
-    """Say which columns follow from others, and what that means for a density.
+    """Print which columns are linear combinations of others, and what this means for a density.
 
     Returns
     -------
@@ -90,14 +93,14 @@ def note_dependence(prepared, console):
     names = [str(prepared.X.columns[j]) for j in dependent_columns(prepared.X.to_numpy())]
     if names:
         text = (
-            f"Linear combinations of other columns: {shown(names)}. The rows fill {d - len(names)} of {d} dimensions, and how narrow "
-            f"the density is in the others is a matter of its smoothing (reg, noise, bandwidth): log-densities tell rows apart, but not models. --drop "
-            f"{','.join(names[:8])} leaves {'it' if len(names) == 1 else 'them'} out."
+            f"Linear combinations of other columns: {shown(names)}. The rows span {d - len(names)} of {d} dimensions, and the width of "
+            f"the density in the others depends only on its smoothing (reg, noise, bandwidth), so use log-densities to compare rows, but not models. Pass --drop "
+            f"{','.join(names[:8])} to leave {'it' if len(names) == 1 else 'them'} out."
         )
     elif n <= d:
         text = (
-            f"There are no more rows ({n:,}) than columns ({d:,}): rows fill a part of the dimensions, and how narrow the density is in "
-            "the others is a matter of its smoothing (reg, noise, bandwidth). --columns chooses some columns."
+            f"There are no more rows ({n:,}) than columns ({d:,}), so the rows do not span all dimensions, and the width of the density in "
+            "the others depends only on its smoothing (reg, noise, bandwidth). Use --columns to choose columns."
         )
     else:
         return prepared, []
@@ -107,7 +110,7 @@ def note_dependence(prepared, console):
 
 
 def say_notes(notes, console):
-    """Say notes on a table, what is odd as a warning."""
+    """Print the notes on a table, those about problems as warnings."""
     for note in notes:
         text = note.text[:1].lower() + note.text[1:]
         console.warn(text) if note.odd else console.say(text)
@@ -129,9 +132,9 @@ class Picked(NamedTuple):
 
 
 def pick_features(frame, model, console, missing, *, whole=True):
-    """The columns that a model was fitted on, by name; extra columns are ignored.
+    """Return the columns that a model was fitted on, by name; extra columns are ignored.
 
-    A model without a TableEncoder is asked for numbers; "column=value" is made from the column when the table has no
+    A model without a TableEncoder needs numbers; "column=value" is computed from the column if the table has no
     column of that name.
 
     Parameters
@@ -140,9 +143,9 @@ def pick_features(frame, model, console, missing, *, whole=True):
     model : Model
     console : Console
     missing : str
-        The option ``--missing``; "keep" lets missing values be.
+        The option ``--missing``; "keep" keeps missing values.
     whole : bool
-        Whether the frame is the whole table, of which a row must be left.
+        Whether the frame is the whole table, so that at least one row must remain.
     """
     import pandas as pd
 
@@ -173,7 +176,7 @@ def _names_of(frame, model, console):
             f"the model was fitted without column names on {count(model.n_features, 'column')}; the table has "
             f"{count(len(numeric), 'numeric column')} ({shown(numeric)}). Pass a table with just those columns, in the same order."
         )
-    console.say("the model knows no column names: the numeric columns are taken in their order.")
+    console.say("the model has no column names, so the numeric columns are used in their order.")
     return numeric
 
 
@@ -182,12 +185,12 @@ def _mention_unseen(unseen, console):
     for column, values in unseen.items():
         console.warn(
             f"{column!r} holds values that the model was not fitted on, in {count(len(values), 'row')}: "
-            f"{shown(dict.fromkeys(values))}. They count as none of the known ones."
+            f"{shown(dict.fromkeys(values))}. Their 0/1 columns are all 0."
         )
 
 
 def _complete_rows(numbers, features, missing, console, whole):
-    """Positions of the rows to use."""
+    """Return positions of the rows to use."""
     incomplete = np.isnan(numbers).any(axis=1)
     if not incomplete.any() or missing == "keep":
         return np.arange(len(numbers))
@@ -200,7 +203,7 @@ def _complete_rows(numbers, features, missing, console, whole):
     if missing != "drop":
         raise DataFailure(
             f"{found}. Pass --missing drop to leave those rows out. (A model that was learned with --missing impute fills them "
-            "in; `score --missing marginalise` scores what is known of a row.)"
+            "in; `score --missing marginalise` scores the known values of a row.)"
         )
     if incomplete.all() and whole:
         raise DataFailure(f"{found}: no row is complete, so --missing drop leaves none.")

@@ -1,4 +1,4 @@
-"""`vicinal compare`: would a learned metric or density help on this table?"""
+"""`vicinal compare`: measure whether a learned metric or density helps on a table."""
 
 import os
 
@@ -48,7 +48,7 @@ def compare(arguments, console):
 
 
 def run(X, y, console, arguments, **settings):
-    """`vicinal.compare` with progress, interruptible, and with its refusals as failures of the data."""
+    """Run `vicinal.compare` with progress; interruptions are handled, and its errors become failures of the data."""
     import vicinal
     from vicinal._compare.rows import ComparisonError
 
@@ -81,13 +81,13 @@ def run(X, y, console, arguments, **settings):
         return found
     kept = settings.get("keep")
     if kept is not None:
-        console.say(f"what is done is kept in {kept}; --resume goes on from there.")
+        console.say(f"finished folds are kept in {kept}; use --resume to continue.")
     write_lines(str(found))
     raise KeyboardInterrupt
 
 
 def _first_lines(comparison):
-    """What is known before the methods that take long begin, one line for metrics and one for densities."""
+    """Yield the first results, before the slow methods begin: one line for metrics and one for densities."""
     for kind, results in (("metrics", comparison.metrics), ("densities", comparison.densities)):
         known = [f"{result.label} {shown(result.scale, result.main.mean)}" for result in results if result.main]
         if known:
@@ -95,7 +95,7 @@ def _first_lines(comparison):
 
 
 def _chosen(arguments):
-    """Which metrics and densities ``--methods`` names."""
+    """Return which metrics and densities ``--methods`` names."""
     if arguments.methods is None:
         return {}
     from vicinal._compare.methods import density_names, metric_names
@@ -105,7 +105,7 @@ def _chosen(arguments):
     unknown = [name for name in names if name not in metrics and name not in densities]
     if unknown or not names:
         known = ", ".join(dict.fromkeys([*metrics, *densities]))
-        raise UsageFailure(f"--methods: {', '.join(unknown) or 'nothing'} is not known. Choose among {known}.")
+        raise UsageFailure(f"--methods: unknown: {', '.join(unknown) or 'nothing'}. Choose from {known}.")
     return {
         "metrics": [name for name in names if name in metrics],
         "densities": [name for name in names if name in densities],

@@ -1,4 +1,4 @@
-"""Words and progress on stderr, results on stdout."""
+"""Messages and progress on stderr, results on stdout."""
 
 import sys
 import time
@@ -10,22 +10,22 @@ from vicinal._words import duration as duration
 from vicinal._words import printable
 from vicinal._words import shown as shown
 
-# How often a log without a terminal gets a line about the work.
+# The interval between progress lines if stderr is not a terminal.
 _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Console:
-    """Where a command speaks.
+    """The output of a command: messages, warnings, errors and progress.
 
     Parameters
     ----------
     quiet : bool
-        Say nothing on stderr but errors.
+        Print only errors to stderr.
 
     Attributes
     ----------
     reword : callable
-        What makes the command's words of a warning of the library.
+        A function that rewrites a warning of the library in terms of the command line.
     """
 
     def __init__(self, quiet=False):
@@ -38,34 +38,34 @@ class Console:
         self._work: tuple[object, float, float] | None = None  # what the work is, when it began, and from where
 
     def say(self, text):
-        """Say something that is good to know."""
+        """Print a message."""
         if not self.quiet:
             self._line(text)
 
     def warn(self, text):
-        """Say something that may be wrong; once a text."""
+        """Print a warning; each text is printed only once."""
         if not self.quiet and text not in self._seen:
             self._seen.add(text)
             self._line(f"warning: {text}")
 
     def fail(self, text):
-        """Say why the command ends; also when quiet."""
+        """Print the reason why the command ends, even if quiet."""
         self._line(f"vicinal: error: {text}")
 
     def progress(self, done, total, text, *, work=None, at_most=False, estimate=True):
-        """Show how far the work is: a bar on a terminal, a line now and then elsewhere, both with the time left.
+        """Show progress: a bar on a terminal, a line every few seconds elsewhere, both with the remaining time.
 
         Parameters
         ----------
         done, total : float
         text : str
-            What comes next.
+            The next step.
         work : object, optional
             Steps of the same work take about the same time; by default, those with the same total.
         at_most : bool
             Whether the work may end before all steps are done.
         estimate : bool
-            Whether to tell the time left from the steps so far; else the text tells it.
+            Whether to estimate the remaining time from the steps so far; otherwise the text contains it.
         """
         if self.quiet:
             return
@@ -109,7 +109,7 @@ class Console:
         self._write(printable(text) + "\n")
 
     def _write(self, text):
-        # A closed or full stderr must not change what the command does or how it ends.
+        # A closed or full stderr must not change the result or the exit code of the command.
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
@@ -117,12 +117,12 @@ class Console:
             pass
 
     def show_warning(self, message, category, filename, lineno, file=None, line=None):
-        """Take the place of `warnings.showwarning`: the words without the file and line."""
+        """Replace `warnings.showwarning`: show the message without the file and line."""
         if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
             self.warn(self.reword(one_line(message)))
 
     def take_warnings(self):
-        """Send Python's warnings here, each text once."""
+        """Redirect Python's warnings to this console, each text once."""
         warnings.simplefilter("always")
         warnings.showwarning = self.show_warning
 
@@ -132,7 +132,7 @@ def _is_terminal(stream):
 
 
 def _progress_bars():
-    """tqdm, or None where it is not installed: lines then tell of the work, as without a terminal."""
+    """Return tqdm, or None if it is not installed; progress is then shown as lines, as without a terminal."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -141,5 +141,5 @@ def _progress_bars():
 
 
 def one_line(value):
-    """The text of an exception or warning on one line."""
+    """Return the text of an exception or warning on one line."""
     return " ".join(str(value).split())

@@ -1,4 +1,4 @@
-"""`vicinal demo`: what the library does, on built-in data, in under a minute."""
+"""`vicinal demo`: comparisons on built-in data that take less than a minute."""
 
 import os
 
@@ -51,7 +51,7 @@ def demo(arguments, console):
                 "",
                 f"Report: {files['html']} (open it in a browser)",
                 "",
-                "3. An honest answer on real data: 178 wines of three growers, 13 measurements",
+                "3. Metrics on real data: 178 wines of three growers, 13 measurements",
                 "",
                 wine.verdict,
             ]
@@ -79,7 +79,7 @@ def _densities(arguments, console, engine, path):
 
 
 def density_words(comparison):
-    """The held-out log-likelihoods in words and numbers."""
+    """Return the held-out log-likelihoods in words and numbers."""
     scott, loo, lca = (comparison.result("density", name) for name in _DENSITIES)
     gain = lca.difference
     lines = [
@@ -92,8 +92,8 @@ def density_words(comparison):
     ]
     if gain.low > 0:
         lines.append(
-            f"LCA explains a row that it has never seen {np.exp(gain.mean):.1f} times as well as the best of the others: "
-            f"{gain.mean:+.2f} nats\n(95 % interval {gain.low:+.2f} to {gain.high:+.2f}). It found the thin, slanted kernel that both rules lack."
+            f"The density of LCA at an unseen row is {np.exp(gain.mean):.1f} times that of the best other method: "
+            f"{gain.mean:+.2f} nats\n(95 % interval {gain.low:+.2f} to {gain.high:+.2f}). It learned a thin, slanted kernel, which the other methods cannot represent."
         )
     else:
         lines.append(f"{comparison.verdict}")
@@ -116,7 +116,7 @@ def _report(arguments, console, engine, path):
         title="vicinal demo: what state is the machine in?",
         notes=[
             "Generated data: 600 readings of eight sensors on a machine with four states. A drift that the sensors share moves the "
-            "readings far more than the states do, and each state occurs in two places on opposite sides."
+            "readings far more than the states do, and each state occurs at two places on opposite sides."
         ],
         loading=_LOADING,
         engine=engine,

@@ -1,4 +1,4 @@
-"""What ends a command early, and with which exit code."""
+"""The failures that end a command early, and their exit codes."""
 
 OK = 0
 BUG = 1
@@ -15,7 +15,7 @@ BROKEN_PIPE = 141
 
 
 class Failure(Exception):
-    """A failure that the user can mend: a message without a traceback, and an exit code."""
+    """A failure that the user can fix: a message without a traceback, and an exit code."""
 
     def __init__(self, message, code):
         super().__init__(message)
@@ -23,7 +23,7 @@ class Failure(Exception):
 
 
 class UsageFailure(Failure):
-    """The command line asks for something that cannot be."""
+    """The command line is not valid."""
 
     def __init__(self, message):
         super().__init__(message, USAGE)
@@ -58,7 +58,7 @@ class FitFailure(Failure):
 
 
 def need(module, what, extra="app"):
-    """Import an optional package, or say which extra holds it."""
+    """Import an optional package, or raise an error that names the extra that contains it."""
     from importlib import import_module
 
     try:

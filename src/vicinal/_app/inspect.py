@@ -1,4 +1,4 @@
-"""`vicinal inspect`: what a model file holds."""
+"""`vicinal inspect`: describe a model file."""
 
 import os
 
@@ -22,8 +22,8 @@ def inspect(arguments, console):
 
 
 def describe(model, path):
-    """The facts about a model as plain values."""
-    # An adapter for embeddings ends with a unit length, which says nothing about it.
+    """Return the facts about a model as plain values."""
+    # An adapter for embeddings ends with a Normalizer; describe the step before it.
     learned = [step for step in _steps(model) if not isinstance(step, Normalizer)]
     estimator = learned[-1] if learned else model.estimator
     parameters = {
@@ -62,7 +62,7 @@ def _steps(model):
 
 
 def _feature_names(model):
-    """What the estimator's columns are called."""
+    """Return what the estimator's columns are called."""
     if model.encoder is not None:
         return [str(name) for name in model.encoder.get_feature_names_out()]
     if model.names is None:
@@ -71,7 +71,7 @@ def _feature_names(model):
 
 
 def _weights(model, names):
-    """How far one standard deviation of each column moves a row, as a share of all; None without a linear metric."""
+    """Return the share of each column (one standard deviation of it) in the distance; None without a linear metric."""
     components = getattr(model.estimator, "components_", None)
     if components is None or components.shape[1] != len(names):
         return None
@@ -89,7 +89,7 @@ def _plain(value):
 
 
 def as_text(facts):
-    """The facts as lines for a terminal."""
+    """Return the facts as lines for a terminal."""
     lines = [f"{facts['class']} in {facts['file']} ({facts['bytes']:,} bytes)"]
     changed = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())
     lines.append(f"  parameters    {changed}")
@@ -114,7 +114,7 @@ def as_text(facts):
         lines.append(f"  fit           {state} in {count(facts['passes'], 'pass')}{value}")
     lines.append(f"  can           {', '.join(facts['can'])}")
     if facts["weights"]:
-        lines.append("  share of the squared distance that one standard deviation of a column makes:")
+        lines.append("  share of one standard deviation of each column in the squared distance:")
         width = max(len(name) for name in list(facts["weights"])[:15])
         for name, share in list(facts["weights"].items())[:15]:
             lines.append(f"    {name:<{width}}  {100 * share:5.1f} %  {'#' * round(40 * share)}")

@@ -1,4 +1,4 @@
-"""How `score` and `report` judge rows: scores, p-values, and reasons."""
+"""Scores, p-values and explanations of rows for `score` and `report`."""
 
 from functools import partial
 
@@ -14,20 +14,20 @@ from vicinal._density.training_rows import (
     positions_among,
     rows_in,
 )
-from vicinal._tables import N_DRAWS
+from vicinal._tables import N_DRAWS, fills_in, log_steps
 
 _BLOCK = 8192  # rows that are scored at a time
 
 
 def judge_rows(model, features, arguments, console, most):
-    """The judgement of `score` on some rows, and why the `most` strangest of them are strange: a list of texts per row.
+    """Return the scores of some rows, and explanations of the `most` unusual ones as a list of texts per row.
 
     Returns
     -------
     dict of arrays
         "score", "p_value", "log_density", "outlier", and "strangest": positions.
     list of list of str
-        Of the strangest; empty lists where the density cannot tell.
+        The explanations of the most unusual rows; empty lists if the density cannot explain rows.
     """
     detector = detector_of(model, "auto")
     versions = versions_of(model, features)
@@ -44,7 +44,7 @@ def judge_rows(model, features, arguments, console, most):
 
 
 def versions_of(model, features):
-    """The rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
+    """Return the rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
     import pandas as pd
 
     if features is None or model.noise is None:
@@ -60,12 +60,12 @@ def mention_training_rows(own, console):
     if (own >= 0).any():
         console.say(
             f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
-            "without that row (--as-new scores them as new)."
+            "without that row (use --as-new to score them as new rows)."
         )
 
 
 def ask(method, features):
-    """Call a method on rows; what it refuses is the data's fault, what it lacks the model's."""
+    """Call a method on rows; its ValueErrors become failures of the data, other errors failures of the model."""
     from sklearn.exceptions import NotFittedError
 
     rows = features if getattr(method.__self__, "feature_names_in_", None) is not None else features.to_numpy()
@@ -78,7 +78,7 @@ def ask(method, features):
 
 
 def in_blocks_of(arguments, console):
-    """A function that applies another to blocks of rows, and tells how far it is."""
+    """Return a function that applies another to blocks of rows and shows progress."""
 
     def in_blocks(versions, judge):
         blocks = [(rows, start) for rows in versions for start in range(0, max(len(rows), 1), _BLOCK)]
@@ -94,10 +94,10 @@ def in_blocks_of(arguments, console):
 
 
 def judged_rows(model, detector, versions, own, in_blocks):
-    """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
+    """Return scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
 
-    Those of new rows are means over the draws of the noise on rounded columns. The training rows' scores are of one draw
-    each, so that the p-value of a draw is that of a training row.
+    Those of new rows are means over the draws of the noise on rounded columns. Each training row is scored with one draw,
+    so that the p-value of a draw is comparable with that of a training row.
     """
     known = own >= 0
     if versions[0] is None:
@@ -118,7 +118,7 @@ def judged_rows(model, detector, versions, own, in_blocks):
 
 
 def _judge_own_gaps(model, detector, own, judged):
-    """Rank training rows with missing values by the columns that they have, as new rows are; each without itself."""
+    """Rank training rows with missing values by their known columns, as new rows are, each without itself."""
     density = last_step(detector.density_)
     training_rows = incomplete_rows_in(density)
     if training_rows is None:
@@ -134,7 +134,7 @@ def _judge_own_gaps(model, detector, own, judged):
 
 
 def _log_scale_of(model, n_features):
-    """The logarithm of the scale of each column that the density sees."""
+    """Return the logarithm of the scale of each column that the density sees."""
     from sklearn.preprocessing import StandardScaler
 
     scalers = [step for _, step in getattr(model.whole, "steps", [])[:-1] if isinstance(step, StandardScaler)]
@@ -142,9 +142,10 @@ def _log_scale_of(model, n_features):
 
 
 def _judged_as_new(model, detector, features):
-    """The same of rows that are all new; of what is known of them, where they have missing values."""
+    """Return the same for rows that are all new, from their known values if they have missing values."""
     gaps = features.isna().to_numpy().any(axis=1)
-    if gaps.any() and hasattr(model.estimator, "score_incomplete"):
+    # A row that the model fills in has no gap left when the density sees it.
+    if gaps.any() and hasattr(model.estimator, "score_incomplete") and not fills_in(model.whole):
         return _judged_with_gaps(model, detector, features, gaps)
     scores = ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
     return {
@@ -155,7 +156,7 @@ def _judged_as_new(model, detector, features):
 
 
 def _judged_with_gaps(model, detector, features, gaps):
-    """The same where some rows have missing values: those are ranked by the columns that they have, the others as ever."""
+    """Return the same if some rows have missing values: those are ranked by their known columns, the others as usual."""
     rows = features[gaps]
     for _, step in getattr(model.whole, "steps", [])[:-1]:
         rows = step.transform(rows)
@@ -166,14 +167,44 @@ def _judged_with_gaps(model, detector, features, gaps):
         judged[name][gaps] = values
         if complete:
             judged[name][~gaps] = complete[name]
-    # The volume of the columns that are not known is no part of these densities.
+    # The scales of the unknown columns are not part of these densities.
     unknown = features[gaps].isna().to_numpy()
     judged["log_density"][gaps] += unknown @ _log_scale_of(model, unknown.shape[1])
     return judged
 
 
+def log_probabilities(model, log_density, features, own):
+    """Bounds on the log-probabilities of rows whose columns are all rounded, NaN where a value was filled in; None where a column is not.
+
+    Parameters
+    ----------
+    model : Model
+    log_density : array of shape (m,)
+        In the units of the table.
+    features : DataFrame or None
+        The rows; None for the training rows.
+    own : array of shape (m,)
+        The positions of equal training rows, or -1.
+    """
+    if model.noise is None or not model.noise.steps_.all():
+        return None
+    gaps = _training_gaps(model, own) if features is None else features.isna().to_numpy()
+    found = log_density + ~gaps @ log_steps(model.noise)
+    return np.where(gaps.any(axis=1), np.nan, found) if fills_in(model.whole) else found
+
+
+def _training_gaps(model, own):
+    """Return where values of training rows were missing."""
+    from vicinal import DensityImputer
+
+    steps = [step for _, step in getattr(model.whole, "steps", [])]
+    densities = [model.estimator, *(step.density_ for step in steps if isinstance(step, DensityImputer))]
+    rows = next((rows for rows in map(incomplete_rows_in, densities) if rows is not None), None)
+    return np.zeros((len(own), model.n_features), dtype=bool) if rows is None else np.isnan(rows[own])
+
+
 def reasons_of(model, detector, features, own, outliers):
-    """Why the outliers are outliers, a list of texts per row; empty for the others."""
+    """Return explanations of the outliers, a list of texts per row; empty lists for the others."""
     flagged = np.flatnonzero(outliers)
     why: list[list[str]] = [[] for _ in outliers]
     new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
@@ -199,7 +230,7 @@ def _is_detector(model):
 
 
 def _as_detector_sees(model, features):
-    """Rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
+    """Return rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
     import pandas as pd
     from sklearn.pipeline import Pipeline
 
@@ -209,7 +240,7 @@ def _as_detector_sees(model, features):
 
 
 def detector_of(model, contamination):
-    """The detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
+    """Return the detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
     from sklearn.exceptions import NotFittedError
 
     from vicinal import DensityOutlierDetector
@@ -217,8 +248,8 @@ def detector_of(model, contamination):
     if _is_detector(model):  # saved from Python
         if contamination not in ("auto", model.estimator.contamination):
             raise UsageFailure(
-                "--contamination: the model is a DensityOutlierDetector, whose threshold was chosen when it was fitted. Leave "
-                "--contamination out."
+                "--contamination: the model is a DensityOutlierDetector, whose threshold was chosen when it was fitted. Omit "
+                "--contamination."
             )
         return model.estimator
     try:
@@ -230,7 +261,7 @@ def detector_of(model, contamination):
 
 
 def training_rows_of(model, features):
-    """For each row the position of an equal training row, or -1.
+    """Return for each row the position of an equal training row, or -1.
 
     The first draw of the noise on rounded columns is that of the first of equal training rows.
     """
@@ -245,7 +276,7 @@ def training_rows_of(model, features):
             for _, step in density.steps[:-1]:
                 known = incomplete_rows_in(step.density_) if isinstance(step, DensityImputer) else None
                 if known is not None:
-                    # The fit filled a training row in from the others, which takes it elsewhere than filling in a new row.
+                    # The fit filled in a training row from the others, which gives other values than filling in a new row.
                     return positions_among((np.asarray(rows) - step.mean_) / step.scale_, known)
                 rows = step.transform(rows)
             density = density[-1]
@@ -259,7 +290,7 @@ def training_rows_of(model, features):
         return np.full(len(rows), -1)
     rows = np.asarray(rows, dtype=centres.dtype)
     if hasattr(density, "gaussian_components_"):
-        # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
+        # LCA-Gauss moves its centres along the Gaussian directions; it keeps only the images of the rows.
         if not len(density.components_):
             return np.full(len(rows), -1)
         images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()

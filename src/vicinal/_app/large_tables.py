@@ -1,4 +1,4 @@
-"""`vicinal learn` on a table that is larger than memory: its rows as numbers in a temporary file."""
+"""`vicinal learn` of a table that is larger than memory: its rows are converted to numbers in a temporary file."""
 
 import contextlib
 from dataclasses import replace
@@ -14,7 +14,7 @@ from vicinal._app.models import set_engine
 from vicinal._app.words import in_command_words
 from vicinal._engine import resident_rows
 from vicinal._row_sources import RowsFile
-from vicinal._tables import TableError, refuse_infinite
+from vicinal._tables import EqualRows, TableError, refuse_infinite
 
 # Methods that learn from rows in a file.
 METHODS = ("lca", "nca", "rca")
@@ -22,7 +22,7 @@ _SCALED_ROWS = 2**16  # rows that are scaled at a time
 
 
 class NamedRows(NamedTuple):
-    """Rows in a file and the names of their columns, as far as a fit is told of."""
+    """Rows in a file and the names of their columns, in the form that a fit expects."""
 
     rows: np.ndarray
     columns: list[str]
@@ -32,7 +32,7 @@ class NamedRows(NamedTuple):
 
 
 class LargeTable(NamedTuple):
-    """What `PreparedTable` holds, of a table whose rows stay in a file.
+    """The contents of a `PreparedTable` for a table whose rows stay in a file.
 
     X : the features, with noise on rounded columns where a density learns from them, and scaled
     labels, rows : of and about the rows that were kept
@@ -51,7 +51,7 @@ class LargeTable(NamedTuple):
 
 
 def random_rows(blocks: Any, most: int, seed: int) -> tuple[Any, int]:
-    """A random sample of the rows of a table, in their order, and the number of all rows."""
+    """Return a random sample of the rows of a table, in their order, and the number of all rows."""
     import pandas as pd
 
     rng, kept, keys, seen = np.random.default_rng(seed), None, np.empty(0), 0
@@ -67,9 +67,9 @@ def random_rows(blocks: Any, most: int, seed: int) -> tuple[Any, int]:
 
 
 def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> LargeTable:
-    """The features of a table in a temporary file.
+    """Return the features of a table in a temporary file.
 
-    The kinds of the columns are those of the first block; rows after it that do not fit them are refused.
+    The kinds of the columns are those of the first block; later rows that do not agree with them raise an error.
 
     Parameters
     ----------
@@ -85,19 +85,19 @@ def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> 
     unsupervised, label = arguments.method == "lca", options.get("label")
     first_block: Any = None
     noise: Any = None
-    labels, rows, ids, scaler = [], [], [], StandardScaler()
+    labels, rows, ids, scaler, seen = [], [], [], StandardScaler(), EqualRows()
     with contextlib.ExitStack() as stack:
         for first, frame, told in in_turn(blocks, console):
             if first_block is None:
                 first_block = prepare(frame, console, arguments, **options)
-                console.say(f"the kinds of the columns are those of the first {count(len(frame), 'row')}.")
+                console.say(f"the kinds of the columns are determined from the first {count(len(frame), 'row')}.")
                 if unsupervised:
                     first_block = measured(first_block, console, arguments.method)
                     noise = first_block.encoder.dequantizer()
                 file = stack.enter_context(RowsFile(first_block.X.shape[1]))
             values, kept = _numbers(frame, first_block, arguments, told, **options)
             if noise is not None:
-                values = noise.transform_training_rows(values)
+                values = noise.transform_training_rows(values, seen)
             file.write(values)
             scaler.partial_fit(values)
             rows.append(first + kept)
@@ -120,7 +120,7 @@ def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> 
 
 
 def _scale(rows: np.ndarray, scaler: Any, names: list[str]) -> Any:
-    """Scale the rows of a file in place; return the scaler, which knows the names of the columns then."""
+    """Scale the rows of a file in place; return the scaler with the names of the columns."""
     scaler.feature_names_in_ = np.array(names, dtype=object)
     for start in range(0, len(rows), _SCALED_ROWS):
         part = slice(start, start + _SCALED_ROWS)
@@ -131,7 +131,8 @@ def _scale(rows: np.ndarray, scaler: Any, names: list[str]) -> Any:
 def _numbers(
     frame: Any, first_block: Any, arguments: Any, console: Any, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The features of a block, of the kinds that the columns have in the first, and the positions of the rows that are kept."""
+    """Return the features of a block, of the kinds that the columns have in the first, and the positions of the rows that
+    are kept."""
     encoder, names = first_block.encoder, list(first_block.X.columns)
     empty = [name for name, kind in first_block.types.items() if kind.kind == "empty"]
     changed = [*encoder.broken_constants(frame), *(name for name in empty if frame[name].notna().any())]
@@ -139,7 +140,7 @@ def _numbers(
         values = np.asarray(encoder.transform(frame))
         if changed:
             raise TableError(
-                f"{shown(changed)} never changed in the first rows, by which the kinds of the columns are known, and did later. "
+                f"{shown(changed)} was constant or empty in the first rows, from which the kinds of the columns are determined, but not later. "
                 f"Pass --type {changed[0]}=continuous (or another kind), or --drop {changed[0]}."
             )
         refuse_infinite(values, names, ", or --drop the columns")
@@ -161,7 +162,7 @@ def _numbers(
 
 
 def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any], engine: Any, console: Any) -> Any:
-    """The fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
+    """Return the fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
     from sklearn.pipeline import Pipeline
 
     rows = prepared.X.rows
@@ -175,9 +176,9 @@ def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any],
         estimator.gather()
         if len(rows) > most:
             console.say(
-                f"the density keeps a random sample of {most:,} of {len(rows):,} rows; a larger --memory keeps more."
+                f"the density keeps a random sample of {most:,} of {len(rows):,} rows; use a larger --memory to keep more."
             )
     if hasattr(estimator, "callback"):
-        estimator.callback = None  # which told of the passes
+        estimator.callback = None  # which reported the passes
     set_engine(estimator, None)
     return Pipeline([*prepared.steps, (type(estimator).__name__.lower(), estimator)])

@@ -22,8 +22,8 @@ from vicinal._tables import Note
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
-# Methods whose matrices have a row and a column for every column of the table, and the most that fit: 200 MB each. RCA sees the
-# principal components of wider tables, of which there are fewer than rows.
+# Methods whose matrices have a row and a column for every column of the table, and their maximum number: 200 MB each. RCA uses
+# the principal components of wider tables, of which there are fewer than rows.
 _SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca", "parzen"), 5_000
 _MOST_COMPONENTS = 2_000
 _FOR_WIDE_TABLES = {name: "manifold-parzen" if name == "parzen" else "rca" for name in _SQUARE}
@@ -56,7 +56,7 @@ def learn(arguments, console):
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
     if arguments.interrupted():
-        console.say("this is the best model so far, not the end of the fit." + _how_to_resume(arguments))
+        console.say("this is the best model so far; the fit was not completed." + _how_to_resume(arguments))
         raise KeyboardInterrupt
     if arguments.kept is not None:
         os.remove(arguments.kept)
@@ -65,7 +65,7 @@ def learn(arguments, console):
 
 
 def _read(arguments, console):
-    """The table, the features that are learned from, and which of them follow from others."""
+    """Return the table, the features that are learned from, and which of them follow from others."""
     method = arguments.method
     blocks = open_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
     options = {
@@ -85,9 +85,7 @@ def _read(arguments, console):
     if method in _UNSUPERVISED:
         prepared = measured(prepared, console, method)
         if arguments.target or arguments.groups:
-            console.say(
-                f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
-            )
+            console.say(f"{method} learns without labels, so the column {prepared.labels.name!r} is not used.")
     prepared, dependent = _sample(prepared, arguments, console, seen), []
     if method in _UNSUPERVISED:
         prepared, dependent = note_dependence(prepared, console)
@@ -95,7 +93,7 @@ def _read(arguments, console):
 
 
 def _whole(blocks, arguments):
-    """A table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
+    """Return a table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
     import pandas as pd
 
     if isinstance(blocks, list):
@@ -104,12 +102,14 @@ def _whole(blocks, arguments):
         table = pd.concat(blocks, ignore_index=True)
         return table, len(table)
     if arguments.pairs is not None:
-        raise UsageFailure("--pairs names rows that --max-rows may leave out of a large table. Leave one of them out.")
+        raise UsageFailure(
+            "--pairs may refer to rows that --max-rows leaves out of a large table. Pass only one of these options."
+        )
     return large_tables.random_rows(blocks, arguments.max_rows, arguments.seed)
 
 
 def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
-    """The fitted model. Passes are kept beside the output, told of, and not made again with --resume."""
+    """Return the fitted model. Passes are saved beside the output, reported, and not repeated with --resume."""
     digest = hash_of(
         (
             type(estimator).__name__,
@@ -128,23 +128,23 @@ def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
         with keep_journal(arguments.kept, digest) as journal:
             model = _fit(estimator, prepared, supervision, engine, arguments, console)
         if arguments.resume:
-            console.say(f"{count(journal.n_replayed, 'pass')} were taken from {arguments.kept}.")
+            console.say(f"reused {count(journal.n_replayed, 'pass')} from {arguments.kept}.")
         return model
     except OSError as error:
         raise output_failure(arguments.kept, error) from error
     except OtherFitError as error:
-        raise DataFailure(f"--resume: {error} Leave --resume out to begin anew.") from error
+        raise DataFailure(f"--resume: {error} Omit --resume to start again.") from error
     except KeyboardInterrupt:
         console.say(f"nothing was written to {arguments.output}." + _how_to_resume(arguments))
         raise
 
 
 def _how_to_resume(arguments):
-    return "" if arguments.kept is None else f" --resume goes on from what is kept in {arguments.kept}."
+    return "" if arguments.kept is None else f" Use --resume to continue from {arguments.kept}."
 
 
 def _tell_of_passes(estimator, console):
-    """Let an estimator that takes a callback tell of its passes, at most `max_iter` of them."""
+    """Let an estimator that takes a callback report its passes, at most `max_iter` of them."""
     if not hasattr(estimator, "callback"):
         return
 
@@ -157,21 +157,21 @@ def _tell_of_passes(estimator, console):
 
 
 def _column_choice(arguments):
-    """Which columns are read, and how many the method can use."""
+    """Return which columns are read, and how many the method can use."""
     needed = arguments.target, arguments.groups, arguments.id
     if arguments.method not in _SQUARE:
         return ColumnChoice(arguments.columns, needed)
     refusal = (
-        f"{arguments.method} learns how each goes with each other, and can do so for {_MOST_COLUMNS:,}. Choose some with "
-        f"--columns COL,COL,... or use --method {_FOR_WIDE_TABLES[arguments.method]}, which can use all."
+        f"{arguments.method} learns a coefficient for each pair of columns, and supports at most {_MOST_COLUMNS:,} columns. Choose some with "
+        f"--columns COL,COL,... or use --method {_FOR_WIDE_TABLES[arguments.method]}, which supports all of them."
     )
     return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
 
 def _sample(prepared, arguments, console, seen):
-    """Keep a random sample of the rows where ``--max-rows`` asks for one; warn where none was asked for.
+    """Keep a random sample of the rows if ``--max-rows`` requires it; warn if there are many rows without it.
 
-    A table of `seen` rows that was too large to be read at once is a sample already.
+    If a table of `seen` rows was too large to be read at once, the table is already a sample.
     """
     n, most = len(prepared.X), arguments.max_rows
     if most is not None and n <= most < seen:
@@ -182,7 +182,7 @@ def _sample(prepared, arguments, console, seen):
         if n > _MANY_ROWS and arguments.method in _EXACT:
             console.warn(
                 f"{arguments.method} visits all pairs of {n:,} rows in every pass, which may take long. "
-                "--max-rows 20000 learns from a sample."
+                "Use --max-rows 20000 to learn from a sample."
             )
         return prepared
     kept = np.sort(np.random.default_rng(arguments.seed).choice(n, most, replace=False))
@@ -196,19 +196,19 @@ def _check_supervision(arguments):
     method, given = arguments.method, arguments.target or arguments.groups or arguments.pairs
     if method not in _UNSUPERVISED and not given:
         ways = "--target COL, --groups COL or --pairs FILE"
-        raise UsageFailure(f"{method} needs to know which rows are alike: pass {ways}.")
+        raise UsageFailure(f"{method} needs to know which rows belong together: pass {ways}.")
     if method in _UNSUPERVISED and arguments.pairs:
-        raise UsageFailure(f"{method} learns without labels: --pairs is for rca and nca.")
+        raise UsageFailure(f"{method} learns without labels and does not accept --pairs, which is for rca and nca.")
 
 
 def _labels(method, labels, estimator, console):
-    """Labels as the estimator takes them; continuous targets switch NCA to soft agreement."""
+    """Return labels in the form that the estimator expects; continuous targets switch NCA to soft agreement."""
     values = labels.to_numpy()
     if labels.dtype.kind == "f" and method == "nca" and (np.floor(values) != values).any():
         if getattr(estimator.objective, "match", "class") == "class":
             set_parameter(estimator, "objective__match", "gaussian")
             console.say(
-                f"{labels.name!r} is continuous: rows count as alike by how close their values are (the match 'gaussian')."
+                f"{labels.name!r} is continuous, so rows agree to the degree that their values are close (match='gaussian')."
             )
         return values.astype(np.float64)
     if labels.dtype.kind in "iufb":
@@ -217,7 +217,7 @@ def _labels(method, labels, estimator, console):
 
 
 def _read_pairs(arguments, table, rows, console):
-    """Pairs of positions among the kept rows."""
+    """Return pairs of positions among the kept rows."""
     frame = read_table(arguments.pairs, TableOptions(max_unpacked=arguments.max_unpacked), console)
     if frame.shape[1] < 2:
         raise DataFailure(f"--pairs {arguments.pairs}: expected two columns, got one.")
@@ -233,7 +233,7 @@ def _read_pairs(arguments, table, rows, console):
         if values.dtype.kind not in "iu":
             raise DataFailure(
                 f"--pairs {arguments.pairs}: expected row numbers (whole numbers from 0), got {values.flat[0]!r}. Pass --id COL "
-                "when pairs name the rows by a column."
+                "if pairs identify rows by the values of a column."
             )
         outside = (values < 0) | (values >= len(table))
         if outside.any():
@@ -247,14 +247,14 @@ def _read_pairs(arguments, table, rows, console):
     pairs = position[pairs]
     known = (pairs >= 0).all(axis=1)
     if not known.all():
-        console.warn(f"{count(int((~known).sum()), 'pair')} name rows that were left out, and are ignored.")
+        console.warn(f"ignored {count(int((~known).sum()), 'pair')} of rows that were left out.")
     return pairs[known]
 
 
 def _look_up(frame, ids, arguments):
     keys = ids.astype(str)
     if keys.duplicated().any():
-        raise DataFailure(f"--id {arguments.id}: {keys[keys.duplicated()].iloc[0]!r} names more than one row.")
+        raise DataFailure(f"--id {arguments.id}: {keys[keys.duplicated()].iloc[0]!r} occurs in more than one row.")
     position = dict(zip(keys, range(len(keys)), strict=True))
     wanted = frame.astype(str).to_numpy()
     unknown = [name for name in dict.fromkeys(wanted.ravel()) if name not in position]
@@ -264,7 +264,7 @@ def _look_up(frame, ids, arguments):
 
 
 def _fit(estimator, prepared, supervision, engine, arguments, console):
-    """The encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
+    """Return the encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
     if isinstance(prepared, large_tables.LargeTable):
         return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
     import pandas as pd
@@ -280,7 +280,7 @@ def _fit(estimator, prepared, supervision, engine, arguments, console):
         raise UsageFailure(
             f"--missing marginalise is for lca, lca-gauss and parzen. Pass --missing impute for {arguments.method}."
         )
-    # With names, so that a model can say which column makes a row unusual.
+    # With names, so that a model can name the columns that make a row unusual.
     rows, steps = prepared.X, [("columns", prepared.encoder.set_output(transform="pandas"))]
     noise = prepared.encoder.dequantizer() if arguments.method in _UNSUPERVISED else None
     if noise is not None:
@@ -302,8 +302,10 @@ def _fit(estimator, prepared, supervision, engine, arguments, console):
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
     if hasattr(estimator, "callback"):
-        estimator.callback = None  # which told of the passes
-    set_engine(estimator, None)  # a model does not carry the threads and the memory of the machine that made it
+        estimator.callback = None  # which reported the passes
+    set_engine(
+        estimator, None
+    )  # a model does not contain the threads and the memory settings of the machine that made it
     return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
 
 

@@ -1,4 +1,4 @@
-"""Making, saving and loading the models of the command line.
+"""Creating, saving and loading the models of the command line.
 
 A model is a scikit-learn Pipeline of a TableEncoder, a StandardScaler (not with ``--no-scale``) and a vicinal estimator.
 Models that were made in Python may have other steps, or none.
@@ -25,7 +25,7 @@ CLASSES = {
 
 
 def make_estimator(method, assignments, seed, *, class_name=None):
-    """An unfitted estimator of a method with the parameters of ``--set NAME=VALUE``."""
+    """Return an unfitted estimator of a method with the parameters of ``--set NAME=VALUE``."""
     import vicinal
 
     estimator = getattr(vicinal, class_name or CLASSES[method])()
@@ -53,13 +53,13 @@ def set_parameter(estimator, name, value):
         )
     parameter = name.partition("__")[0]
     if name in fields and not isinstance(getattr(estimator, parameter), records[parameter]):
-        # A string names the defaults of a record, whose field is then set.
+        # A string selects a record with its defaults, whose field is then set.
         estimator.set_params(**{parameter: records[parameter].named(getattr(estimator, parameter))})
     estimator.set_params(**{name: value})
 
 
 def _literal(text):
-    """A number, list, True, None ... or else the text itself."""
+    """Return a number, list, True, None ... or else the text itself."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -67,7 +67,7 @@ def _literal(text):
 
 
 def make_engine(arguments):
-    """The Engine of ``--threads``, ``--memory``, ``--workers`` and ``--cluster``."""
+    """Return the Engine of ``--threads``, ``--memory``, ``--workers`` and ``--cluster``."""
     from vicinal import Engine
 
     try:
@@ -78,14 +78,14 @@ def make_engine(arguments):
 
 
 def engine_for(engine, n_rows):
-    """The engine for a whole fit: many passes pay for compiled kernels sooner than one."""
+    """Return the engine for a whole fit: with many passes, compiled kernels are worthwhile for fewer rows."""
     from dataclasses import replace
 
     return replace(engine, kind="cpu") if engine.kind == "auto" and n_rows > 1_000 else engine
 
 
 def set_engine(estimator, engine):
-    """Let another engine do the pair work, of a fitted estimator too."""
+    """Set the engine of an estimator, which may already be fitted."""
     for owner in (estimator, getattr(estimator, "mixture_", None)):
         if owner is not None and "engine" in vars(owner):
             owner.engine = engine
@@ -94,12 +94,12 @@ def set_engine(estimator, engine):
 class Model(NamedTuple):
     """A loaded model.
 
-    whole : what was saved, less its encoder, with `transform` or `score_samples` on the features
+    whole : the saved estimator without its encoder, with `transform` or `score_samples` of the features
     estimator : the last step
     encoder : the TableEncoder at the beginning, or None
     noise : the Dequantizer for the features, or None
     names, n_features : of the features
-    log_scale : the logarithm of the volume that one unit of the features becomes; NaN where it is not known
+    log_scale : the logarithm of the volume to which a unit volume of the features is mapped; NaN if it is not known
     """
 
     whole: Any
@@ -117,7 +117,7 @@ class Model(NamedTuple):
 
 
 def read_key(path: str | None) -> bytes | None:
-    """The key of ``--key-file``: the bytes of the file as they are; None where there is none."""
+    """Return the key of ``--key-file``: the bytes of the file as they are; None where there is none."""
     if path is None:
         return None
     try:
@@ -130,7 +130,7 @@ def read_key(path: str | None) -> bytes | None:
 
 
 def save_model(model, path, key=None):
-    """Write a model file, whole or not at all; with a key, signed."""
+    """Write a model file completely or not at all, signed if there is a key."""
     from vicinal import io
 
     try:
@@ -140,7 +140,7 @@ def save_model(model, path, key=None):
 
 
 def load_model(path, engine, key=None):
-    """Load a model file, signed with the key if one is given, and give its pair work to an engine."""
+    """Load a model file, check its signature if a key is given, and set its engine."""
     from sklearn.pipeline import Pipeline
 
     from vicinal import io

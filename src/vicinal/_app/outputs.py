@@ -1,4 +1,4 @@
-"""Writing results: a file is replaced whole or not at all; stdout gets data only."""
+"""Writing results: a file is replaced completely or not at all, and stdout receives only data."""
 
 import contextlib
 import io
@@ -13,13 +13,13 @@ from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 from vicinal._words import printable
 
-# What a cell of a spreadsheet begins with when it is run instead of shown.
+# The first characters of a cell that a spreadsheet would evaluate as a formula.
 _FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @contextlib.contextmanager
 def output_file(path):
-    """Open a binary file that takes the place of `path` when the block ends well.
+    """Open a binary file that replaces `path` if the block ends without an error.
 
     A device or a pipe cannot be replaced and is written directly.
     """
@@ -31,28 +31,28 @@ def output_file(path):
 
 
 def output_failure(path, error):
-    """The failure for an OSError: `replacing` says in its own words which file and why, the system only says why."""
+    """Return the failure for an OSError; errors of `replacing` already name the file and the reason."""
     return OutputFailure(f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error))
 
 
 def write_text(path, text):
-    """Write a text file, whole or not at all."""
+    """Write a text file completely or not at all."""
     with output_file(path) as file:
         file.write(text.encode("utf-8"))
 
 
 def output_format(path):
-    """The format in which a table is written, by the ending of the file."""
+    """Return the format in which a table is written, by the ending of the file."""
     kind = format_of(path, what="output")
     if kind == "xlsx":
         raise UsageFailure(
-            f"{path}: workbooks are read, not written. Write .csv, which spreadsheets open, or .parquet."
+            f"{path}: workbooks can be read but not written. Write .csv, which spreadsheets can open, or .parquet."
         )
     return kind
 
 
 def without_formulas(frame):
-    """Texts that a spreadsheet would run begin with an apostrophe, which it takes as "this is text"."""
+    """Return a table in which texts that a spreadsheet would evaluate are prefixed with an apostrophe, which marks text."""
 
     def harmless(value):
         return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_BEGINS) else value
@@ -78,7 +78,7 @@ def write_lines(text):
 
 @contextlib.contextmanager
 def to_stdout():
-    """Stdout as UTF-8, flushed, so that a full disk or a closed pipe is met here and not at exit."""
+    """Provide stdout as UTF-8 and flush it, so that a full disk or a closed pipe raises an error here and not at exit."""
     if sys.stdout is None:
         raise OutputFailure("cannot write to stdout: it is closed.")
     try:
@@ -102,26 +102,32 @@ def to_stdout():
 
 
 def silence_stdout():
-    """Point stdout to nowhere: nobody can read it, and Python would complain again at exit."""
+    """Redirect stdout to the null device, because it is closed and Python would report this again at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
 
 
 def partial_file(arguments, output, option):
-    """Where what is done is kept, beside the output; None without an output. Without --resume the work begins anew."""
+    """Return the path of the file for finished work, beside the output; None without an output.
+
+    Without --resume the work starts again.
+    """
     if output is None:
         if arguments.resume:
-            raise UsageFailure(f"--resume needs {option}: what is done is kept beside it.")
+            raise UsageFailure(f"--resume needs {option}, because finished work is kept beside it.")
         return None
     if is_special(output):
         return None  # nothing can be kept beside a device
     path = output + PARTIAL
     if arguments.resume and not os.path.exists(path):
-        raise UsageFailure(f"--resume: there is no {path} to go on from. Leave --resume out.")
+        raise UsageFailure(f"--resume: there is no {path} to continue from. Omit --resume.")
     if not arguments.resume and os.path.exists(path):
         with open(path, "rb") as file:
-            if file.read(len(PARTIAL_BEGINNING)) != PARTIAL_BEGINNING:
-                raise OutputFailure(f"{path} is not a file of vicinal, and work is kept there. Move it away.")
+            beginning = file.read(len(PARTIAL_BEGINNING))
+            if not PARTIAL_BEGINNING.startswith(beginning):  # a kill can leave an empty file
+                raise OutputFailure(
+                    f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
+                )
         os.remove(path)
     return path

@@ -7,6 +7,7 @@ from vicinal._app.console import count
 from vicinal._app.errors import CLAIM, DataFailure, Failure, OutputFailure, UsageFailure
 from vicinal._app.outputs import write_json, write_lines, write_text
 from vicinal._app.paths import keep_apart
+from vicinal._engine import available_threads
 from vicinal.papers import (
     PAPERS,
     CannotWrite,
@@ -28,13 +29,13 @@ def papers(arguments, console):
         write_lines("\n".join(map(_listed, chosen)))
         return
     try:
-        # Quick mode needs no data, so that a folder of the environment that is gone does not matter to it.
+        # Quick mode needs no data, so a missing folder in the environment variable does not matter.
         arguments.full = arguments.full or arguments.reduced
         data_home = data_folder(arguments.data) if arguments.full or arguments.data else None
         setting = Setting(arguments.full, arguments.reduced, data_home, arguments.device)
     except NotADirectoryError as error:
         raise DataFailure(str(error)) from error
-    if data_home is not None:  # --data has been checked, what the environment names has not
+    if data_home is not None:  # --data has been checked, but not the folder in the environment variable
         keep_apart([("VICINAL_DATA", data_home)], [("-o", arguments.output)])
     folder = Path(arguments.output)
     try:
@@ -42,9 +43,10 @@ def papers(arguments, console):
     except OSError as error:
         raise UsageFailure(f"--output {folder}: cannot be made a folder ({error.strerror or error}).") from error
     outcomes = []
+    jobs = arguments.jobs or (1 if arguments.figure else available_threads())
     try:
         skipped = measure(
-            chosen, setting, folder, fresh=arguments.fresh, jobs=arguments.jobs, minutes=arguments.minutes,
+            chosen, setting, folder, fresh=arguments.fresh, jobs=jobs, minutes=arguments.minutes,
             drawing=not arguments.measure, progress=console.progress, check=arguments.check_interrupted,
         )  # fmt: skip
         if arguments.measure:
@@ -53,7 +55,7 @@ def papers(arguments, console):
             return
         for experiment in chosen:
             outcome = report(experiment, setting, folder, skipped.get(experiment.source, ""))
-            if setting.reduced and outcome.summary is None:  # better than nothing, and the page says so
+            if setting.reduced and outcome.summary is None:  # a partial result is shown, and the page says so
                 quick = report(experiment, Setting(), folder)
                 outcome = quick if quick.summary else outcome
             outcomes.append(outcome)
@@ -72,14 +74,14 @@ def papers(arguments, console):
 
 
 def _listed(experiment):
-    """A line of ``--list``: names, heading, minutes on one core."""
+    """Return a line of ``--list``: names, heading, minutes on one core."""
     quick, full = experiment.module.MINUTES
     minutes = f"quick {quick:g} min, full {full:g} min of one core"
     return f"{experiment.paper:8} {experiment.module.COVERS[0]:14} {experiment.title} ({minutes})"
 
 
 def _measured(chosen, left):
-    """What ``--measure`` says at the end."""
+    """Return what ``--measure`` says at the end."""
     done = f"{len(chosen) - len(left)} of {count(len(chosen), 'experiment')} measured"
     return "\n".join([f"{done}.", *(f"{source}: {reason}" for source, reason in left.items())])
 
@@ -124,8 +126,8 @@ def _finish(outcomes, arguments):
     else:
         held = sum(claim.holds for claim in claims)
         known = len(claims) - held - len(failed)
-        words = [f"{held} of {count(len(claims), 'claim')} of the papers hold here"]
-        words += [f"{known} {'is' if known == 1 else 'are'} known not to, and explained"] if known else []
+        words = [f"{held} of {count(len(claims), 'claim')} of the papers hold"]
+        words += [f"{known} {'is' if known == 1 else 'are'} known not to hold, with an explanation"] if known else []
         left_out = f"{len(skipped)} of {count(len(outcomes), 'experiment')} skipped" if skipped else ""
         words += [left_out] if skipped else []
         write_lines("; ".join(words) + "." if claims else f"nothing was run: {left_out}.")

@@ -7,12 +7,12 @@ from typing import Any
 from vicinal._app.paths import add_input, add_output
 
 _DESCRIPTION = """\
-Reproduce the tables and figures of the four papers: results (JSON), pictures (PNG) and a page for each paper
-with the paper's number or claim beside ours. A part whose data or package is missing is skipped and says so.
-Seeds are part of the experiments: --seed changes nothing here. Exit code 8 when a claim fails that is not known to.
+Reproduce the tables and figures of the four papers. The command writes results (JSON), pictures (PNG) and a page for each
+paper that shows the paper's numbers and claims beside ours. An experiment whose data or package is missing is skipped with a
+message. Seeds are part of the experiments, so --seed has no effect. The exit code is 8 if a claim fails that is not known to fail.
 
-Every unit of work is kept on disk as soon as it is measured: a run that was interrupted or killed goes on where it was, and
---figure, --jobs and --minutes cut a long run into parts.
+Every unit of work is saved as soon as it is measured: a run that was interrupted or killed continues where it ended, and
+--figure, --jobs and --minutes divide a long run into parts.
 """
 
 
@@ -27,10 +27,16 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
     papers.set_defaults(full=False)  # the first option of a pair would set it by its own action
     size = papers.add_mutually_exclusive_group()
     size.add_argument(
-        "--quick", dest="full", action="store_false", help="minutes, without data files or network (default)"
+        "--quick",
+        dest="full",
+        action="store_false",
+        help="small versions that take minutes, without data files or network (default)",
     )
     size.add_argument(
-        "--full", dest="full", action="store_true", help="the papers' own sizes and data sets; hours (see --list)"
+        "--full",
+        dest="full",
+        action="store_true",
+        help="the sizes and data sets of the papers; takes hours (see --list)",
     )
     size.add_argument(
         "--reduced", action="store_true", help="the data sets of the papers, with fewer runs or rows; see the pages"
@@ -38,17 +44,17 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
     add_input(papers, "--data", folder=True, metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
     add_output(
         papers, "-o", "--output", folder=True, metavar="DIR", default="vicinal-papers",
-        help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
+        help="the folder for results, pictures and pages; an interrupted run continues from it; default vicinal-papers",
     )  # fmt: skip
     papers.add_argument(
-        "--jobs", type=whole, default=1, metavar="N",
-        help="units of work at a time, each in a process with its share of the cores; default 1",
+        "--jobs", type=whole, metavar="N",
+        help="the number of units of work at a time, each in a process with its share of the cores; default: one per core, or 1 with --figure",
     )  # fmt: skip
     papers.add_argument(
         "--minutes",
         type=_minutes,
         metavar="M",
-        help="begin nothing new after M minutes; the same command goes on later",
+        help="start nothing new after M minutes; the same command continues later",
     )
     papers.add_argument(
         "--measure", action="store_true", help="record results only: no pictures, no pages, and no matplotlib needed"
@@ -56,9 +62,9 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
     papers.add_argument(
         "--device",
         metavar="NAME",
-        help="a torch device, as in cuda, for the heaviest pair work; default: the processor",
+        help="a torch device, such as cuda, for the most expensive pairwise computations; default: the CPU",
     )
-    papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
+    papers.add_argument("--fresh", action="store_true", help="repeat measurements that have already been made")
     papers.add_argument("--list", action="store_true", help="list the tables and figures with their minutes, and stop")
 
 

@@ -1,6 +1,7 @@
 """The command line: options, help and examples.  Imports nothing heavy."""
 
 import argparse
+from typing import Any
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
@@ -13,36 +14,52 @@ DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
 _FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 
 _DESCRIPTION = """\
-Learn what "near" means from a table, and use it: metrics and densities from the command line.
+Learn metrics and densities from tables, and use them for search, outlier detection and visualisation.
 
-  vicinal demo                                              see what it does, in under a minute
-  vicinal compare data.csv --target label --report out.html   would a learned metric help here?
+  vicinal demo                                              a demonstration that takes less than a minute
+  vicinal compare data.csv --target label --report out.html   measure whether a learned metric helps
   vicinal learn data.csv --method lca --drop id -o model.vicinal
   vicinal transform model.vicinal new.csv -o new-rows.parquet
-  vicinal score model.vicinal new.csv                       log-density, outlier flag, p-value of each row
+  vicinal score model.vicinal new.csv                       log-density, p-value and outlier flag per row
   vicinal neighbors model.vicinal data.csv --query new.csv -k 10
   vicinal inspect model.vicinal
-  vicinal adapt corpus.npy --pairs pairs.csv -o adapter.vicinal   a better search with embeddings
-  vicinal papers --quick                                    the tables and figures of the papers, reproduced
+  vicinal adapt corpus.npy --pairs pairs.csv -o adapter.vicinal   improve search with embeddings
+  vicinal papers --quick                                    reproduce the tables and figures of the papers
 """
 _EPILOG = """\
-Tables are CSV, TSV, Parquet, NPY or NPZ by the file's ending, or - for stdin. Data go to stdout, words and
-progress to stderr. An output that is also an input is refused. Exit codes: 0 done, 1 a fault of vicinal,
+Tables are CSV, TSV, Parquet, NPY or NPZ files, by their extension, or - for stdin. Data are printed to stdout,
+messages and progress to stderr. An output must not be one of the inputs. Exit codes: 0 success, 1 a bug in vicinal,
 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these data, 7 a package is missing,
 8 a claim of a paper failed, 130 interrupted.
-`vicinal COMMAND --help` has the options of a command.
+Use `vicinal COMMAND --help` to see the options of a command.
 """
 
 
-def make_parser():
-    """The parser of the whole command line."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     general, table, prepared = _general_options(), _table_options(), _prepare_options()
+    _add_learn(commands, table, prepared, general)
+    _add_transform(commands, table, general)
+    _add_score(commands, table, general)
+    _add_neighbors(commands, table, general)
+    _add_inspect(commands, general)
+    _add_compare(commands, table, prepared, general)
+    _add_report(commands, table, general)
+    add_adapt(commands, general)
+    _add_demo(commands, general)
+    add_papers(commands, general, _positive)
+    return parser
 
+
+_Parser = argparse.ArgumentParser
+
+
+def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     learn = commands.add_parser(
         "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -50,21 +67,23 @@ def make_parser():
     add_input(
         learn, "data", table=True, metavar="DATA", help="the table to learn from (also a folder of Parquet files), or - for stdin"
     )  # fmt: skip
-    learn.add_argument("--method", required=True, choices=METHODS, help="what to fit (see above)")
+    learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
     supervision.add_argument(
-        "--target", metavar="COL", help="the column of classes (nca: also of numbers); never a feature"
+        "--target", metavar="COL", help="the column of classes (nca: or of numbers), not a feature"
     )
     supervision.add_argument(
-        "--groups", metavar="COL", help="rows with the same value here are alike; empty means not known"
+        "--groups",
+        metavar="COL",
+        help="rows with the same value in this column belong together; an empty cell means unknown",
     )
     add_input(
         supervision,
         "--pairs",
         metavar="FILE",
-        help="a table of two columns: pairs of rows that are alike, as row numbers from 0 or as values of --id",
+        help="a table of two columns: pairs of rows that belong together, as row numbers from 0 or as values of --id",
     )
-    learn.add_argument("--id", metavar="COL", help="the column that names the rows in --pairs; never a feature")
+    learn.add_argument("--id", metavar="COL", help="the column that identifies rows in --pairs, not a feature")
     learn.add_argument(
         "--set",
         action="append",
@@ -73,54 +92,58 @@ def make_parser():
         help="a parameter of the method, as in --set n_components=2; may be repeated",
     )
     learn.add_argument(
-        "--max-rows", type=_positive, metavar="N", help="learn from a random sample of this many rows; default: all"
+        "--max-rows", type=_positive, metavar="N", help="learn from a random sample of N rows; default: all"
     )
-    learn.add_argument(
-        "--no-scale",
-        action="store_true",
-        help="use the columns in their own units; by default each is standardised first",
-    )
+    learn.add_argument("--no-scale", action="store_true", help="do not standardise the columns, as is done by default")
     add_output(
         learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
     )
     _add_resume(learn, "MODEL")
-    _add_key_file(learn, "sign the model with the key in this file (its bytes as they are, at least 16)")
+    _add_key_file(learn, "sign the model with the key in this file (the raw bytes of the file, at least 16)")
 
+
+def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
     transform = commands.add_parser(
-        "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",
-        description="Map rows to where the learned distance is Euclidean. Columns are picked by name; others are ignored.",
+        "transform", parents=[table, general], help="map rows to a space in which the learned distance is Euclidean",
+        description="Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored.",
     )  # fmt: skip
     _add_model_and_data(transform, in_blocks=True)
     transform.add_argument(
-        "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
+        "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
     _add_table_output(transform)
 
+
+def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     score = commands.add_parser(
         "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(score, data_nargs="?", in_blocks=True)
     score.add_argument(
-        "--training", action="store_true", help="score the training rows, each under the model without it; no DATA"
+        "--training",
+        action="store_true",
+        help="score the training rows, each without itself; needs no DATA",
     )
     score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
     score.add_argument(
         "--contamination", type=_contamination, default="auto", metavar="SHARE",
-        help="the share of training rows to call outliers, or auto: the lower line of a box plot of their scores (default)",
+        help="the share of training rows to flag as outliers, or auto: below the lower fence of a box plot of their scores (default)",
     )  # fmt: skip
     score.add_argument(
         "--fdr", type=_rate, metavar="RATE",
-        help="call rows outliers at this false discovery rate (Benjamini and Hochberg), all rows of DATA together",
+        help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
     score.add_argument(
-        "--explain", action="store_true", help="say why each outlier is one: a column 'why' (parzen and lca)"
+        "--explain", action="store_true", help="add a column 'why' that explains each outlier (parzen and lca)"
     )
     score.add_argument(
-        "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
+        "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
     _add_table_output(score)
 
+
+def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     neighbors = commands.add_parser(
         "neighbors", parents=[table, general], help="nearest rows under the learned metric", description=_NEIGHBORS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -130,17 +153,24 @@ def make_parser():
         neighbors,
         "--query",
         metavar="FILE",
-        help="the rows to find neighbours for; default: the rows of DATA, each without itself",
+        help="the rows to find neighbours for; default: the rows of DATA, none of which is its own neighbour",
     )
-    neighbors.add_argument("-k", type=_positive, default=10, metavar="K", help="how many neighbours; default 10")
-    neighbors.add_argument("--id", metavar="COL", help="name rows by this column instead of by number")
+    neighbors.add_argument("-k", type=_positive, default=10, metavar="K", help="the number of neighbours; default 10")
+    neighbors.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
     _add_table_output(neighbors)
 
+
+def _add_inspect(commands: Any, general: _Parser) -> None:
     inspect = commands.add_parser(
-        "inspect", parents=[general], help="say what a model file holds", description="Say what a model file holds."
+        "inspect",
+        parents=[general],
+        help="describe a model file",
+        description="Describe a model file: its class, parameters, columns and weights.",
     )
     _add_model(inspect)
 
+
+def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     compare = commands.add_parser(
         "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -149,13 +179,13 @@ def make_parser():
     compare.add_argument(
         "--target",
         metavar="COL",
-        help="the column of classes, or of numbers to predict; without it only densities are compared",
+        help="the column of classes, or of numbers to predict; without it, only densities are compared",
     )
     compare.add_argument(
         "--task",
         choices=("auto", "classes", "numbers"),
         default="auto",
-        help="what --target holds; default: numbers where they have fractions or hardly ever repeat, else classes",
+        help="the kind of --target; default: numbers if it has fractions or values that rarely repeat, otherwise classes",
     )
     add_output(
         compare,
@@ -164,15 +194,20 @@ def make_parser():
         metavar="FILE",
         help="write a report: one HTML file that needs no network",
     )
-    compare.add_argument("-k", type=_positive, default=5, metavar="K", help="neighbours that vote; default 5")
     compare.add_argument(
-        "--methods", metavar="NAMES", help="only these (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca"
+        "-k", type=_positive, default=5, metavar="K", help="the number of neighbours per prediction; default 5"
     )
     compare.add_argument(
-        "--folds", type=_two_or_more, default=5, metavar="N", help="folds of the cross-validation; default 5"
+        "--methods",
+        metavar="NAMES",
+        help="compare only these methods (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca",
     )
+    compare.add_argument("--folds", type=_two_or_more, default=5, metavar="N", help="the number of folds; default 5")
     compare.add_argument(
-        "--repeats", type=_positive, metavar="N", help="repetitions of it; default 1 to 3, by the number of rows"
+        "--repeats",
+        type=_positive,
+        metavar="N",
+        help="the number of repetitions of the cross-validation; default 1 to 3, depending on the number of rows",
     )
     compare.add_argument(
         "--max-rows",
@@ -185,98 +220,94 @@ def make_parser():
     compare.add_argument(
         "--fast",
         action="store_true",
-        help="a first answer: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted",
+        help="a quick first result: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted",
     )
 
     _add_resume(compare, "--report FILE")
 
+
+def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
     report = commands.add_parser(
-        "report", parents=[table, general], help="a page on a model file and the rows of a table", description=_REPORT,
+        "report", parents=[table, general], help="write a page about a model file and the rows of a table", description=_REPORT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(report)
-    report.add_argument("--target", metavar="COL", help="classes or numbers to colour the rows with")
-    report.add_argument("--id", metavar="COL", help="name rows by this column instead of by number")
+    report.add_argument("--target", metavar="COL", help="the column of classes or numbers that colours the rows")
+    report.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
     add_output(report, "-o", "--output", metavar="FILE", required=True, help="the page to write: one HTML file")
 
-    add_adapt(commands, general)
 
+def _add_demo(commands: Any, general: _Parser) -> None:
     demo = commands.add_parser(
-        "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,
+        "demo", parents=[general], help="run comparisons on built-in data, with a picture and a report", description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_output(
         demo, "--folder", folder=True, files=DEMO_FILES, default=".", metavar="DIR",
-        help="where to write; default: the current folder",
+        help="the output folder; default: the current folder",
     )  # fmt: skip
-
-    add_papers(commands, general, _positive)
-    return parser
 
 
 _LEARN = """\
 Fit a metric or a density to the columns of a table and save it, with the kinds of the columns.
 
-  lca              Local Component Analysis: metric and density, no labels needed
-  lca-gauss        the same times a Gaussian: finds the interesting subspace by itself
+  lca              Local Component Analysis: a metric and a density, without labels
+  lca-gauss        the same, multiplied by a Gaussian: finds the interesting subspace automatically
   rca              Relevant Component Analysis: a metric from --target, --groups or --pairs
   nca              Neighbourhood Components Analysis: a metric from --target
   parzen           Parzen windows: a density with one kernel width
   manifold-parzen  a density whose kernels follow the data
 
-Columns that name or count the rows are left out. lca, lca-gauss, parzen and manifold-parzen learn from amounts only:
-0/1 columns and parts of dates are kept out of them, unless --type says otherwise. Rounded columns get noise of one
-step while a density is learned; transform and neighbors see none.
+Columns that name or count the rows are left out. lca, lca-gauss, parzen and manifold-parzen learn only from quantities:
+they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
+step while a density is learned; transform and neighbors add no noise.
 """
 _SCORE = """\
 Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
 
 Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
-share of training rows, each scored without itself, that are no less strange than this row) and outlier (1 when
-the score is below the threshold that --contamination chooses among the training rows' own, or by --fdr). The score
-is the log-density, for parzen and lca also the distance to a neighbour outside of small groups: rows of such a group do not
-vouch for each other. With --explain, the column why says for each outlier which columns are strange given the others, what
-was expected (90 % interval) and what was found. A row that equals a training row exactly is scored under the model without that row, since under its own kernel it could
-never look unusual; --as-new turns this off.
+share of training rows, each scored without itself, that are at least as unusual as this row) and outlier (1 if
+the score is below the threshold that --contamination chooses from the training scores, or by --fdr). The score
+is the log-density; for parzen and lca it also uses the distance to a neighbour outside small groups, so that a small group of
+outliers is found, too. With --explain, the column why names for each outlier the columns that are unusual given the
+others, the values that were expected (90 % interval) and the actual values. A row that equals a training row exactly is
+scored without that training row, because its own kernel would always make it look normal; --as-new turns this off.
 """
 _NEIGHBORS = """\
-Nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
+Find the nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
 
 Columns of the output: query, rank (from 1), neighbor (row numbers from 0, or values of --id) and distance.
 """
 _COMPARE = """\
-Would a learned metric or density help on this table? Cross-validation answers.
+Measure by cross-validation whether a learned metric or density helps on a table.
 
-Every step (scaling, whitening, learning) sees the training fold only. Metrics are judged by the accuracy of
-k nearest neighbours on held-out rows (by R² where the target is a number), densities by their held-out log-likelihood; differences from the best
-plain method come with simultaneous 95 % intervals. The verdict says so when nothing helped.
+Every step (scaling, whitening, learning) uses only the training fold. Metrics are evaluated by the accuracy of
+k nearest neighbours on held-out rows (by R² if the target is a number), and densities by their held-out log-likelihood.
+Differences from the best plain method have simultaneous 95 % intervals. The verdict states when no method helped.
 """
 _REPORT = """\
-What a model file learned, and the rows of DATA as it sees them: the plane before and after with each row's neighbours, the weight
-of each column, the path of the fit, and for densities the unusual rows with the reasons. One HTML file that needs no network.
-Nothing is cross-validated: compare answers whether a learned metric or density helps.
+Write a page about a model file and the rows of DATA: the rows in the plane before and after, with each row's neighbours, the
+weight of each column, the objective of the fit, and for densities the unusual rows with explanations. The page is one HTML file
+that needs no network. It contains no cross-validated results; use compare to measure whether a learned metric or density helps.
 """
 _DEMO = """\
-Three comparisons on built-in data: densities of slanted bars with a picture, metrics and densities for the sensors
-of a machine with a report, and metrics for 178 real wines.
-Writes vicinal-demo.html and vicinal-demo.png. Needs no network and takes less than a minute.
+Run three comparisons on built-in data: densities of slanted bars, with a picture; metrics and densities for the sensors
+of a machine, with a report; and metrics for 178 real wines. This takes less than a minute and writes vicinal-demo.html and .png.
 """
 
 
 def _general_options():
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("general options")
-    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors on stderr")
-    group.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    group.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of everything random; default 0")
-    group.add_argument(
-        "--threads", type=_positive, metavar="N", help="threads to use; default: all that the process may use"
-    )
+    group.add_argument("-q", "--quiet", action="store_true", help="print only errors to stderr")
+    group.add_argument("--json", action="store_true", help="print the result as JSON to stdout")
+    group.add_argument("--seed", type=_seed, default=0, metavar="N", help="the seed of all random choices; default 0")
+    group.add_argument("--threads", type=_positive, metavar="N", help="the number of threads; default: all available")
     group.add_argument(
         "--memory",
         type=size_text,
         metavar="SIZE",
-        help="memory for pair work beyond the data, as in '2 GB'; default 128 MB",
+        help="memory for pairwise computations beyond the data, as in '2 GB'; default 128 MB",
     )
     return parser
 
@@ -284,11 +315,11 @@ def _general_options():
 def _table_options():
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("reading tables")
-    group.add_argument("--format", choices=_FORMATS, help="the format of DATA, when its ending does not say")
-    group.add_argument("--sep", metavar="CHAR", help="what separates columns in CSV; default: found out (a tab in TSV)")
-    group.add_argument("--encoding", default="utf-8", metavar="NAME", help="of CSV and TSV; default utf-8")
+    group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not say")
+    group.add_argument("--sep", metavar="CHAR", help="the column separator of CSV; default: detected (a tab in TSV)")
+    group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV and TSV; default utf-8")
     group.add_argument(
-        "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV; default . (as in --decimal ,)"
+        "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV, as in --decimal ,; default ."
     )
     group.add_argument(
         "--na",
@@ -300,15 +331,15 @@ def _table_options():
     group.add_argument(
         "--array",
         metavar="NAME",
-        help="which array of an NPZ file, or sheet of an XLSX file, is the table; default X, or the only one, or the first",
+        help="the array of an NPZ file, or the sheet of an XLSX file, that holds the table; default X, or the only one, or the first",
     )
     group.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     group.add_argument(
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),
         default="refuse",
-        help="what to do about missing values: refuse the table (default), leave such rows out, fill them in from a density, "
-        "or learn and score densities from what is known",
+        help="how to treat missing values: refuse the table (default), leave such rows out, fill them in from a density, "
+        "or learn and score densities from the known values",
     )
     return parser
 
@@ -320,7 +351,7 @@ def _prepare_options():
         "--columns",
         action="append",
         metavar="COLS",
-        help="the columns to use (comma-separated), besides the target; default: all; may be repeated",
+        help="the columns to use (comma-separated), in addition to the target; default: all; may be repeated",
     )
     group.add_argument(
         "--drop",
@@ -332,11 +363,11 @@ def _prepare_options():
         "--type",
         action="append",
         metavar="COL=KIND",
-        help="take a column as continuous, lattice (or lattice:STEP), boolean, category, date (or date:FORMAT), text or "
-        "identifier, whatever it looks like; may be repeated",
+        help="treat a column as continuous, lattice (or lattice:STEP), tied, boolean, category, date (or date:FORMAT), text or "
+        "identifier instead of its detected kind; may be repeated",
     )
     group.add_argument(
-        "--one-hot", action="store_true", help="turn categories into 0/1 columns; without it they are left out"
+        "--one-hot", action="store_true", help="convert categories to 0/1 columns; default: leave them out"
     )
     return parser
 
@@ -345,7 +376,7 @@ def _add_key_file(parser: argparse.ArgumentParser, help: str) -> None:
     add_input(parser, "--key-file", metavar="FILE", help=help)
 
 
-_CHECKED = "load the model only if it was signed with the key in this file (its bytes as they are, at least 16)"
+_CHECKED = "load the model only if it was signed with the key in this file (the raw bytes of the file, at least 16)"
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -363,7 +394,7 @@ def _add_resume(parser, output):
     parser.add_argument(
         "--resume",
         action="store_true",
-        help=f"go on from what an interrupted run has kept beside {output}, with the same result to the last bit",
+        help=f"continue an interrupted run from the work kept beside {output}, with the same result to the last bit",
     )
 
 
@@ -374,7 +405,7 @@ def _add_table_output(parser):
         "--output",
         stdout=True,
         metavar="OUT",
-        help="a table to write, by its ending; default: CSV on stdout",
+        help="the table to write, in the format of its extension; default: CSV on stdout",
     )
 
 

@@ -1,8 +1,8 @@
-"""Every output of a command is a file of its own: neither an input nor another output.  Imports nothing heavy.
+"""Checks that every output of a command is a separate file, neither an input nor another output.  Imports nothing heavy.
 
 The parser declares each path argument as an input or as an output (`add_input`, `add_output`), and `check_paths`
-looks at them before a command begins and before NumPy is imported: a wrong path is told at once, and no command can replace the
-data that it was given.
+checks them before a command begins and before NumPy is imported: a wrong path is reported at once, and no command can replace
+its own input.
 """
 
 import contextlib
@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from vicinal._app.errors import DataFailure, ModelFailure, OutputFailure, UsageFailure
 
-# The ending of a file that holds what is done of some work, and how such a file begins.
+# The extension of a file that holds finished work, and the first bytes of such a file.
 PARTIAL, PARTIAL_BEGINNING = ".partial", b'{"what": "vicinal '
 
 
 class Declared(NamedTuple):
     """A path argument.
 
-    label : what the user knows it as
-    folder : whether it names a folder, whose command says what is wrong with it
+    label : its name on the command line
+    folder : whether it names a folder, which the command itself checks
     table : whether it may be a folder as well as a file
     stdout : whether "-" stands for stdout
     files, beside : see `add_output`
@@ -65,7 +65,7 @@ def _add(parser, role, names, options, **facts):
 
 
 def check_paths(arguments):
-    """Refuse a command line that names one file as an output and as an input, or as two outputs, or a path that cannot be."""
+    """Raise an error if one file is both an output and an input, or two outputs, or if a path is not valid."""
     keep_apart(_given(arguments, "inputs"), _given(arguments, "outputs"))
     for role, check in (("inputs", _check_readable), ("outputs", check_writable)):
         for attribute, declared in getattr(arguments, role, {}).items():
@@ -82,7 +82,7 @@ def check_paths(arguments):
 
 
 def _check_readable(path, label):
-    """Refuse a missing file, and a folder, with the exit code of what it would have been."""
+    """Raise an error for a missing file or a folder, with the exit code of that kind of input."""
     kind = {"MODEL": ModelFailure, "--key-file": UsageFailure}.get(label, DataFailure)
     verb = "load" if label == "MODEL" else "read"
     if not os.path.lexists(path):
@@ -92,9 +92,11 @@ def _check_readable(path, label):
 
 
 def check_writable(path, label=None):
-    """Find out before the work that the output cannot be written."""
+    """Raise an error before any work if the output cannot be written."""
     if path == "-":
-        raise UsageFailure("models and reports are files: name one instead of '-' (stdout is for tables and words).")
+        raise UsageFailure(
+            "models and reports are written to files. Pass a file name instead of '-', which is for tables and texts."
+        )
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     if os.path.isdir(target):
@@ -102,7 +104,7 @@ def check_writable(path, label=None):
     if not os.path.isdir(folder):
         raise OutputFailure(f"cannot write {path}: the folder {folder!r} does not exist.")
     existing = os.path.exists(target)
-    # A device is written where it is, a file is replaced by another in its folder.
+    # A device is written directly; a file is replaced by another one in its folder.
     in_place = is_special(target)
     if (existing and not os.access(target, os.W_OK)) or not (in_place or os.access(folder, os.W_OK)):
         raise OutputFailure(f"cannot write {path}: permission denied.")
@@ -130,7 +132,7 @@ def _given(arguments, role):
 
 
 def keep_apart(inputs, outputs):
-    """Refuse an output that is also an input, or that is named twice.
+    """Raise an error for an output that is also an input, or that is named twice.
 
     Parameters
     ----------
@@ -140,10 +142,10 @@ def keep_apart(inputs, outputs):
     for i, output in enumerate(outputs):
         for other in inputs:
             if same_file(output[1], other[1]):
-                _refuse(output, other, "an output may not replace an input")
+                _refuse(output, other, "an output must not replace an input")
         for other in outputs[:i]:
             if same_file(output[1], other[1]):
-                _refuse(output, other, "every output needs a file of its own")
+                _refuse(output, other, "every output needs a separate file")
 
 
 def _refuse(output, other, rule):
@@ -153,16 +155,16 @@ def _refuse(output, other, rule):
 
 
 def same_file(first, second):
-    """Whether two paths or descriptors lead to one file or folder, by whatever links, whether it exists or not.
+    """Return whether two paths or descriptors refer to the same file or folder, through any links, even if it does not exist.
 
-    Devices and pipes are never the same: they keep nothing that could be lost.
+    Devices and pipes are never considered the same, because they hold no data that could be lost.
     """
     try:
         return os.path.samefile(first, second) and not is_special(first)
-    except OSError:  # at least one of them does not exist, or cannot be looked at
+    except OSError:  # at least one of them does not exist, or cannot be accessed
         if isinstance(first, int) or isinstance(second, int) or os.path.exists(first) or os.path.exists(second):
             return False
-    # Where a file system ignores the case of names, only an existing file shows it; so the usual one is assumed.
+    # Whether a file system ignores case can only be found from an existing file, so the usual behaviour is assumed.
     fold = str.casefold if sys.platform in ("darwin", "win32") else str
     (folder, name), (other_folder, other_name) = (os.path.split(os.path.realpath(path)) for path in (first, second))
     if fold(name) != fold(other_name):
@@ -171,7 +173,7 @@ def same_file(first, second):
 
 
 def is_special(path):
-    """Whether a path or descriptor leads to something that exists and is neither a file nor a folder."""
+    """Return whether a path or descriptor leads to something that exists and is neither a file nor a folder."""
     try:
         mode = os.stat(path).st_mode
     except OSError:

@@ -5,7 +5,7 @@ from vicinal._tables import parse_types
 
 
 def loading_code(arguments, kind, options, table):
-    """Lines that make X (and y) from the file; a comment where the table came from stdin."""
+    """Return lines that create X (and y) from the file; a comment if the table came from stdin."""
     source, label = arguments.data, arguments.target
     lines = ["import pandas as pd", "from vicinal.tables import prepare", ""]
     if source == "-":
@@ -50,7 +50,7 @@ def loading_code(arguments, kind, options, table):
 
 
 def _from_arrays(source, table):
-    """Lines that put the arrays of an NPZ file together."""
+    """Return lines that combine the arrays of an NPZ file."""
     import numpy as np
 
     with np.load(source, allow_pickle=False) as arrays:

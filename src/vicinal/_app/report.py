@@ -1,4 +1,4 @@
-"""`vicinal report`: what a model file learned, and the rows of a table as it sees them, on one page."""
+"""`vicinal report`: one page about a model file and the rows of a table."""
 
 import numpy as np
 
@@ -26,7 +26,9 @@ def report(arguments, console):
         check_columns([arguments.target], table.columns, "--target")
         y = table[arguments.target].iloc[picked.rows]
         if y.isna().any():
-            raise DataFailure(f"--target {arguments.target}: {int(y.isna().sum())} rows have no value. Leave them out.")
+            raise DataFailure(
+                f"--target {arguments.target}: {int(y.isna().sum())} rows have no value. Remove these rows from the table."
+            )
         y = y.to_numpy()
     X = picked.features.to_numpy(dtype=np.float64)
     if np.isnan(X).any():
@@ -49,7 +51,7 @@ def report(arguments, console):
         feature_names=names,
         row_names=row_names,
         outliers=outliers,
-        notes=[f"Rows of {'stdin' if arguments.data == '-' else arguments.data}, as {arguments.model} takes them."],
+        notes=[f"Rows of {'stdin' if arguments.data == '-' else arguments.data}, as prepared by {arguments.model}."],
         code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
         seed=arguments.seed,
     )
@@ -66,7 +68,7 @@ def _named_rows(arguments, table, picked):
 
 
 def _outliers(model, features, row_names, arguments, console):
-    """The least likely rows, as `vicinal score` judges them, with the reasons."""
+    """Return the least likely rows, as `vicinal score` judges them, with the reasons."""
     judged, reasons = judge_rows(model, features, arguments, console, _MOST_UNUSUAL)
     log_densities = judged["log_density"] - np.nan_to_num(model.log_scale)
     return {

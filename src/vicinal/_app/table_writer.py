@@ -1,4 +1,4 @@
-"""Writing a table block by block: a file is replaced whole or not at all; stdout gets each block when it is done."""
+"""Writing a table block by block: a file is replaced completely or not at all; stdout receives each finished block."""
 
 import contextlib
 import gzip
@@ -11,12 +11,12 @@ from vicinal._app.outputs import output_file, output_format, to_stdout, without_
 
 
 class TableWriter:
-    """A table that is written block by block, by the ending of the file, or to stdout as CSV.
+    """A table that is written block by block, in the format of the file's extension, or to stdout as CSV.
 
     Parameters
     ----------
     output : str or None
-        A path; None and "-" are stdout. The file takes its place when the ``with`` block ends well.
+        A path; None and "-" are stdout. The file is replaced if the ``with`` block ends without an error.
     """
 
     def __init__(self, output: str | None) -> None:
@@ -63,7 +63,7 @@ class TableWriter:
 
 
 def _texts(frame: Any) -> list[str]:
-    """The columns that do not hold numbers."""
+    """Return the columns that do not hold numbers."""
     return [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]
 
 
@@ -78,7 +78,7 @@ class _Text:
         self._header = False
 
     def close(self) -> None:
-        """Nothing is left to write."""
+        """Do nothing, because everything has been written."""
 
 
 class _Parquet:
@@ -96,7 +96,7 @@ class _Parquet:
             table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise DataFailure(
-                f"a column does not hold the same kind of values in all blocks of the table ({error}). Write .csv instead."
+                f"a column does not have the same type in all blocks of the table ({error}). Write .csv instead."
             ) from error
         if self._writer is None:
             self._writer = ParquetWriter(self._file, table.schema)
@@ -107,10 +107,10 @@ class _Parquet:
 
 
 class _Array:
-    """NPY; the number of rows is written into the header at the end, which has room for it."""
+    """NPY; the number of rows is written into reserved space of the header at the end."""
 
     def __init__(self, file: Any) -> None:
-        # In a pipe one cannot go back to the header: rows wait until all are known.
+        # A pipe does not allow seeking back to the header, so rows are collected until the end.
         self._file, self._shape, self._waiting = file, (0, 0), None if file.seekable() else []  # type: Any, Any, Any
 
     def write(self, frame: Any) -> None:

@@ -30,7 +30,7 @@ _NAME_ARRAYS = ("names", "feature_names", "columns")
 
 
 class TableOptions(NamedTuple):
-    """How to read a table; every field has the name of its option."""
+    """The options for reading a table; every field has the name of its option."""
 
     format: str | None = None
     sep: str | None = None
@@ -43,17 +43,17 @@ class TableOptions(NamedTuple):
 
     @classmethod
     def from_arguments(cls, arguments):
-        """The table options of a parsed command line."""
+        """Return the table options of a parsed command line."""
         return cls(**{name: getattr(arguments, name) for name in cls._fields})
 
 
 class ColumnChoice(NamedTuple):
-    """Which columns of a table are read.
+    """The columns of a table that are read.
 
     options : the values of ``--columns``, or None for all
-    also : further columns that are needed, where the table has them
+    also : further columns that are needed, if the table has them
     most : the largest number of columns that can be used, or None
-    refusal : what to say of more
+    refusal : the message for more columns
     """
 
     options: list[str] | None = None
@@ -62,7 +62,7 @@ class ColumnChoice(NamedTuple):
     refusal: str = ""
 
     def of(self, columns: list[str], name: str) -> list[str] | None:
-        """The columns to read, in the order of the table; None for all."""
+        """Return the columns to read, in the order of the table; None for all."""
         if self.options is None:
             if self.most is not None and len(columns) > self.most:
                 raise DataFailure(f"{name} has {count(len(columns), 'column')}: {self.refusal}")
@@ -76,20 +76,20 @@ _AS_NAMED, ALL_COLUMNS = TableOptions(), ColumnChoice()
 
 
 def format_of(path, *, what="file"):
-    """The format that a file's ending names."""
+    """Return the format of a file by its extension."""
     path = Path(path)
     ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
     try:
         return _ENDINGS[ending.lower()]
     except KeyError:
         raise UsageFailure(
-            f"the ending of the {what} {str(path)!r} names no table format. Expected one of "
+            f"the extension of the {what} {str(path)!r} is not a table format. Expected one of "
             f"{', '.join(_ENDINGS)} (.csv.gz and .tsv.gz can be read)."
         ) from None
 
 
 def table_format(source, options):
-    """The format of a source: as asked for, by its ending, or CSV on stdin."""
+    """Return the format of a source: as requested, by its extension, or CSV for stdin."""
     if source == "-" or options.format:
         return options.format or "csv"
     if Path(source).is_dir():
@@ -97,11 +97,11 @@ def table_format(source, options):
     try:
         return format_of(source)
     except UsageFailure as failure:
-        raise UsageFailure(f"{failure} Or say what it is with --format.") from None
+        raise UsageFailure(f"{failure} Or pass its format with --format.") from None
 
 
 def split_names(options: Any, columns: Any) -> list[str]:
-    """Column names from repeated or comma-separated options; a name that holds a comma is found too."""
+    """Return column names from repeated or comma-separated options; names that contain a comma are recognised, too."""
     names: list[str] = []
     for option in options or ():
         names += [option] if option in columns else [name.strip() for name in option.split(",") if name.strip()]
@@ -109,7 +109,7 @@ def split_names(options: Any, columns: Any) -> list[str]:
 
 
 def check_columns(names, columns, option):
-    """Refuse names that the table does not have, with the nearest ones that it has."""
+    """Raise an error for names that the table does not have, with similar names as a hint."""
     from vicinal._tables import nearest_names
 
     for name in names:
@@ -130,7 +130,7 @@ def read_table(source, options=_AS_NAMED, console=None, choice=ALL_COLUMNS):
     console : Console, optional
         Hears warnings about the header.
     choice : ColumnChoice
-        Text files and Parquet are asked for the columns before the rows are read.
+        The columns to read; of text files and Parquet, only these columns are read.
     """
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
@@ -155,13 +155,13 @@ def read_table(source, options=_AS_NAMED, console=None, choice=ALL_COLUMNS):
 
 @contextlib.contextmanager
 def reading_errors(name: str) -> Iterator[None]:
-    """What the system says of a file that cannot be read, in the words of the command."""
+    """Turn errors of the system about a file that cannot be read into failures of the command."""
     try:
         yield
     except OSError as error:
         raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
     except EOFError as error:
-        raise DataFailure(f"cannot read {name}: the file ends too early. Is it whole?") from error
+        raise DataFailure(f"cannot read {name}: the file ends too early. It may be incomplete.") from error
     except zlib.error as error:
         raise DataFailure(f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
     except MemoryError as error:
@@ -193,7 +193,7 @@ def _read_text(file, name, kind, options, console, choice):
 
 
 def _read_excel(file, name, options):
-    """The first sheet of a workbook, or the one that ``--array`` names."""
+    """Return the first sheet of a workbook, or the one that ``--array`` names."""
     import pandas as pd
 
     need("openpyxl", "reading .xlsx", "xlsx")
@@ -226,7 +226,7 @@ def _read_numpy(file, name, kind, options):
     start = file.read(6)
     file.seek(0)
     if not start.startswith((np.lib.format.MAGIC_PREFIX, b"PK")):
-        # Without this check np.load would take the file for a pickle, and say how to load it unsafely.
+        # Without this check np.load would treat the file as a pickle, and its message would suggest loading it unsafely.
         raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
     more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
     with decoding(name, kind.upper(), more):
@@ -241,7 +241,7 @@ def _read_numpy(file, name, kind, options):
 
 
 def _frame_of_arrays(arrays, name, wanted):
-    """The table of an NPZ file: the 2-D array `wanted` (or X, or the only one), and its row-wise companions."""
+    """Return the table of an NPZ file: the 2-D array `wanted` (or X, or the only one), and its row-wise companions."""
     tables = [key for key, value in arrays.items() if value.ndim == 2]
     if wanted is None:
         if "X" in tables:
@@ -274,7 +274,7 @@ def _frame_of_arrays(arrays, name, wanted):
 
 
 def frame_of_array(array, name, names=None):
-    """The table of an array of numbers, or of an array with named fields."""
+    """Return the table of an array of numbers, or of an array with named fields."""
     import pandas as pd
 
     if array.dtype.names:

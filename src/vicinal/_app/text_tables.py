@@ -1,4 +1,4 @@
-"""Reading text files, CSV and TSV: their separator, their header, and what is wrong with them."""
+"""Reading text files (CSV and TSV): their separator, their header, and messages about problems."""
 
 import codecs
 import contextlib
@@ -22,7 +22,7 @@ class TextTable(NamedTuple):
 
     arguments : of ``read_csv``
     n_columns : how many columns are read
-    columns : their names, where the file does not tell them
+    columns : their names, if the file does not contain them
     sep, name, kind, encoding : for messages
     """
 
@@ -36,7 +36,7 @@ class TextTable(NamedTuple):
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Whatever pandas says of the file, in the words of the command."""
+        """Turn errors of pandas about the file into failures of the command."""
         import pandas as pd
 
         named = (UnicodeError, pd.errors.EmptyDataError, pd.errors.ParserError, pd.errors.ParserWarning, csv.Error)
@@ -58,7 +58,7 @@ class TextTable(NamedTuple):
             ) from error
 
     def named(self, frame: Any) -> Any:
-        """A table that was read, with the names of its columns."""
+        """Return a table that was read, with the names of its columns."""
         if self.columns is not None:
             frame.columns = self.columns
         frame.attrs["sep"] = self.sep
@@ -66,7 +66,7 @@ class TextTable(NamedTuple):
 
 
 def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choice: Any) -> TextTable:
-    """How to read a text file that is open at its beginning, where it is left."""
+    """Return how to read a text file that is open at its beginning; its position is restored."""
     import pandas as pd
 
     sep = {"\\t": "\t", "tab": "\t", None: None}.get(options.sep, options.sep)
@@ -82,7 +82,7 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choi
     try:
         codecs.lookup(options.encoding)
     except LookupError as error:
-        raise UsageFailure(f"--encoding {options.encoding!r} is not known to Python.") from error
+        raise UsageFailure(f"--encoding {options.encoding!r} is not an encoding that Python supports.") from error
     arguments: dict[str, Any] = {
         "sep": sep,
         "encoding": options.encoding,
@@ -94,8 +94,8 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choi
         "skipinitialspace": True,
     }
     if int(pd.__version__.partition(".")[0]) < 4:
-        # The float that Python reads: pandas 2 errs in the last digit, and `score` would not know its training rows. Pandas 4
-        # knows no other way.
+        # The float that Python reads. By default, pandas 2 errs in the last digit, so that `score` would not recognise training rows.
+        # Pandas 4 has no other mode.
         arguments["float_precision"] = "round_trip"
     table = TextTable(arguments, 0, None, sep, name, kind, options.encoding)
     with table.errors():
@@ -112,7 +112,8 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choi
 
 
 def _separator(file, encoding):
-    """The character that cuts the first lines into the same number of fields: a comma where it does, else the one of most."""
+    """Return the character that divides the first lines into equally many fields: a comma if it does, else the one with
+    most fields."""
     sample = file.read(_SAMPLE).decode(_decoder(encoding), errors="replace")
     file.seek(0)
     lines = sample.splitlines()[:50]
@@ -132,7 +133,7 @@ def _decoder(encoding):
 
 
 def _header(file, sep, encoding):
-    """The fields of the first line that is not blank, or None."""
+    """Return the fields of the first line that is not blank, or None."""
     text = io.TextIOWrapper(file, encoding=_decoder(encoding), newline="")
     try:
         for line in csv.reader(text, delimiter=sep):
@@ -144,13 +145,13 @@ def _header(file, sep, encoding):
 
 
 def _check_header(header, name, sep, no_header, console):
-    """Say what is odd about the first line."""
+    """Warn about an unusual first line."""
     if len(header) == 1:
         for other in (";", "\t", "|", ","):
             if other != sep and other in header[0]:
                 spelled = "tab" if other == "\t" else other
                 raise DataFailure(
-                    f"{name} has one column, {header[0][:60]!r}, when it is cut at {sep!r}. Pass --sep '{spelled}' if "
+                    f"{name} has only one column, {header[0][:60]!r}, with the separator {sep!r}. Pass --sep '{spelled}' if "
                     f"{other!r} separates the columns."
                 )
     if no_header or console is None:
@@ -185,9 +186,9 @@ def _undecodable(error):
 
 @contextlib.contextmanager
 def decoding(name: str, kind: str, more: str = "", but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Whatever the reader of a format raises over bytes that are not of it, in one sentence that names the file.
+    """Turn any error of the reader of a format into one sentence that names the file.
 
-    On damaged bytes NumPy, zipfile, pyarrow and pandas raise nearly every built-in exception, so all are taken here.
+    For damaged files, NumPy, zipfile, pyarrow and pandas raise nearly every built-in exception, so all are caught here.
     """
     clear: tuple[type[BaseException], ...] = (Failure, MemoryError, zlib.error, EOFError, *but)
     try:

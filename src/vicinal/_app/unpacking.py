@@ -1,4 +1,4 @@
-"""How much a packed table may unpack to: a file that was made to fill the memory is refused before it does."""
+"""Limits on the unpacked size of compressed tables: a file made to fill the memory is refused before it does."""
 
 import gzip
 import io
@@ -9,20 +9,20 @@ from typing import Any, BinaryIO
 
 from vicinal._app.errors import DataFailure
 
-# A packed file may unpack to this size, or to so many times its own. Tables shrink to a tenth when they are packed, seldom to a
-# fiftieth; a file that was made to fill the memory shrinks to a thousandth.
+# A compressed file may unpack to this size, or to so many times its own. Tables usually shrink to a tenth when they are
+# compressed, rarely to a fiftieth; a file that was made to fill the memory shrinks to a thousandth.
 _UNPACKED, _RATIO = 256 << 20, 100
 # Bytes of a value in memory, by the physical type of Parquet. Of a text it is the size of a reference to it.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 
 
 class UnpackLimit:
-    """The most that a file may unpack to.
+    """The largest size to which a file may unpack.
 
     Parameters
     ----------
     name : str
-        What the user calls the file.
+        The name of the file for messages.
     packed : int
         Its size in bytes.
     asked : str or None
@@ -34,24 +34,24 @@ class UnpackLimit:
         self.most = max(_UNPACKED, _RATIO * packed) if asked is None else _bytes_of(asked)
 
     def check(self, unpacked: int) -> None:
-        """Refuse a file that unpacks to more bytes than it may."""
+        """Raise an error for a file that unpacks to more bytes than allowed."""
         if unpacked <= self.most:
             return
         why = f", over {_RATIO} times its size," if self._asked is None else ", as --max-unpacked allows,"
         raise DataFailure(
             f"{self._name} unpacks to more than {self.most >> 20:,} MB{why} and might fill the memory. Pass a larger "
-            "--max-unpacked SIZE, as in '4 GB', if you trust it."
+            "--max-unpacked SIZE, as in '4 GB', if you trust the file."
         )
 
 
 def _bytes_of(size: str) -> int:
-    """The number of bytes that a text such as "4 GB" stands for; the parser has looked at the text."""
+    """Return the number of bytes of a text such as "4 GB", which the parser has validated."""
     number, unit = re.findall(r"[0-9.]+|[KMGT](?=I?B?\s*$)|$", size.strip().upper())[:2]
     return int(float(number) * 1024 ** " KMGT".index(unit or " "))
 
 
 def refuse_gzip_bomb(source: str, asked: str | None) -> None:
-    """Unpack a file to nowhere, and refuse it where it grows beyond what a table would."""
+    """Unpack a file without keeping its contents, and raise an error if it exceeds the limit."""
     limit, unpacked = UnpackLimit(source, Path(source).stat().st_size, asked), 0
     with gzip.open(source) as file:
         while block := file.read(1 << 20):
@@ -60,7 +60,7 @@ def refuse_gzip_bomb(source: str, asked: str | None) -> None:
 
 
 def refuse_zip_bomb(file: BinaryIO, name: str, asked: str | None) -> None:
-    """Refuse an archive whose parts are together larger than a table would be; no part unpacks to more than it says."""
+    """Raise an error for an archive whose parts exceed the limit together; no part unpacks to more than its stated size."""
     limit = UnpackLimit(name, file.seek(0, io.SEEK_END), asked)
     with zipfile.ZipFile(file) as parts:
         unpacked = sum(part.file_size for part in parts.infolist())
@@ -69,7 +69,7 @@ def refuse_zip_bomb(file: BinaryIO, name: str, asked: str | None) -> None:
 
 
 def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> Any:
-    """Some columns of a Parquet file as an Arrow table; refused where they would fill the memory.
+    """Return some columns of a Parquet file as an Arrow table, or raise an error if they would fill the memory.
 
     Parameters
     ----------
@@ -83,26 +83,26 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
 
     Notes
     -----
-    A thousand equal values take no more room in the file than one, so what the file says of its unpacked size tells little. Numbers
-    are counted; texts are read as references to the different ones, and are written out when their lengths are known.
+    A thousand equal values take no more space in the file than one, so the stated unpacked size is not reliable. Numbers
+    are counted; texts are read as references to the distinct ones, and are expanded when their lengths are known.
     """
     from pyarrow.parquet import ParquetFile
 
     limit, found = UnpackLimit(name, len(content), asked), ParquetFile(io.BytesIO(content))
     schema = found.schema_arrow
     chosen = choose([str(column) for column in schema.names])
-    limit.check(_size_of_values(found.metadata, chosen))
+    limit.check(size_of_values(found.metadata, chosen))
     table = ParquetFile(io.BytesIO(content), read_dictionary=text_columns(schema)).read(columns=chosen)
     return with_plain_texts(table, text_columns(schema), limit)
 
 
 def text_columns(schema: Any) -> list[str]:
-    """The columns of texts, which are read as references first."""
+    """Return the columns of texts, which are read as references first."""
     return [field.name for field in schema if _is_text(field.type)]
 
 
 def with_plain_texts(table: Any, texts: list[str], limit: UnpackLimit) -> Any:
-    """An Arrow table with its texts written out, where that does not fill the memory."""
+    """Return an Arrow table with its texts expanded, or raise an error if that would fill the memory."""
     from pyarrow import types
 
     read = [i for i, field in enumerate(table.schema) if field.name in texts and types.is_dictionary(field.type)]
@@ -119,8 +119,8 @@ def _is_text(kind: Any) -> bool:
     return types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind)
 
 
-def _size_of_values(metadata: Any, chosen: list[str] | None) -> int:
-    """How many bytes the values of some columns take in memory; of texts the references."""
+def size_of_values(metadata: Any, chosen: list[str] | None) -> int:
+    """Return how many bytes the values of some columns take in memory; of texts, only the references."""
     size = 0
     wanted = None if chosen is None else set(chosen)
     for i in range(metadata.num_row_groups):
@@ -137,7 +137,7 @@ def _size_of_values(metadata: Any, chosen: list[str] | None) -> int:
 
 
 def _size_of_texts(column: Any) -> int:
-    """How many bytes the texts of a dictionary column take when each row has its own."""
+    """Return how many bytes the texts of a dictionary column take when each row has its own."""
     from pyarrow import compute
 
     size = 0

@@ -14,6 +14,7 @@ from vicinal._app.judging import (
     detector_of,
     in_blocks_of,
     judged_rows,
+    log_probabilities,
     mention_training_rows,
     reasons_of,
     training_rows_of,
@@ -54,16 +55,18 @@ def score(arguments, console):
     missing = _about_missing(arguments, model, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
-        console.warn("the model changes the features before the density sees them: log_density is in those units.")
+        console.warn(
+            "the model transforms the features before the density, so log_density is in the transformed units."
+        )
     if arguments.fdr is not None and arguments.training:
         raise UsageFailure(
-            "--fdr is for new rows: the p-values of training rows are their ranks, among which no rate can be held. Leave "
-            "--fdr or --training out."
+            "--fdr is for new rows: the p-values of training rows are ranks, for which no false discovery rate can be controlled. "
+            "Omit --fdr or --training."
         )
     scorer = _Scorer(model, arguments, missing)
     most = None
     if arguments.fdr is not None and not isinstance(blocks, list):
-        # All rows are judged together, so that they are read twice.
+        # All rows are considered together, so they are read twice.
         p_values = [block.judged["p_value"] for block in scorer.judged(blocks, console)]
         most = _largest_discovery(np.concatenate(p_values), arguments.fdr)
     n_outliers = 0
@@ -76,7 +79,7 @@ def score(arguments, console):
 
 
 def _largest_discovery(p_values, rate):
-    """The largest p-value that is called a discovery at a false discovery rate; -1 where there is none."""
+    """Return the largest p-value that is a discovery at a false discovery rate, or -1 if there is none."""
     from scipy.stats import false_discovery_control
 
     return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
@@ -127,7 +130,7 @@ class _Scorer:
             yield _Judged(first + picked.rows, own, judged, told, table, picked)
 
     def frame(self, block, most=None):
-        """The rows of the output; `most` is the largest p-value of an outlier, where ``--fdr`` was settled before."""
+        """Return the rows of the output; `most` is the largest p-value of an outlier, where ``--fdr`` was settled before."""
         import pandas as pd
 
         model, detector, arguments, judged = self._model, self._detector, self._arguments, block.judged
@@ -146,10 +149,11 @@ class _Scorer:
                 "outlier": outliers.astype(int),
             }
         )
-        if model.noise is not None and model.noise.steps_.all():
-            result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
+        features = None if block.picked is None else block.picked.features
+        bounds = log_probabilities(model, result["log_density"].to_numpy(), features, block.own)
+        if bounds is not None:
+            result["log_probability"] = bounds
         if arguments.explain:
-            features = None if block.picked is None else block.picked.features
             result["why"] = ["; ".join(texts) for texts in reasons_of(model, detector, features, block.own, outliers)]
             for name, differs in broken.items():
                 result["why"] = _with_broken(result["why"], name, differs, block)
@@ -159,7 +163,7 @@ class _Scorer:
 
 
 def _with_broken(reasons, name, differs, block):
-    """The reasons of rows, with that of another value than all training rows had."""
+    """Return the reasons of rows, with that of another value than all training rows had."""
     reason = f"{name}: expected {block.picked.constants[name]} as in all training rows, got "
     values = block.table[name].iloc[block.picked.rows].astype(str).to_numpy()
     return [
@@ -173,8 +177,8 @@ def _mark_broken(judged, detector, broken, console):
     rows = np.any(list(broken.values()), axis=0)
     judged["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), judged["p_value"])
     console.warn(
-        f"{count(int(rows.sum()), 'row')} of {len(rows):,} have another value than all training rows had in {shown(broken)}. "
-        "The density ignores these columns; the rows are called outliers."
+        f"{count(int(rows.sum()), 'row')} of {len(rows):,} differ from the constant value of all training rows in {shown(broken)}. "
+        "The density ignores these columns; the rows are flagged as outliers."
     )
     return rows
 
@@ -193,7 +197,7 @@ def neighbors(arguments, console):
     images = ask(map_rows, picked.features)
     if images.shape[1] == 0:
         raise ModelFailure(
-            f"{arguments.model} has no directions in which rows differ: {model.kind} found that one Gaussian describes its "
+            f"{arguments.model} has no metric: {model.kind} found that one Gaussian describes its "
             "training rows best. Learn a metric with --method lca, rca or nca instead."
         )
     names = _row_names(arguments, table, picked.rows, "DATA")
@@ -225,13 +229,13 @@ def neighbors(arguments, console):
 
 
 def _check_output(arguments):
-    """Find out before the work that no table can be written under this name."""
+    """Raise an error before any work if no table can be written under this name."""
     if arguments.output not in (None, "-"):
         output_format(arguments.output)
 
 
 def open_model(arguments, console):
-    """The model, the table and the model's columns of it."""
+    """Return the model, the table and the model's columns of it."""
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     missing = _about_missing(arguments, model)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
@@ -239,7 +243,7 @@ def open_model(arguments, console):
 
 
 def open_model_and_blocks(arguments, console):
-    """The model, and the blocks of the table (None for ``score --training``)."""
+    """Return the model, and the blocks of the table (None for ``score --training``)."""
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     if arguments.data is None:
         return model, None
@@ -254,7 +258,7 @@ def open_model_and_blocks(arguments, console):
 
 
 def _about_missing(arguments, model, *, marginalise=False):
-    """What is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
+    """Return what is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
     from vicinal import DensityImputer
 
     steps = getattr(model.whole, "steps", [])
@@ -267,21 +271,21 @@ def _about_missing(arguments, model, *, marginalise=False):
         return arguments.missing
     if not marginalise or imputes or not hasattr(model.estimator, "score_incomplete"):
         raise UsageFailure(
-            f"--missing marginalise is for the scores of densities; {model.kind} cannot use what is known of a row"
+            f"--missing marginalise is for the scores of densities; {model.kind} cannot use the known values of a row"
             f"{' here' if marginalise else ' to map it'}. Pass --missing drop."
         )
     return "keep"
 
 
 def _method(model, name, otherwise):
-    """A method of the model, or a failure that says what it is instead."""
+    """Return a method of the model, or a failure that says what it is instead."""
     if not hasattr(model.whole, name):
         raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
     return getattr(model.whole, name)
 
 
 def _kept(arguments, table, rows):
-    """The columns of ``--keep``."""
+    """Return the columns of ``--keep``."""
     names = split_names(arguments.keep, table.columns)
     check_columns(names, table.columns, "--keep")
     return table[names].iloc[rows].reset_index(drop=True)
@@ -322,7 +326,7 @@ class Results:
         self._arguments.check_interrupted()
         if frame.columns.has_duplicates:
             name = frame.columns[frame.columns.duplicated()][0]
-            raise UsageFailure(f"--keep {name}: the output has a column of that name already. Rename it in the table.")
+            raise UsageFailure(f"--keep {name}: the output already has a column of that name. Rename it in the table.")
         self._frames.append(frame) if self._as_json else self._writer.write(frame)
 
     def __exit__(self, *error):
@@ -346,7 +350,7 @@ class Results:
 
 
 def _records(frame):
-    """Rows as JSON objects with all digits; missing and infinite values as null, times as text."""
+    """Return rows as JSON objects with all digits; missing and infinite values as null, times as text."""
     columns = [[_plain(value) for value in frame[name].tolist()] for name in frame]
     return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 

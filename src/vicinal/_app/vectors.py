@@ -29,17 +29,17 @@ def read_vectors(path: str, console: Any, options: TableOptions, vector: str | N
         part = rows[start : start + 65_536]
         if not np.isfinite(part).all():
             bad = int((~np.isfinite(part)).any(axis=1).argmax()) + start
-            raise DataFailure(f"{path}: row {bad} holds NaN or infinity. Drop such rows, or fill them.")
+            raise DataFailure(f"{path}: row {bad} contains NaN or infinity. Drop such rows or fill in their values.")
         if not part.any(axis=1).all():
             bad = int((~part.any(axis=1)).argmax()) + start
             raise DataFailure(
-                f"{path}: row {bad} is zero and has no direction. Drop such rows (texts that were empty?)."
+                f"{path}: row {bad} is zero and has no direction. Drop such rows, which may come from empty texts."
             )
     return rows
 
 
 def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
-    """The only array of an .npz file, or the one with a name."""
+    """Return the only array of an .npz file, or the one with a name."""
     try:
         return read_table(path, options._replace(array=name))
     except DataFailure as error:
@@ -47,9 +47,9 @@ def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
 
 
 def _read_headed(path: str, console: Any, options: TableOptions) -> Any:
-    """A table whose first line may be data: row numbers count, so that a lost line would move all of them.
+    """Return a table whose first line may be data; a lost line would shift all row numbers.
 
-    Column names that are numbers are data, but for 0, 1, 2, ..., which pandas writes where columns have no names.
+    Column names that are numbers are data, except 0, 1, 2, ..., which pandas writes for columns without names.
     """
     import pandas as pd
 
@@ -60,7 +60,7 @@ def _read_headed(path: str, console: Any, options: TableOptions) -> Any:
     numbers = pd.to_numeric(names, errors="coerce")
     if np.isnan(numbers).any() or np.array_equal(numbers, np.arange(len(names))):
         return frame
-    console.say(f"the first line of {path} holds numbers, and is read as data.")
+    console.say(f"the first line of {path} contains numbers and is read as data.")
     return read_table(path, options._replace(no_header=True), console)
 
 
@@ -92,7 +92,7 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
 def read_column(
     path: str, console: Any, options: TableOptions, n_rows: int, option: str, whose: str = "the corpus"
 ) -> list[Any]:
-    """The first column of a table with one line per row of the corpus, or of the queries."""
+    """Return the first column of a table with one line per row of the corpus, or of the queries."""
     frame = read_table(path, options, console)
     if len(frame) == n_rows - 1 and table_format(path, options) in ("csv", "tsv"):  # its first line is no header
         frame = read_table(path, options._replace(no_header=True), console)
@@ -103,7 +103,7 @@ def read_column(
 
 
 def read_pairs(path: str, console: Any, options: TableOptions, sizes: tuple[int, int]) -> np.ndarray:
-    """Pairs of row numbers; the first column counts rows of a table of the first size, the second of the second."""
+    """Return pairs of row numbers; the first column refers to a table of the first size, the second to one of the second."""
     frame = _read_headed(path, console, options)
     if frame.shape[1] < 2:
         raise DataFailure(f"--pairs {path}: expected two columns, got one.")

@@ -1,15 +1,15 @@
-"""Messages of the library in the words of the command line: ``--set reg=0.01`` where Python has ``reg=0.01``."""
+"""Translation of messages of the library for the command line: ``--set reg=0.01`` instead of ``reg=0.01``."""
 
 import re
 
-# What no option of the command line sets, and what stands in for it.
+# Advice that has no option on the command line, and its replacement.
 _OPTIONS = {"random_state": "--seed"}
 _ONLY_IN_PYTHON = re.compile(r",? or look at objectives_|,? or look at \w+_(?=[.,]|$)")
 _ADVICE = r"\b([Rr]aise|[Ll]ower|[Pp]ass|[Uu]se|[Ss]et|[Cc]hoose|[Cc]hange)"
 
 
 def in_command_words(text, estimator):
-    """A message of an estimator, with its parameters as ``--set`` takes them.
+    """Return a message of an estimator, with its parameters as ``--set`` takes them.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Cross-validated comparison of metrics and densities: did it help?"""
+"""Cross-validated comparison of metrics and densities."""

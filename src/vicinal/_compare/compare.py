@@ -1,4 +1,4 @@
-"""Would a learned metric or density help on these data?  A cross-validated comparison that says so either way."""
+"""A cross-validated comparison that measures whether a learned metric or density helps."""
 
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -36,64 +36,65 @@ def compare(
 ) -> Comparison:
     """Compare metrics and densities by cross-validation.
 
-    Everything that is fitted (scaling, whitening, the metric or density) sees the training folds only. Metrics are
-    judged by the accuracy of k nearest neighbours, or by R² where the target is a number: held-out rows are the queries,
-    the training rows are searched.
-    Densities are judged by the mean log-likelihood of held-out rows. Learned methods are set against the best plain
-    method on the same folds, with intervals that hold for all of them at once (`corrected_interval`).
+    Everything that is fitted (scaling, whitening, the metric or density) uses only the training folds. Metrics are
+    evaluated by the accuracy of k nearest neighbours, or by R² if the target is a number: held-out rows are the queries,
+    and the training rows are searched.
+    Densities are evaluated by the mean log-likelihood of held-out rows. Learned methods are compared with the best plain
+    method on the same folds, with intervals that hold for all of them simultaneously (`corrected_interval`).
 
     Parameters
     ----------
     X : array-like of shape (n, n_features)
     y : array-like of shape (n,), optional
-        Classes, or numbers to predict. Without it only densities are compared.
+        Classes, or numbers to predict. Without it, only densities are compared.
     task : {"auto", "classes", "numbers"}, default="auto"
-        What y holds. "auto" takes numbers with fractions as numbers, and whole ones too when they have more than 20
-        values with fewer than 10 rows each on average; anything else as classes.
+        The kind of y. "auto" treats numbers with fractions as numbers, and also whole numbers with more than 20
+        values and fewer than 10 rows per value on average; anything else is treated as classes.
     types : dict, optional
-        What kind columns are of, by name (or position), where you know better than
-        :func:`vicinal.tables.column_types`; in its notation. Densities, LCA and LCA-Gauss are learned from amounts:
-        continuous columns and lattices. Columns of two values, identifiers and columns that count the rows are kept out
-        of them; ``types={"coin": "lattice"}`` lets one in.
+        Overrides of the detected kinds of columns, by name (or position), in the notation of
+        :func:`vicinal.tables.column_types`. Densities, LCA and LCA-Gauss are learned from quantities: continuous columns
+        and lattices. Columns of two values, identifiers and columns that count the rows are left out of them;
+        ``types={"coin": "lattice"}`` includes one.
     missing : {"refuse", "impute", "marginalise"}, default="refuse"
         With "impute", missing values (NaN) of training rows and of held-out rows are filled in by a
-        :class:`DensityImputer` that is fitted to the training rows of the fold. Densities are judged by the held-out rows
-        that are complete: of others a part would be the imputer's own work. With "marginalise", metrics are judged in the
-        same way, and densities learn from rows with gaps and are judged by what is known of every held-out row; those that
-        cannot (Manifold Parzen) are told so.
+        :class:`DensityImputer` that is fitted to the training rows of the fold. Densities are evaluated only on complete
+        held-out rows, because the others would partly measure the imputer. With "marginalise", metrics are evaluated in the
+        same way, and densities learn from rows with missing values and are evaluated on the known values of every held-out
+        row; densities that do not support this (Manifold Parzen) are not judged.
     metrics, densities : None, list of str or dict, optional
-        Which ones: names (see Notes), or a dict of your own unfitted estimators by name, to be judged besides the plain
-        methods. None compares all, an empty list none.
+        The methods to compare: names (see Notes), or a dict of your own unfitted estimators by name, which are compared with
+        the plain methods. None compares all methods, an empty list none.
     n_neighbors : int, default=5
-        Neighbours that vote.
+        The number of neighbours that predict a row.
     n_splits : int, default=5
-        Folds; fewer if the classes are small.
+        The number of folds; fewer if the classes are small.
     n_repeats : int, optional
-        Repetitions with other folds; the default is 3 up to 1,000 rows, 2 up to 3,000, then 1.
+        The number of repetitions with other folds; the default is 3 up to 1,000 rows, 2 up to 3,000, then 1.
     max_rows : int, default=20_000
-        Larger sets are represented by a random sample of so many rows, classes in proportion.
+        Larger data sets are represented by a stratified random sample of so many rows.
     fit_rows : int, default=4_000
-        Methods whose cost grows with the square of the rows are fitted to so many rows of the training fold; densities
-        all see the same ones. Neighbours are searched among all rows of the training fold.
+        Methods whose cost grows with the square of the number of rows are fitted to so many rows of the training fold, and
+        all densities to the same rows. Neighbours are searched among all rows of the training fold.
     fast : bool, default=False
-        A first answer: at most 5 folds, no repetitions, at most 3,000 rows compared and 500 rows fitted. Fewer rows favour
-        methods that have little to learn, and fewer folds make the intervals wider; the notes say what was done.
+        Whether to compute a quick first result: at most 5 folds, no repetitions, at most 3,000 rows compared and 500 rows
+        fitted. Fewer rows favour methods with few parameters, and fewer folds widen the intervals; the notes say what was
+        done.
     random_state : int, default=0
     engine : None, str or Engine, default=None
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each fit to a fold and at the end.
     first_results : callable, optional
-        Called as ``first_results(comparison)`` when the methods that take seconds are done in all folds, with their
-        comparison; the others follow.
+        Called as ``first_results(comparison)`` when the methods that take seconds have finished in all folds, with their
+        comparison, before the others run.
     keep : path, optional
-        A file for what is done, one line per method and fold. A later call with the same rows and settings takes what it
-        finds there and does the rest: the result is the same, to the last bit.
+        A file for finished work, one line per method and fold. A later call with the same rows and settings reuses it and
+        completes the rest, with the same result to the last bit.
 
     Returns
     -------
     Comparison
-        Where the user interrupts the work (Ctrl-C) when at least two folds of all methods are done, or all folds of those
-        that take seconds: of what is done, which the notes say.
+        If the user interrupts the work (Ctrl-C) after at least two folds of all methods, or after all folds of the methods
+        that take seconds, the comparison contains the finished work, and the notes say so.
 
     Notes
     -----
@@ -102,11 +103,12 @@ def compare(
     data, although the columns are standardised first. Rounded columns get noise of one step while a density is learned
     and scored (:class:`Dequantizer`, 8 draws per held-out row); neighbours are searched among rows without noise.
 
-    A method is "not judged" where some of its fits did not converge or needed a penalty to have an answer, and no
-    density is judged where a continuous column repeats its values: such scores can be made as high as one likes.
+    A method is "not judged" if some of its fits did not converge or needed an additional penalty, and no density is judged
+    if a continuous column repeats its values, because such scores can be made arbitrarily high.
 
-    Where the target is a number, partial least squares (pls) takes the place of lda, NCA's rows agree by how close their
-    numbers are (``Objective(match="gaussian")``), RCA learns from ten groups of equal size (:class:`BinnedTargetMetric`), and metrics are judged by
+    If the target is a number, partial least squares (pls) replaces lda, the rows of NCA agree to the degree that their
+    numbers are close (``Objective(match="gaussian")``), RCA learns from ten groups of equal size
+    (:class:`BinnedTargetMetric`), and metrics are evaluated by
     :math:`R^2 = 1 - \\mathrm{MSE} / \\operatorname{Var}(y_\\text{train})` of the mean of k neighbours.
 
     Examples

@@ -1,4 +1,4 @@
-"""Python code that makes an estimator, written from the estimator itself."""
+"""Python code that creates an estimator, generated from the estimator itself."""
 
 import inspect
 import math
@@ -25,8 +25,8 @@ class CodeWriter:
     Attributes
     ----------
     gaps : list of str
-        What could not be written as code (a large array, a lambda, an object of another kind) and stands in the
-        expressions as ``...``, or as the name of a class that no module offers.
+        The values that cannot be written as code (a large array, a lambda, an object of another kind) and appear in the
+        expressions as ``...``, or as the name of a class that cannot be imported.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class CodeWriter:
         self._modules = {}  # imported as a whole, with the names that they go by
 
     def import_lines(self):
-        """The import statements for the expressions so far, sorted."""
+        """Return the import statements for the expressions so far, sorted."""
         whole = [
             f"import {module}" + (f" as {name}" if name != module else "") for module, name in self._modules.items()
         ]
@@ -59,11 +59,11 @@ class CodeWriter:
         return sorted(whole) + sorted(parts)
 
     def import_module(self, module, name=None):
-        """Ask for ``import module``, or ``import module as name``."""
+        """Add ``import module``, or ``import module as name``."""
         self._modules[module] = name or module
 
     def expression(self, value, place="a value"):
-        """The expression of a value; `place` says in `gaps` where it stands."""
+        """Return the expression of a value; `place` is its location for `gaps`."""
         value = value.item() if isinstance(value, np.generic) else value
         kind = type(value)
         if value is None or kind in (bool, int, str):
@@ -107,7 +107,7 @@ class CodeWriter:
         return self._call(make_pipeline, values, _parameters(make_pipeline), steps)
 
     def _call(self, function, values, parameters, positional=()):
-        """A call with the values that differ from the defaults, in the order of the parameters."""
+        """Return a call with the values that differ from the defaults, in the order of the parameters."""
         owner = function.__name__
         items = [self.expression(value, f"a step of {owner}") for value in positional]
         items += [
@@ -124,7 +124,7 @@ class CodeWriter:
         return laid_out(f"{name}(", items, ")")
 
     def _name(self, thing):
-        """The name of a class or function once it is imported; None where no module offers it under its name."""
+        """Return the name of a class or function once it is imported; None where no module offers it under its name."""
         name, home = getattr(thing, "__name__", None), _public_home(thing)
         if home is None:
             return None
@@ -137,7 +137,7 @@ class CodeWriter:
 
 
 def _public_home(thing):
-    """The shortest module path that offers a class or function under its own name, or None."""
+    """Return the shortest module path that offers a class or function under its own name, or None."""
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", ""))
     parts = (getattr(thing, "__module__", None) or ("numpy" if isinstance(thing, np.ufunc) else "__main__")).split(".")
     if parts[0] == "__main__":  # another script will not find it there
@@ -150,12 +150,12 @@ def _public_home(thing):
 
 
 def _parameters(function):
-    """The parameters of a constructor or function, in their order."""
+    """Return the parameters of a constructor or function, in their order."""
     return inspect.signature(function).parameters.values()
 
 
 def _same(value, default):
-    """Whether a parameter has its default value: nothing is said of arrays and estimators, which are never defaults."""
+    """Return whether a parameter has its default value; arrays and estimators are never defaults."""
     if value is default:
         return True
     value = value.item() if isinstance(value, np.generic) else value
@@ -166,7 +166,7 @@ def _same(value, default):
 
 
 def _described(value):
-    """A value that has no code, in a few words."""
+    """Return a value that has no code, in a few words."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}"
     if isinstance(value, type) or inspect.isroutine(value):
@@ -175,7 +175,7 @@ def _described(value):
 
 
 def laid_out(head, items, tail):
-    """A call, list or dict on one line where it fits, else with an item per line."""
+    """Return a call, list or dict on one line where it fits, else with an item per line."""
     line = f"{head}{', '.join(items)}{tail}"
     if (len(line) <= _WIDTH and "\n" not in line) or not items:
         return line

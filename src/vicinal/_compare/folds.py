@@ -7,23 +7,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from joblib import hash as hash_of
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
 from vicinal._engine import prepare
-from vicinal._tables import draw_scores, log_volume
+from vicinal._tables import draw_scores, known_log_volumes
 
 RECALL_AT = (1, 5, 10)
 LONGEST_CURVE = 30
-# Fewer training rows than this for each dimension tell a density next to nothing about its shape.
+# With fewer training rows than this per dimension, a density can hardly be estimated.
 _ROWS_PER_DIMENSION = 4
 
 
 class Outcome(NamedTuple):
-    """What a method reached on a fold, or why it could not.
+    """The scores of a method on a fold, or the reason why there are none.
 
     scores : numbers by name, None on failure
     curve : purity of the first k neighbours, for metrics
@@ -45,8 +44,8 @@ class Rows(NamedTuple):
     """Training and test rows of a fold.
 
     fit : the training positions that costly methods are fitted to
-    known_train, known_test : what densities see; the same rows, or those with NaN where a value is missing
-    judged : by which of the test rows densities are judged
+    known_train, known_test : the rows for densities: the same rows, or rows with NaN for missing values
+    judged : the test rows on which densities are evaluated
     """
 
     X_train: np.ndarray
@@ -62,7 +61,7 @@ class Rows(NamedTuple):
 class Fits:
     """Fits of the methods to the rows of one fold, in which a model that a metric and a density share is fitted once.
 
-    LCA is a metric and a density. Where both are asked for, both pipelines end with the same estimator and give it the same
+    LCA is a metric and a density. If both are compared, both pipelines end with the same estimator and pass it the same
     rows, because noise on rounded columns is a function of the rows.
     """
 
@@ -70,7 +69,7 @@ class Fits:
         self._kept: dict[str, tuple[Any, bool]] = {}
 
     def of(self, method: Method, X: np.ndarray, y: Any = None) -> tuple[Any, int, bool]:
-        """As `fit_first`."""
+        """Fit as in `fit_first`."""
         pipeline = method.candidates[0]
         if not (method.shared and isinstance(pipeline, Pipeline) and len(pipeline) > 1):
             return fit_first(method.candidates, X, y)
@@ -87,7 +86,7 @@ class Fits:
 
 
 def fit_first(candidates, X, y=None):
-    """Fit the first candidate that can be; returns (estimator, which, converged) or raises the last reason."""
+    """Fit the first candidate that can be fitted; return (estimator, which, converged), or raise the last error."""
     for which, candidate in enumerate(candidates):
         estimator = clone(candidate)
         with warnings.catch_warnings(record=True) as caught:
@@ -103,9 +102,9 @@ def fit_first(candidates, X, y=None):
 
 
 def metric_outcome(method, rows, n_neighbors, n_classes, fits):
-    """k-nearest-neighbour scores of the test rows among all training rows, under a metric fitted to training rows.
+    """Return k-nearest-neighbour scores of the test rows among all training rows, under a metric fitted to training rows.
 
-    n_classes : None where the targets are numbers
+    n_classes : None if the targets are numbers
     fits : Fits
     """
     start = time.perf_counter()
@@ -127,7 +126,7 @@ def metric_outcome(method, rows, n_neighbors, n_classes, fits):
 
 
 def images_of(metric, X):
-    """Rows where the metric is Euclidean, as float64; refuses an image without columns."""
+    """Return rows transformed by the metric, as float64; raise an error if there are no columns."""
     with warnings.catch_warnings():
         # A model from a file may know the columns by name; here they are in its order.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
@@ -140,14 +139,17 @@ def images_of(metric, X):
 
 
 def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) -> np.ndarray:
-    """Positions of the nearest points of each query, nearest first; without queries, of the other points of each point."""
+    """Return positions of the nearest points of each query, nearest first.
+
+    Without queries, of the other points of each point.
+    """
     # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
     placed = prepare("reference", points, leave_one_out=queries is None).at()
     return placed.nearest(n_neighbors, queries).indices
 
 
 def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
-    """Accuracy of the vote of k neighbours, recall@k (the share of right neighbours), and the purity curve.
+    """Return the accuracy of the vote of k neighbours, recall@k (the share of right neighbours), and the purity curve.
 
     neighbor_labels : (m, longest) codes of the neighbours' classes, nearest first; labels : (m,)
     """
@@ -166,17 +168,17 @@ def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
 
 
 def number_scores(neighbor_values, values, training_values):
-    """R² and mean absolute error of the mean of the neighbours' values.
+    """Return R² and the mean absolute error of the mean of the neighbours' values.
 
-    R² = 1 - (mean squared error) / (variance of the training values): 0 for always naming one number.
-    The variance of a test fold could be 0, that of the training rows is not.
+    R² = 1 - (mean squared error) / (variance of the training values), which is 0 for a constant prediction of the mean.
+    The variance of the training rows is used, because that of a test fold could be 0.
     """
     errors = values - neighbor_values.mean(axis=1)
     return {"r2": 1.0 - float((errors**2).mean() / np.var(training_values)), "mean_error": float(np.abs(errors).mean())}
 
 
 def usable_dimensions(X):
-    """How many principal components of the standardised columns a density can learn from these training rows."""
+    """Return how many principal components of the standardised columns a density can learn from these training rows."""
     correlations = np.atleast_2d(np.cov(StandardScaler().fit_transform(X).T, bias=True))
     eigenvalues = np.linalg.eigvalsh(correlations)
     rank = int((eigenvalues > (1.0 - ALL_VARIANCE) * eigenvalues.sum()).sum())
@@ -184,7 +186,8 @@ def usable_dimensions(X):
 
 
 def density_outcome(method, rows, fits):
-    """The mean log-density of the test rows, in the units of the data and averaged over the noise on rounded columns."""
+    """Return the mean log-density of the test rows, in the units of the data and averaged over the noise on rounded
+    columns."""
     start = time.perf_counter()
     try:
         density, which, converged = fits.of(method, rows.known_train[rows.fit])
@@ -199,20 +202,12 @@ def density_outcome(method, rows, fits):
 
 
 def _mean_score(density, X):
-    """The mean log-density of rows in the units of the data; where they have gaps, of what is known of them."""
-    if not np.isnan(X).any():
-        return float(np.mean(draw_scores(density, X))) - log_volume(density)
-    if not hasattr(steps_of(density)[-1], "score_incomplete"):
+    """Return the mean log-density of rows in the units of the data, by their known values if some are missing."""
+    if np.isnan(X).any() and not hasattr(steps_of(density)[-1], "score_incomplete"):
         raise ValueError("it cannot score rows with missing values")
-    scores = draw_scores(density, X, method="score_incomplete").mean(axis=0)
-    for step in steps_of(density)[:-1]:
-        if isinstance(step, ColumnTransformer):
-            X = step.transform(X)
-        elif isinstance(step, StandardScaler):
-            scores = scores - ~np.isnan(X) @ np.log(step.scale_)
-    return float(np.mean(scores))
+    return float(np.mean(draw_scores(density, X).mean(axis=0) - known_log_volumes(density, X)))
 
 
 def steps_of(estimator):
-    """The steps of a pipeline, or the estimator as the only one; the last one does the work."""
+    """Return the steps of a pipeline, or the estimator as the only one; the last one does the work."""
     return [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]

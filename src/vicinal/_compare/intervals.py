@@ -15,7 +15,7 @@ class Interval(NamedTuple):
 
 
 def corrected_interval(values, test_share, *, level=0.95, n_comparisons=1):
-    r"""Student interval for the mean of cross-validation scores, corrected for overlapping training sets.
+    r"""Return a Student interval for the mean of cross-validation scores, corrected for overlapping training sets.
 
     Scores of J folds are not independent: their training sets overlap, and the usual variance of a mean,
     :math:`s^2 / J`, is too small. Nadeau and Bengio (2003) replace it by
@@ -37,7 +37,7 @@ def corrected_interval(values, test_share, *, level=0.95, n_comparisons=1):
     Returns
     -------
     Interval
-        With one fold the interval is the whole line: one value says nothing about its own spread.
+        With one fold the interval is unbounded, because its spread cannot be estimated.
     """
     values = np.asarray(values, dtype=np.float64)
     mean, folds = float(values.mean()), len(values)

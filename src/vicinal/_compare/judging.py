@@ -1,4 +1,4 @@
-"""From the outcomes of folds to intervals, differences and a verdict."""
+"""Intervals, differences and the verdict, from the outcomes of folds."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from vicinal._compare.results import MethodResult, main_of
 
 
 def method_results(kind, chosen: list[Method], outcomes, share, discreteness=None):
-    """Intervals of each method, and of its differences from the best plain one."""
+    """Compute the intervals of each method, and of its differences from the best plain one."""
     kept = {method.name: _gather(outcomes[kind, method.name]) for method in chosen}
     reasons = {method.name: discreteness or kept[method.name][3] for method in chosen}
     scored = [method for method in chosen if kept[method.name][1] is None]
-    # A method on whose scores no verdict may rest is neither the reference nor one of the claims.
+    # A method that is not judged is neither the reference nor one of the compared methods.
     judged = [method for method in scored if reasons[method.name] is None]
     plain = [method for method in judged if not method.learned]
     n_learned = max(1, sum(method.learned for method in judged))
@@ -49,7 +49,7 @@ def method_results(kind, chosen: list[Method], outcomes, share, discreteness=Non
 
 
 def _gather(outcomes):
-    """Scores by name over the folds, or the first reason why there are none."""
+    """Return scores by name over the folds, or the first reason why there are none."""
     failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
     seconds = sum(outcome.seconds for outcome in outcomes)
     if failures:

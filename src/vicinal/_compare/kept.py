@@ -1,11 +1,12 @@
-"""Outcomes of a comparison in a file, so that a run that was stopped can go on.
+"""Outcomes of a comparison in a file, so that an interrupted run can be continued.
 
-The first line says what is compared: a digest of the rows, the folds and the settings. Each further line is one outcome, as
-JSON; Python writes and reads floats without loss. A line that was cut off by a kill is done again.
+The first line identifies the comparison by a digest of the rows, the folds and the settings. Each further line is one outcome,
+as JSON; Python writes and reads floats without loss. A line that was truncated by a kill is computed again.
 """
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,44 +23,48 @@ _WHAT = "vicinal comparison"
 
 
 class KeptOutcomes:
-    """What is done of a plan, read from a file and added to it.
+    """The finished work of a plan, read from a file and appended to it.
 
     Parameters
     ----------
     path : path
-        Refused when it is the file of another comparison, or of anything else.
+        The file. An error is raised if it belongs to another comparison or is any other file.
     plan : Plan
     """
 
     def __init__(self, path: str | os.PathLike[str], plan: Plan) -> None:
         self._path = Path(path)
         self._known: dict[tuple[str, str, int], Outcome] = {}
-        header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)})
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True) if self._path.exists() else []
-        if lines and _kind_of(lines[0]) != _WHAT:
+        header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)}).encode() + b"\n"
+        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        cut = len(lines) == 1 and header.startswith(lines[0])  # a kill can leave a part of the header
+        if lines and not cut and _kind_of(lines[0]) != _WHAT:
             raise ComparisonError(
-                "{keep}: {path} is not a file of a comparison, and is left as it is. Choose another path.",
+                "{keep}: {path} is not a file of a comparison, and is not changed. Choose another path.",
                 {"path": str(path)},
             )
-        if lines and lines[0].strip() != header:
+        if lines and not cut and lines[0] != header:
             raise ComparisonError(
                 "{keep}: {path} belongs to a comparison of other rows, or with other settings or another version of vicinal. "
-                "Delete it to begin anew.",
+                "Delete it to start again.",
                 {"path": str(path)},
             )
-        whole = [line for line in lines if line.endswith("\n")]
+        whole = [line for line in lines if line.endswith(b"\n")]
         for line in whole[1:]:
-            entry = json.loads(line)
-            self._known[entry["kind"], entry["name"], entry["fold"]] = _read(entry["outcome"])
-        if whole != lines or not whole:
-            self._path.write_text("".join(whole or [header + "\n"]), encoding="utf-8")
+            with suppress(ValueError, TypeError, KeyError):  # a line that is damaged is done again
+                entry = json.loads(line)
+                self._known[entry["kind"], entry["name"], entry["fold"]] = _read(entry["outcome"])
+        if not whole:
+            self._path.write_bytes(header)
+        elif whole != lines:
+            os.truncate(self._path, sum(map(len, whole)))  # in one step: nothing that was kept can be lost
 
     def get(self, kind: str, name: str, fold: int) -> Outcome | None:
-        """What a method reached in a fold, where that is known."""
+        """Return the outcome of a method in a fold, or None if it is not known."""
         return self._known.get((kind, name, fold))
 
     def add(self, kind: str, name: str, fold: int, outcome: Outcome) -> None:
-        """Keep what a method reached in a fold; it is on the disk when this returns."""
+        """Save the outcome of a method in a fold; it is on the disk when this returns."""
         entry = {"kind": kind, "name": name, "fold": fold, "outcome": _plain(outcome)}
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
@@ -67,7 +72,7 @@ class KeptOutcomes:
             os.fsync(file.fileno())
 
 
-def _kind_of(line: str) -> Any:
+def _kind_of(line: bytes) -> Any:
     try:
         header = json.loads(line)
     except ValueError:

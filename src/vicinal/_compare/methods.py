@@ -1,8 +1,8 @@
-"""The metrics and densities that `compare` sets side by side, each defined here once as an unfitted estimator.
+"""The metrics and densities that `compare` compares, each defined once as an unfitted estimator.
 
-What is cross-validated, drawn in the report and printed as code is the same estimator: a pipeline from the raw columns
-to the metric or density, with scaling and, where there are many columns, a projection as its first steps. Plain methods
-are what people do without learning a metric; the learned ones are judged against the best of them.
+The same estimator is cross-validated, drawn in the report and printed as code: a pipeline from the raw columns
+to the metric or density, with scaling and, if there are many columns, a projection as its first steps. Plain methods
+do not learn a metric; the learned ones are compared with the best plain method.
 """
 
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from vicinal._tables import Dequantizer
 
-# Pair work in many dimensions costs much and learns little from few rows: wide tables are cut to this many
-# leading principal components of the standardised columns before the costly methods see them.
+# Pairwise computations in many dimensions are expensive, and few rows are not enough to learn from: the costly methods use
+# this many leading principal components of the standardised columns of wide tables.
 WIDE = 64
 # Share of the standardised variance that may be dropped as rounding or exact dependence of columns.
 ALL_VARIANCE = 1.0 - 1e-6
-# Metrics that, like densities, are learned from amounts only.
+# Metrics that, like densities, are learned only from quantities.
 AMOUNTS_ONLY = ("lca", "lca-gauss")
-# Directions of partial least squares, the plain method that sees a numeric target, as LDA sees classes.
+# The number of directions of partial least squares, the plain method for numeric targets, as LDA is for classes.
 PLS_DIRECTIONS = 5
 _ALL_GAUSSIAN = 1e3
 
@@ -31,11 +31,11 @@ _ALL_GAUSSIAN = 1e3
 class Method(NamedTuple):
     """One line of the table.
 
-    name : what it is called
-    label : what it is called in words
-    learned : whether it is one of vicinal's, judged against the plain ones
+    name : its name
+    label : its name in the tables
+    learned : whether it is a learned method, which is compared with the plain ones
     costly : whether its cost grows with the square of the rows
-    candidates : estimators to try in turn; the first that can be fitted counts
+    candidates : estimators to try in turn; the first that can be fitted is used
     shared : whether a metric and a density of this name are one model, which is then fitted once to the same rows
     """
 
@@ -48,10 +48,10 @@ class Method(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of the table, as densities and LCA see them.
+    """The columns of the table that densities and LCA use.
 
     n_features : of the table
-    measured : positions of the columns that hold amounts
+    measured : positions of the columns that hold quantities
     steps : of those, the step of their rounding, 0 for none
     """
 
@@ -61,7 +61,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, types):
-        """The columns of these types."""
+        """Return the columns of these types."""
         measured = tuple(j for j, kind in enumerate(types) if kind.measured)
         return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured))
 
@@ -71,7 +71,7 @@ class Columns(NamedTuple):
         return tuple(j for j in range(self.n_features) if j not in self.measured)
 
     def first_steps(self, seed, *, training_only):
-        """What a density, or with `training_only` a metric that is learned as one, has before everything else."""
+        """Return the first steps of a density or, with `training_only`, of a metric that is learned as one."""
         choice = [ColumnTransformer([("measured", "passthrough", list(self.measured))])] if self.left_out else []
         if not any(self.steps):
             return choice
@@ -79,12 +79,12 @@ class Columns(NamedTuple):
 
 
 def metric_dimensions(n_features, n_rows):
-    """How many principal components of wide tables the costly metrics see, at most one for two training rows."""
+    """Return how many principal components of wide tables the costly metrics see, at most one for two training rows."""
     return n_features if n_features <= WIDE else max(1, min(WIDE, n_rows // 2))
 
 
 def metric_methods(columns, n_rows, seed, engine, task="classes"):
-    """All metrics by name, the plain ones first.
+    """Return all metrics by name, the plain ones first.
 
     columns : Columns
     n_rows : the number of rows that the costly ones are fitted to; by it and the number of columns these and whitening
@@ -107,8 +107,8 @@ def metric_methods(columns, n_rows, seed, engine, task="classes"):
         if numbers
         else Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),))
     )
-    # No verdict rests on a fit that did not converge; the default of 50 passes is often too few for that. A gain of less
-    # than a ten-thousandth of a row is far below what held-out rows can tell apart.
+    # A fit that did not converge is not judged, and the default of 50 iterations is often too few. A gain of less than a
+    # ten-thousandth of a row is far below the resolution of held-out rows.
     objective = Objective(match="gaussian") if numbers else "accuracy"
     nca = NCA(objective=objective, max_iter=300, tol=1e-4, engine=engine, random_state=seed)
     methods = [
@@ -138,7 +138,7 @@ def metric_methods(columns, n_rows, seed, engine, task="classes"):
 
 
 def density_methods(columns, n_dimensions, seed, engine):
-    """All densities by name, the plain ones first.
+    """Return all densities by name, the plain ones first.
 
     columns : Columns
     n_dimensions : how many principal components of the standardised columns they see; as many as are measured is no projection
@@ -171,17 +171,17 @@ def density_methods(columns, n_dimensions, seed, engine):
 
 
 def own_metric(name, estimator):
-    """A line for a metric of the caller, which sees the columns as they are."""
+    """Return a line for a metric of the caller, which sees the columns as they are."""
     return Method(name, name, True, False, (estimator,))
 
 
 def own_density(name, estimator, columns, n_dimensions, seed):
-    """A line for a density of the caller, which sees what the other densities see."""
+    """Return a line for a density of the caller, which sees what the other densities see."""
     return Method(name, name, True, False, (make_pipeline(*density_columns(columns, n_dimensions, seed), estimator),))
 
 
 def density_columns(columns, n_dimensions, seed):
-    """The first steps of the pipeline of a density: amounts, with noise on rounded ones, standardised."""
+    """Return the first steps of the pipeline of a density: amounts, with noise on rounded ones, standardised."""
     return (
         *columns.first_steps(seed, training_only=False),
         *prepared_columns(len(columns.measured), n_dimensions, seed),
@@ -189,7 +189,7 @@ def density_columns(columns, n_dimensions, seed):
 
 
 def prepared_columns(n_features, n_dimensions, seed):
-    """The first steps of a pipeline: standardised columns, or their leading principal components."""
+    """Return the first steps of a pipeline: standardised columns, or their leading principal components."""
     if n_dimensions == n_features:
         return (StandardScaler(),)
     return StandardScaler(), PCA(n_dimensions, random_state=seed)
@@ -199,18 +199,18 @@ _ONE = Columns(1, (0,), (0.0,))
 
 
 def metric_names():
-    """The names of all metrics, for classes and for numbers."""
+    """Return the names of all metrics, for classes and for numbers."""
     return tuple({name: None for task in ("classes", "numbers") for name in metric_methods(_ONE, 1, 0, None, task)})
 
 
 def density_names():
-    """The names of all densities."""
+    """Return the names of all densities."""
     return tuple(density_methods(_ONE, 1, 0, None))
 
 
 def _lca_pair(seed, engine):
     from vicinal import LCA, LCAGauss
 
-    # Scores are told apart to hundredths of a nat: the last digits of the optimum are not waited for.
+    # Scores are compared to hundredths of a nat, so the last digits of the optimum are not needed.
     settings = {"tol": 1e-5, "engine": engine}
     return LCA(**settings, random_state=seed), LCAGauss(**settings)

@@ -1,4 +1,4 @@
-"""A comparison as a notebook shows it: the verdict, a table for metrics and one for densities, and the notes."""
+"""The notebook display of a comparison: the verdict, a table for metrics and one for densities, and the notes."""
 
 from html import escape
 
@@ -8,7 +8,7 @@ _CELL = 'style="text-align:left;padding:2px 12px 2px 0;vertical-align:top"'
 
 
 def comparison_html(comparison):
-    """The HTML of a comparison, without scripts."""
+    """Return the HTML of a comparison, without scripts."""
     parts = [f'<p style="max-width:80ch"><b>{escape(comparison.verdict)}</b></p>']
     for kind, results in (("Metric", comparison.metrics), ("Density", comparison.densities)):
         if results:

@@ -1,4 +1,4 @@
-"""What a comparison will do: the rows, the folds, the methods and the notes, all checked before any work is done."""
+"""The plan of a comparison: the rows, the folds, the methods and the notes, all validated before any work is done."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -26,12 +26,12 @@ from vicinal._tables import array_types, describe_types
 
 MISSING = ("refuse", "impute", "marginalise")
 _FEWEST_ROWS = 10
-# Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
+# There are dozens of fits, so compiled kernels are worthwhile for fewer rows than with a single pass.
 _LOAD_COMPILED = 200
 _FAST_FOLDS, _FAST_ROWS, _FAST_FIT_ROWS = 5, 3_000, 500
 _FAST_NOTE = (
-    f"A fast comparison: one round of folds, at most {_FAST_ROWS:,} rows compared and {_FAST_FIT_ROWS} rows fitted. In a full "
-    "comparison intervals are narrower, and methods learn from more rows."
+    f"This is a fast comparison: one round of folds, at most {_FAST_ROWS:,} rows compared and {_FAST_FIT_ROWS} rows fitted. In a full "
+    "comparison, intervals are narrower and methods learn from more rows."
 )
 
 
@@ -54,7 +54,7 @@ class Options:
     engine: Any
 
     def check(self) -> None:
-        """Refuse what is none of the choices; with `fast`, lower the numbers."""
+        """Raise an error for invalid values; with `fast`, lower the numbers."""
         check_choice(self.missing, "missing", MISSING)
         for name in ("n_neighbors", "n_splits", "max_rows", "fit_rows"):
             check_integer(getattr(self, name), name, least=2 if name == "n_splits" else 1)
@@ -65,16 +65,16 @@ class Options:
 
 @dataclass
 class Plan:
-    """All that a comparison needs to know.
+    """The plan of a comparison.
 
-    X : the rows that are compared, NaN where a value is missing
+    X : the rows that are compared, with NaN for missing values
     kept : their positions in the table
     names, kinds : of the columns
     targets : None without y
     splits : (training rows, held-out rows) of each fold
     metrics, densities : the chosen methods
-    settings : the arguments that give the same comparison again
-    notes : what is done to the rows
+    settings : the arguments that reproduce the comparison
+    notes : sentences about the treatment of the rows
     """
 
     X: np.ndarray
@@ -124,12 +124,12 @@ class Plan:
             return None
         name, share = max(tied, key=lambda item: item[1])
         return (
-            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values have no common step: a density there can "
-            "be made as high as one likes"
+            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values have no common step, so that a density can "
+            "be made arbitrarily high"
         )
 
     def _rows_of(self, fold: int) -> Rows:
-        """The rows of a fold, without gaps but for densities that learn from gaps."""
+        """Return the rows of a fold, without gaps but for densities that learn from gaps."""
         train, test = self.splits[fold]
         codes = None if self.targets is None else self.targets.codes
         fit = np.arange(len(train))
@@ -161,7 +161,9 @@ def make_plan(X: Any, y: Any, options: Options) -> Plan:
     finite = True if options.missing == "refuse" else "allow-nan"
     X = check_array(X, dtype=np.float64, input_name="X", ensure_all_finite=finite)
     if len(X) < _FEWEST_ROWS:
-        raise ValueError(f"a comparison needs at least {_FEWEST_ROWS} rows, got {len(X)}: fewer tell nothing apart.")
+        raise ValueError(
+            f"a comparison needs at least {_FEWEST_ROWS} rows, got {len(X)}. With fewer rows, methods cannot be distinguished."
+        )
     check_magnitude(np.nan_to_num(X))
     names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
     kinds = array_types(X, names, options.types)
@@ -201,7 +203,7 @@ def make_plan(X: Any, y: Any, options: Options) -> Plan:
 
 
 def _fit_engine(engine: Engine, n_train: int) -> Engine | None:
-    """The engine of the fits; None as in an estimator that nobody has set an engine for."""
+    """Return the engine of the fits; None as in an estimator that nobody has set an engine for."""
     if engine.kind == "auto" and n_train > _LOAD_COMPILED:
         engine = replace(engine, kind="cpu")
     return None if engine == Engine() else engine
@@ -224,13 +226,13 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
         own = partial(own_density, columns=columns, n_dimensions=n_dimensions, seed=options.random_state)
         plan.densities = _choose(options.densities, known, "densities", own)
     if not plan.metrics and not plan.densities:
-        why = "no density is asked for" if columns.measured else f"no column holds amounts ({plan.left_out})"
-        raise ComparisonError("there is nothing to compare: metrics need {y}, and {why}.", {"why": why})
+        why = "no density was requested" if columns.measured else f"no column holds quantities ({plan.left_out})"
+        raise ComparisonError("there is nothing to compare, because metrics need {y}, and {why}.", {"why": why})
     return n_dimensions
 
 
 def _choose(wanted, known, name, make_own):
-    """The methods to compare: all, some by name, or the plain ones besides the caller's own."""
+    """Return the methods to compare: all, some by name, or the plain ones besides the caller's own."""
     if wanted is None:
         return list(known.values())
     if isinstance(wanted, Mapping):
@@ -248,21 +250,21 @@ def _choose(wanted, known, name, make_own):
 
 
 def _wanted(wanted, chosen):
-    """The argument that chooses these methods again: names, or the caller's own estimators by name."""
+    """Return the argument that chooses these methods again: names, or the caller's own estimators by name."""
     if isinstance(wanted, Mapping) and chosen:
         return {str(name): clone(estimator) for name, estimator in wanted.items()}
     return [method.name for method in chosen]
 
 
 def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
-    """Say what is done about gaps, rounded columns and the cost."""
+    """Add notes about missing values, rounded columns and limits of the cost."""
     notes, n_train, n_fitted = plan.notes, plan.n_train, plan.n_fitted
     n_features, n_measured = len(plan.names), len(plan.columns.measured)
     incomplete = int(np.isnan(plan.X).any(axis=1).sum())
     if incomplete:
         judged = {
-            "impute": "densities are judged by the complete held-out rows",
-            "marginalise": "densities learned from what is known of the rows, and are judged by that",
+            "impute": "densities are evaluated on the complete held-out rows",
+            "marginalise": "densities are learned from and evaluated on the known values of the rows",
         }[plan.options.missing]
         notes.append(
             f"{incomplete:,} of the {len(plan.X):,} rows have missing values, which were filled in by DensityImputer, fitted to "
@@ -279,16 +281,16 @@ def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
     n_leading = metric_dimensions(n_features, n_fitted)
     if plan.metrics and n_leading < n_features:
         notes.append(
-            f"LCA, LCA-Gauss, NCA and PCA-whitening saw the {n_leading} leading principal components of the {n_features:,} "
+            f"LCA, LCA-Gauss, NCA and PCA-whitening used the {n_leading} leading principal components of the {n_features:,} "
             "standardised columns, computed on the training rows."
         )
     if plan.densities and n_dimensions < n_measured:
         notes.append(
-            f"Densities saw the {n_dimensions} leading principal components of the {n_measured:,} standardised columns (dependent "
+            f"Densities used the {n_dimensions} leading principal components of the {n_measured:,} standardised columns (dependent "
             "columns, or too few rows for so many columns)."
         )
     if plan.densities and any(plan.columns.steps):
         notes.append(
-            f"{sum(map(bool, plan.columns.steps))} of the {n_measured:,} columns that densities saw are rounded, and got noise of "
-            "one step; log-likelihoods are means over 8 draws of it."
+            f"{sum(map(bool, plan.columns.steps))} of the {n_measured:,} columns that densities used are rounded and got noise of "
+            "one step; log-likelihoods are means over 8 draws of the noise."
         )

@@ -1,4 +1,4 @@
-"""What a comparison found: `MethodResult` a method, `Comparison` the whole."""
+"""The results of a comparison: `MethodResult` of a method, `Comparison` of the whole."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,20 +18,20 @@ MAIN = {"metric": ("accuracy", "r2"), "density": ("log_likelihood",)}
 
 
 def main_of(kind, by_name):
-    """The entry of the score that decides, or None."""
+    """Return the entry of the score that decides, or None."""
     return next((by_name[name] for name in MAIN[kind] if name in by_name), None)
 
 
 @dataclass(frozen=True)
 class MethodResult:
-    """What one metric or density reached.
+    """The results of one metric or density.
 
     Attributes
     ----------
     name, label : str
     kind : "metric" or "density"
     learned : bool
-        Whether it is judged against the best plain method.
+        Whether it is compared with the best plain method.
     scores : dict of str to array
         One value per fold: "accuracy", "recall@1", ..., "purity" for metrics, or "r2" and "mean_error" where the target is a
         number; "log_likelihood" for densities.
@@ -40,15 +40,16 @@ class MethodResult:
     curve : array or None
         Purity of the first k neighbours of held-out rows, k = 1, 2, ...
     differences : dict of str to Interval
-        From the best plain method, on the same folds; the intervals of the learned methods of one kind hold at once.
+        Differences from the best plain method on the same folds; the intervals of the learned methods of one kind hold
+        simultaneously.
     failure : str or None
-        Why there is no score.
+        The reason why there is no score.
     note : str or None
-        What else to know, such as fits that did not converge.
+        Further information, such as fits that did not converge.
     seconds : float
-        For all folds.
+        The time for all folds.
     not_judged : str or None
-        Why no verdict may rest on its scores: fits that did not converge, or values that repeat.
+        The reason why the verdict does not use its scores: fits that did not converge, or values that repeat.
     """
 
     name: str
@@ -66,7 +67,7 @@ class MethodResult:
 
     @property
     def judged(self):
-        """Whether it has scores on which a verdict may rest."""
+        """Whether it has scores that the verdict can use."""
         return self.failure is None and self.not_judged is None
 
     @property
@@ -81,7 +82,7 @@ class MethodResult:
 
     @property
     def scale(self):
-        """How its main score reads: "metric" (a share), "r2" or "density" (nats)."""
+        """The scale of its main score: "metric" (a share), "r2" or "density" (nats)."""
         return "r2" if "r2" in self.intervals else self.kind
 
 
@@ -93,9 +94,9 @@ class Comparison:
     ----------
     metrics, densities : list of MethodResult
     verdict : str
-        One sentence, or two where both metrics and densities were compared.
+        One sentence, or two if both metrics and densities were compared.
     helped : dict
-        For "metric" and "density": "helped", "hurt", "unclear", or None where nothing was compared.
+        For "metric" and "density": "helped", "hurt", "unclear", or None if nothing was compared.
     reference, best : dict
         The name of the best plain and of the best learned method of each kind.
     n_rows, n_features, n_neighbors, n_folds : int
@@ -103,13 +104,13 @@ class Comparison:
         What was predicted from the neighbours; None without y.
     classes : list of str
     largest_class : float or None
-        The accuracy of always naming the largest class.
+        The accuracy of always predicting the largest class.
     notes : list of str
-        What was done, and what to keep in mind.
+        Notes about the data and the methods.
     types : dict of str to ColumnType
         The kind of each column.
     settings : dict
-        The arguments that make `compare` give this result again: ``compare(X, y, **settings)``.
+        The arguments that reproduce this result: ``compare(X, y, **settings)``.
     rows : array
         Positions of the rows that were compared.
     methods : dict
@@ -142,7 +143,7 @@ class Comparison:
         return comparison_html(self)
 
     def result(self, kind: str, name: str) -> Any:
-        """The MethodResult of a kind ("metric" or "density") and name."""
+        """Return the MethodResult of a kind ("metric" or "density") and name."""
         for result in self.metrics if kind == "metric" else self.densities:
             if result.name == name:
                 return result
@@ -183,7 +184,7 @@ class Comparison:
         return make_pipeline(DensityImputer(), *steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values for JSON."""
+        """Return all of it as plain values for JSON."""
         return {
             "verdict": self.verdict,
             "helped": self.helped,
@@ -205,7 +206,7 @@ class Comparison:
 
 
 def _plain_setting(value):
-    """An argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
+    """Return an argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
     if isinstance(value, dict):
         return {name: item if isinstance(item, str) else CodeWriter().expression(item) for name, item in value.items()}
     return CodeWriter().expression(value) if isinstance(value, Engine) else value

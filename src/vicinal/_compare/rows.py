@@ -11,20 +11,20 @@ from vicinal._checks import check_choice, check_integer
 from vicinal._supervision import code_labels, read_numbers, read_values, refuse_missing
 
 TASKS = ("auto", "classes", "numbers")
-# Whole numbers with more values than this, and fewer rows than that for each, are taken as quantities, not as codes of classes.
+# Whole numbers with more values than this, and fewer rows than that per value, are treated as quantities, not as classes.
 _MANY_VALUES, _FEW_ROWS_EACH = 20, 10
 
 
 class ComparisonError(ValueError):
-    """What is asked for cannot be compared.
+    """The arguments of a comparison are not valid.
 
     Parameters
     ----------
     template : str
-        What is wrong and what to do, with ``{y}``, ``{task}``, ``{keep}``, ``{metrics}`` and ``{densities}`` where these arguments
-        are named.
+        The problem and the remedy, with ``{y}``, ``{task}``, ``{keep}``, ``{metrics}`` and ``{densities}`` for the names of
+        these arguments.
     values : dict
-        What else stands in the template.
+        Other values of the template.
     """
 
     def __init__(self, template, values=()):
@@ -34,14 +34,14 @@ class ComparisonError(ValueError):
         return self.worded()
 
     def worded(self, y="y", task="task", keep="keep", metrics="metrics", densities="densities"):
-        """The message, with the names under which the caller knows the arguments."""
+        """Return the message with the caller's names of the arguments."""
         template, values = self.args
         return template.format(y=y, task=task, keep=keep, metrics=metrics, densities=densities, **dict(values))
 
 
 @contextmanager
 def _named_by_the_caller():
-    """Errors about a target that is called ``{y}`` here, as `ComparisonError`: nothing that the user wrote stands in them."""
+    """Turn errors about a target named ``{y}`` into `ComparisonError`; they contain no text of the user."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -49,7 +49,7 @@ def _named_by_the_caller():
 
 
 class ComparedTargets(NamedTuple):
-    """What is to be told from the neighbours.
+    """The targets that are predicted from the neighbours.
 
     task : "classes" or "numbers"
     classes : names of the classes as text; None for numbers
@@ -64,11 +64,11 @@ class ComparedTargets(NamedTuple):
 
     @property
     def y(self):
-        """What a metric is fitted to."""
+        """The target to which a metric is fitted."""
         return self.values if self.codes is None else self.codes
 
     def take(self, rows):
-        """The targets of some rows."""
+        """Return the targets of some rows."""
         return self._replace(
             codes=None if self.codes is None else self.codes[rows],
             values=None if self.values is None else self.values[rows],
@@ -76,7 +76,7 @@ class ComparedTargets(NamedTuple):
 
 
 def read_targets(y, n_rows, task="auto", notes=None):
-    """Classes or numbers: as `task` says or, for "auto", as y looks."""
+    """Return classes or numbers, by `task` or, for "auto", by the values of y."""
     check_choice(task, "task", TASKS)
     with _named_by_the_caller():
         values, missing = read_values(y, "{y}")
@@ -90,7 +90,7 @@ def read_targets(y, n_rows, task="auto", notes=None):
 
 
 def _guess(labels, notes):
-    """Numbers with fractions are quantities, and so are whole ones that hardly ever repeat; all else names classes."""
+    """Return "numbers" for numbers with fractions and for whole numbers that rarely repeat, otherwise "classes"."""
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.dtype.kind not in "iuf" or labels.ndim != 1 or not np.isfinite(labels).all():
         return "classes"
@@ -101,8 +101,8 @@ def _guess(labels, notes):
     if counts_rows or n_values <= _MANY_VALUES or len(labels) >= _FEW_ROWS_EACH * n_values:
         return "classes"
     notes.append(
-        f"The target holds {n_values:,} different whole numbers in {len(labels):,} rows, and is taken as a number to predict "
-        "(task='classes' takes it as classes)."
+        f"The target holds {n_values:,} different whole numbers in {len(labels):,} rows and is treated as a number to predict "
+        "(pass task='classes' to treat it as classes)."
     )
     return "numbers"
 
@@ -124,7 +124,7 @@ def _read_numbers(y, values, n_rows):
         )
     if np.ptp(values) == 0:
         raise ComparisonError(
-            "{y} is {value:g} in every row: there is nothing to predict. Leave {y} out to compare densities.",
+            "{y} is {value:g} in every row, so there is nothing to predict. Leave {y} out to compare densities.",
             {"value": values.flat[0]},
         )
     return values.ravel()
@@ -142,7 +142,7 @@ def _read_classes(y, n_rows):
     names = _texts(classes)
     if len(names) < 2:
         raise ComparisonError(
-            "{y} holds one class only, {name!r}: nothing can be told apart. Leave {y} out to compare densities.",
+            "{y} holds only one class, {name!r}, so there is nothing to distinguish. Leave {y} out to compare densities.",
             {"name": names[0]},
         )
     if np.bincount(codes).max() < 2:
@@ -155,7 +155,7 @@ def _read_classes(y, n_rows):
 
 
 def _texts(classes):
-    """The names of classes as texts that differ."""
+    """Return the names of classes as texts that differ."""
     if classes.dtype.kind == "f":
         classes = classes.astype(np.int64)
     names = [str(name) for name in (classes if classes.dtype == object else classes.astype(str))]
@@ -163,7 +163,7 @@ def _texts(classes):
 
 
 def sample_rows(n, codes, max_rows, seed, notes):
-    """Positions of at most `max_rows` rows, classes in proportion."""
+    """Return positions of at most `max_rows` rows, classes in proportion."""
     if n <= max_rows:
         return np.arange(n)
     notes.append(f"Compared on a random sample of {max_rows:,} of the {n:,} rows.")
@@ -177,8 +177,8 @@ def note_twins(X, notes):
     twins = len(X) - len(np.unique(X, axis=0))
     if twins:
         notes.append(
-            f"{twins:,} of the {len(X):,} rows repeat another row exactly: a held-out row may have its twin among the training rows, "
-            "which flatters nearest neighbours."
+            f"{twins:,} of the {len(X):,} rows repeat another row exactly. A held-out row may have its twin among the training rows, "
+            "so the scores of nearest neighbours are optimistically biased."
         )
 
 

@@ -1,4 +1,4 @@
-"""The work of a comparison: every method in every fold, kept as it is done."""
+"""The execution of a comparison: every method in every fold, saved as soon as it is finished."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ class Run:
         self._kept = None if keep is None else KeptOutcomes(keep, plan)
 
     def go(self, progress=None, first_results=None) -> Comparison:
-        """Do the work, what takes seconds first; returns what is done where the user interrupts it."""
+        """Run the comparison, fast methods first; return the finished work if the user interrupts it."""
         try:
             self._do(progress, first_results)
         except KeyboardInterrupt:
@@ -65,7 +65,7 @@ class Run:
             progress(total, total, "done")
 
     def _in_order(self) -> Iterator[tuple[int, list[Task]]]:
-        """What takes seconds in all folds, then the rest fold by fold: after its first fold its duration is known."""
+        """Yield the fast methods in all folds, then the others fold by fold, so that their duration is known early."""
         for tasks in (self._quick, self._slow):
             if tasks:
                 yield from ((fold, tasks) for fold in range(len(self.plan.splits)))
@@ -85,7 +85,7 @@ class Run:
         return outcome
 
     def _what_is_done(self) -> Comparison | None:
-        """A comparison of the finished folds of all methods, or of the quick methods; None where there is neither."""
+        """Return a comparison of the finished folds of all methods, or of the quick methods; None where there is neither."""
         n_folds = len(self.plan.splits)
         for tasks, least in ((self._quick + self._slow, 2), (self._quick, n_folds)):
             # Folds are done in their order, so that those which are done come first.
@@ -101,7 +101,7 @@ class Run:
         return None
 
     def _time_left(self, fold: int, tasks: list[Task], place: int) -> str:
-        """How long the rest will take, where all that it holds has been done in some fold."""
+        """Return the remaining time, if every remaining method has finished at least one fold."""
         rest = [*tasks[place:], *(len(self.plan.splits) - fold - 1) * tasks]
         if tasks is self._quick:
             rest += len(self.plan.splits) * self._slow
@@ -114,7 +114,7 @@ class Run:
         return f"; about {duration(seconds)} left"
 
     def _conclude(self, folds, methods: list[Method], *notes: str) -> Comparison:
-        """The comparison of some methods in some folds."""
+        """Return the comparison of some methods in some folds."""
         plan = self.plan
         train, test = plan.splits[0]
         chosen = {

@@ -1,13 +1,13 @@
 """A comparison in words: the verdict, and a table for the terminal."""
 
-_NOTHING = "Nothing could be judged: no learned method, or no plain one to compare it with, could be fitted."
+_NOTHING = "There is no verdict, because no learned method, or no plain method to compare it with, could be fitted."
 _SHORT = {"helped": "helps", "unclear": "does not clearly help", "hurt": "does not help"}
 _WIDEST = 72  # characters of the last column of a table
 _AFTER_ANOTHER = {**_SHORT, "unclear": "does not clearly"}  # where the sentence has said "help" before
 
 
 def headline(helped):
-    """What came out, in one short sentence without figures."""
+    """Return the verdict in one short sentence without figures."""
     judged = [(kind, helped[kind]) for kind in ("metric", "density") if helped[kind] is not None]
     if not judged:
         return _NOTHING
@@ -25,7 +25,7 @@ def headline(helped):
 
 
 def verdict_sentences(results, *, helped, reference, best, n_neighbors):
-    """What came out, in one sentence for metrics and one for densities, by kind."""
+    """Return the verdict by kind, one sentence for metrics and one for densities."""
     found = {}
     for kind in ("metric", "density"):
         reasons = dict.fromkeys(result.not_judged for result in results.get(kind, ()) if result.not_judged)
@@ -43,27 +43,27 @@ def verdict_sentences(results, *, helped, reference, best, n_neighbors):
 
 
 def _gaussian_ahead(results):
-    """That one Gaussian is ahead of all kernel densities, where it is; LCA-Gauss contains it and is none of them."""
+    """Return a sentence if one Gaussian scores better than all kernel densities (LCA-Gauss contains it and is excluded)."""
     gaussian = next((result for result in results if result.name == "gaussian"), None)
     kernels = [result for result in results if result.name not in ("gaussian", "lca-gauss")]
     best = max(kernels, key=lambda result: result.main.mean, default=None)
     if gaussian is None or best is None or best.main.mean >= gaussian.main.mean:
         return None
     return (
-        f"One Gaussian is ahead of all kernel densities here: {shown('density', gaussian.main.mean)} where the best of them, "
-        f"{best.label}, has {shown('density', best.main.mean)} nats per row."
+        f"One Gaussian scores better than all kernel densities here: it has {shown('density', gaussian.main.mean)} nats per row, and the best of "
+        f"them, {best.label}, has {shown('density', best.main.mean)}."
     )
 
 
 def verdict_sentence(results, *, left_out="", **judged):
-    """The same as one text, with the columns that densities and LCA do not see."""
+    """Return the same as one text, with the columns that densities and LCA do not see."""
     sentences = [" ".join(verdict_sentences(results, **judged).values()) or _NOTHING]
     return " ".join(sentences + ([left_out_sentence(left_out)] if left_out else []))
 
 
 def left_out_sentence(left_out):
-    """Which columns densities and LCA do not see."""
-    return f"Densities and LCA learn from amounts and do not see these columns: {left_out}."
+    """Return which columns densities and LCA do not see."""
+    return f"Densities and LCA learn from quantities and do not use these columns: {left_out}."
 
 
 def _sentence(kind, helped, plain, learned, n_neighbors, results):
@@ -77,7 +77,9 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
     if helped == "helped":
         higher = max((result for result in results if result.learned and result.judged), key=lambda r: r.main.mean)
         more = shown(scale, higher.main.mean)
-        less_sure = "" if higher is learned else f"; {higher.label} has more on average, {more}, but less surely"
+        less_sure = (
+            "" if higher is learned else f"; {higher.label} scores higher on average, {more}, but with a wider interval"
+        )
         return (
             f"{learned.label} helped: {what} rose from {before} ({plain.label}, the best plain {kind}) to {after}, "
             f"{change}{less_sure}{raw}."
@@ -95,12 +97,12 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
 
 
 def percent(value, digits=1):
-    """A share as a percentage."""
+    """Return a share as a percentage."""
     return f"{100 * value:.{digits}f} %"
 
 
 def score_name(scale, n_neighbors):
-    """The score that decides, in words."""
+    """Return the score that decides, in words."""
     return {
         "metric": f"{n_neighbors}-nearest-neighbour accuracy",
         "r2": f"{n_neighbors}-nearest-neighbour R²",
@@ -109,15 +111,15 @@ def score_name(scale, n_neighbors):
 
 
 def shown(scale, value):
-    """A main score: a share as a percentage, an R² to three digits, nats to two."""
+    """Return a main score: a share as a percentage, an R² to three digits, nats to two."""
     return percent(value) if scale == "metric" else f"{value:.{3 if scale == 'r2' else 2}f}"
 
 
 def signed(scale, interval, *, named=True):
-    """A difference with its interval, which is called so where `named`: in points of a percentage, of R², or in nats."""
+    """Return a difference with its interval, in percentage points, points of R², or nats; `named` adds the level."""
     factor, digits, unit = {"metric": (100, 1, " points"), "r2": (1, 3, ""), "density": (1, 2, " nats")}[scale]
     mean, low, high = (factor * value for value in interval)
-    # An end that is not zero must not read as zero: on which side of it the interval lies is the verdict.
+    # An end that is not zero must not be printed as zero, because its sign determines the verdict.
     while digits < 4 and any(value and abs(value) < 0.5 * 10.0**-digits for value in (low, high)):
         digits += 1
     name = "95 % interval " if named else ""
@@ -125,7 +127,7 @@ def signed(scale, interval, *, named=True):
 
 
 def comparison_table(comparison):
-    """The verdict, the tables and the notes, as text."""
+    """Return the verdict, the tables and the notes, as text."""
     parts = [comparison.verdict]
     if comparison.metrics:
         numbers = comparison.task == "numbers"
@@ -148,7 +150,7 @@ def comparison_table(comparison):
     lines = [f"{comparison.n_rows:,} rows, {comparison.n_features:,} columns, {comparison.n_folds} folds."]
     if comparison.largest_class is not None:
         lines[0] += (
-            f" Always naming the largest of {len(comparison.classes)} classes: {percent(comparison.largest_class)}."
+            f" Always predicting the largest of {len(comparison.classes)} classes has an accuracy of {percent(comparison.largest_class)}."
         )
     parts.append("\n".join(["* learned", *lines, *comparison.notes, *dict.fromkeys(remarks)]))
     return "\n\n".join(parts)
@@ -196,7 +198,7 @@ def _density_line(result, comparison):
 
 
 def difference_text(result, comparison):
-    """How a method differs from the best plain one, or why it is not judged."""
+    """Return how a method differs from the best plain one, or why it is not judged."""
     if result.not_judged:
         return f"not judged: {result.not_judged}"
     if result.name == comparison.reference[result.kind] and not result.learned:
@@ -209,7 +211,7 @@ def difference_text(result, comparison):
 
 
 def _table(head, lines):
-    """Columns aligned with spaces; only the last one may be long, and is cut."""
+    """Return columns aligned with spaces; only the last one may be long, and is truncated."""
     lines = [[*line[:-1], line[-1] if len(line[-1]) <= _WIDEST else line[-1][: _WIDEST - 3] + "..."] for line in lines]
     widths = [max(len(row[i]) for row in [head, *lines]) for i in range(len(head))]
     rule = ["-" * width for width in widths]

@@ -1,1 +1,1 @@
-"""The makers and loaders behind `vicinal.datasets`."""
+"""The implementation of `vicinal.datasets`."""

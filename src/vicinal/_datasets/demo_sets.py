@@ -1,4 +1,4 @@
-"""The data of `vicinal demo`: two problems that plain densities and metrics get wrong."""
+"""The data of `vicinal demo`: two problems that are hard for plain densities and metrics."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ _STATES = ("idle", "running", "hot", "failing")
 def make_slanted_bars(
     n_samples: int = 300, *, random_state: RandomState | int | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows along four thin, parallel, slanted bars: far apart along a bar, close across it.
+    """Return rows along four thin, parallel, slanted bars: far apart along a bar, close across it.
 
-    A kernel of one width must be narrow for the gaps and is then lonely along the bars; a covariance taken from
-    the whole data set (Scott's rule) is as wide as the stack of bars. What fits is a thin, slanted kernel.
+    A round kernel must be narrow because of the gaps, and then has few neighbours along the bars. A covariance of
+    the whole data set (Scott's rule) is as wide as the stack of bars. A thin, slanted kernel fits best.
 
     Parameters
     ----------
@@ -53,10 +53,10 @@ def make_slanted_bars(
 def make_machine_states(
     n_samples: int = 600, *, random_state: RandomState | int | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Readings of eight sensors on a machine with four states, under a drift that the sensors share.
+    """Return readings of eight sensors on a machine with four states, under a drift that the sensors share.
 
-    What tells the states apart moves the readings little; the drift moves them much. Each state occurs in two
-    places on opposite sides, so the means of the states coincide and a linear discriminant has nothing to see.
+    The differences between the states are small compared with the drift. Each state occurs at two places on opposite
+    sides, so the means of the states coincide and a linear discriminant cannot distinguish them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Pictures that are turned and scaled, in pairs that nearly agree (NCA paper, sec. 5 and Fig. 3)."""
+"""Pairs of rotated and scaled pictures that nearly agree in both (NCA paper, sec. 5 and Fig. 3)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +13,9 @@ from vicinal._checks import check_array, check_integer, check_positive
 
 
 def make_faces(n_samples: int = 100, *, size: int = 35, random_state: RandomState | int | None = None) -> NDArray[Any]:
-    """Drawn faces, upright: a stand-in where no photographs are at hand.
+    """Return upright drawn faces, as a substitute for photographs.
 
-    An oval with two eyes, a nose and a mouth, whose places, sizes and shades vary from face to face.
+    Each face is an oval with two eyes, a nose and a mouth, whose positions, sizes and shades vary.
 
     Parameters
     ----------
@@ -72,11 +72,11 @@ def make_face_pairs(
     background: float = 0.0,
     random_state: RandomState | int | None = None,
 ) -> Bunch:
-    r"""Pairs of pictures of different people that nearly agree in rotation and size (NCA paper, sec. 5).
+    r"""Return pairs of pictures of different people that nearly agree in rotation and size (NCA paper, sec. 5).
 
-    The first picture is turned by an angle :math:`\theta \sim U(-45^\circ, 45^\circ)` and
-    scaled to a height :math:`h \sim U(25, 35)` pixels.  The second, of somebody
-    else, is turned and scaled the same, but for Gaussian noise; the pair has the weight
+    The first picture is rotated by an angle :math:`\theta \sim U(-45^\circ, 45^\circ)` and
+    scaled to a height :math:`h \sim U(25, 35)` pixels.  The second, of another
+    person, is rotated and scaled in the same way, except for Gaussian noise; the pair has the weight
 
     .. math:: w_{ab} = \exp\Bigl(-\frac{(\theta_b - \theta_a)^2}{2 \cdot 1.22^2}
               - \frac{(h_b - h_a)^2}{2 \cdot 1.5^2}\Bigr),
@@ -90,7 +90,7 @@ def make_face_pairs(
     n_pairs : int, default=1000
         Pairs.
     groups : array-like of shape (n,), default=None
-        Who is in the picture; a pair never shows one person twice.  None: every picture is another person.
+        The person in each picture; a pair never shows one person twice.  None means that every picture shows another person.
     size : int, default=35
         Height and width of the results.
     max_angle : float, default=45.0
@@ -135,10 +135,10 @@ def make_face_pairs(
     if len(groups) != len(images):
         raise ValueError(f"groups must name each image: expected {len(images)} entries, got {len(groups)}.")
     if len(np.unique(groups)) < 2:
-        raise ValueError("a pair shows two people: expected images of at least 2 groups, got 1. Add images.")
+        raise ValueError("a pair shows two people, so images of at least 2 groups are needed, got 1. Add images.")
     rng = check_random_state(random_state)
 
-    # Departure 4: any upright pictures, where the paper has FERET-B.
+    # Departure 4 (datasets): Any upright pictures serve. The paper has FERET-B.
     first = rng.randint(len(images), size=n_pairs)
     second = rng.randint(len(images), size=n_pairs)
     while (same := groups[first] == groups[second]).any():
@@ -148,7 +148,7 @@ def make_face_pairs(
     tall = rng.uniform(low, high, size=n_pairs)
     sources = np.column_stack([first, second]).ravel()
     angles = np.column_stack([angles, angles + noise[0] * draw[:, 0]]).ravel()
-    # Noise cannot make a picture vanish or turn inside out.
+    # The noise must not make the height zero or negative.
     tall = np.maximum(np.column_stack([tall, tall + noise[1] * draw[:, 1]]).ravel(), 1.0)
     pictures = [
         _turn_and_scale(images[source], angle, height, size, background)

@@ -1,4 +1,4 @@
-"""The real data sets of the papers and of the benchmarks: what each is, and where a user gets it."""
+"""The real data sets of the papers and of the benchmarks: descriptions and sources."""
 
 from dataclasses import dataclass
 

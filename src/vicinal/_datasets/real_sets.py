@@ -1,4 +1,4 @@
-"""Loading the real data sets: from a local folder, else as scikit-learn fetches them, else a clear error."""
+"""Loading of the real data sets from a local folder or through scikit-learn."""
 
 import os
 import zipfile
@@ -19,7 +19,7 @@ from vicinal._datasets.toy_sets import make_balance_scale
 
 
 def available() -> dict[str, str]:
-    """Names that `load` knows, each with one line on what it is.
+    """Return names that `load` knows, each with one line on what it is.
 
     Returns
     -------
@@ -44,25 +44,25 @@ def load(
 ) -> Any:
     """Load a real data set of the papers or the benchmarks.
 
-    Looked for, in this order: the set's ``.npz`` file in ``data_home``; in
-    the folder that the environment variable ``VICINAL_DATA`` names; in
-    scikit-learn itself, or by the set's own rule (iris, wine, breast cancer,
-    balance scale); by download as scikit-learn does it, where there is such a
-    source (its cache is used, and ``data_home`` if given).  A downloaded copy
-    must agree in shape and class counts with the set that the papers used.
+    The sources are tried in this order: the set's ``.npz`` file in ``data_home``; the
+    same file in the folder that the environment variable ``VICINAL_DATA`` names;
+    scikit-learn itself, or the rule that defines the set (iris, wine, breast cancer,
+    balance scale); a download through scikit-learn, if there is such a source (its
+    cache is used, and ``data_home`` if given).  A downloaded copy must agree in
+    shape and class counts with the set that the papers used.
 
     Parameters
     ----------
     name : str
         One of `available`.
     data_home : str or path, default=None
-        Folder with the files.
+        The folder with the files.
     subset : {"all", "train", "test"}, default="all"
-        Rows of sets that come with a split.
+        The rows to return of sets that have a split.
     return_X_y : bool, default=False
-        Return ``(data, target)`` only.
+        Whether to return only ``(data, target)``.
     download_if_missing : bool, default=True
-        Allow a download.
+        Whether to allow a download.
 
     Returns
     -------
@@ -128,11 +128,11 @@ def usps_blurred(
     return_X_y: bool = False,
     download_if_missing: bool = True,
 ) -> Any:
-    """USPS digits as the LCA and Manifold Parzen papers prepared them.
+    """Load the USPS digits as the LCA and Manifold Parzen papers prepared them.
 
-    Pixels in [-1, 1], blurred by a Gaussian of standard deviation 0.75 pixel
-    over a background of -1.  Of the 7,291 training rows the first 6,291
-    train and the last 1,000 validate.
+    The pixels are in [-1, 1], blurred by a Gaussian of standard deviation 0.75 pixel
+    over a background of -1.  The first 6,291 of the 7,291 training rows are for
+    training, and the last 1,000 for validation.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def blur_images(
     Parameters
     ----------
     X : array-like of shape (n, height * width)
-        Pictures, one a row.
+        The pictures, one per row.
     image_shape : (height, width)
         Their shape.
     sd : float, default=0.75
@@ -236,7 +236,7 @@ def _read_file(path, real_set: RealSet):
     arrays["X"] = _in_units(X, real_set)
     labels = [stored[part.replace("X", "y")] for part in parts if part.replace("X", "y") in stored]
     arrays["y"] = _as_target(np.concatenate(labels)) if labels else None
-    if "words" in arrays:  # UTF-8 text, one word a line
+    if "words" in arrays:  # UTF-8 text, one word per line
         arrays["words"] = arrays["words"].tobytes().decode("utf-8").split("\n")
     return arrays
 
@@ -326,7 +326,7 @@ def _fetch_olivetti(real_set, data_home):
 
 
 def _check_copy(arrays, name, real_set):
-    """Refuse a copy that is not the set the papers used: another version, another order of the split."""
+    """Raise an error for a copy that is not the set of the papers: another version, another order of the split."""
     X, y = arrays["X"], arrays["y"]
     counts = None
     if real_set.counts is not None:

@@ -15,7 +15,7 @@ _STEP, _FIRST, _LAST = 0.04, 3.0, 15.0  # x = 0.04 t sin t, y = 0.04 t cos t, t 
 def make_spiral(
     n_samples: int = 300, *, noise_std: float = 0.01, random_state: RandomState | int | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    r"""Points along a spiral, with Gaussian noise (Manifold Parzen paper, sec. 4.1).
+    r"""Return points along a spiral, with Gaussian noise (Manifold Parzen paper, sec. 4.1).
 
     .. math:: x = 0.04\, t \sin t + \varepsilon_x, \qquad y = 0.04\, t \cos t + \varepsilon_y, \qquad
               t \sim U(3, 15), \quad \varepsilon \sim N(0, \mathrm{noise\_std}^2)
@@ -33,7 +33,7 @@ def make_spiral(
     -------
     X : ndarray of shape (n_samples, 2)
     t : ndarray of shape (n_samples,)
-        The place of each point along the spiral.
+        The position of each point along the spiral.
 
     See Also
     --------
@@ -54,11 +54,11 @@ def make_spiral(
 
 
 def spiral_log_density(X: ArrayLike, *, noise_std: float = 0.01) -> NDArray[Any]:
-    r"""Log-density of the spiral's true distribution, by quadrature over its parameter.
+    r"""Return the log-density of the spiral's true distribution, by quadrature over its parameter.
 
     .. math:: \log p(x) = \log \frac{1}{12} \int_3^{15} N\bigl(x;\, c(t), \mathrm{noise\_std}^2 I\bigr)\, dt
 
-    The best any estimate can do: its mean negative log-likelihood is about
+    No estimate can be better on average: its mean negative log-likelihood is about
     -1.79 nats at ``noise_std=0.01``.
 
     Parameters
@@ -77,7 +77,7 @@ def spiral_log_density(X: ArrayLike, *, noise_std: float = 0.01) -> NDArray[Any]
     -----
     The interval is halved where the exponent changes by more than 3 within a
     piece, pieces more than 50 nats below the best are dropped, and the rest
-    is integrated by Gauss-Legendre with 12 nodes.  A few hundred evaluations a point.
+    is integrated by Gauss-Legendre with 12 nodes.  This takes a few hundred evaluations per point.
 
     Examples
     --------

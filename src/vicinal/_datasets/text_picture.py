@@ -25,11 +25,11 @@ _FONT = {
 def make_text(
     text: str = "To be or not to be", n_samples: int = 2000, *, random_state: RandomState | int | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A word sequence as a cloud of points in the plane (LCA paper, Fig. 1).
+    """Return a word sequence as a cloud of points in the plane (LCA paper, Fig. 1).
 
     Points are spread evenly over the ink; a pixel is one unit wide and high,
     the base line is at height 0 and the text begins at 0.  Whitening (PCA) squeezes the
-    picture more the longer the text is; LCA looks at the local shapes only.
+    picture more the longer the text is; LCA uses only the local shapes.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Parzen windows, what an estimator with a mixture can do, and meta-estimators on any density."""
+"""Parzen windows, the methods of estimators whose density is a mixture, and meta-estimators for any density."""

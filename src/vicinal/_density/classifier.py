@@ -16,6 +16,7 @@ from vicinal._leave_one_out import scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin
 from vicinal._supervision import code_classes
+from vicinal._tensors import as_host
 
 
 class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
@@ -23,18 +24,18 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
 
     .. math:: P(c \mid x) = \frac{\pi_c \, p_c(x)}{\sum_{c'} \pi_{c'} \, p_{c'}(x)}
 
-    computed in the log domain, so that the probabilities of a row far from all classes are still exact.
+    The probabilities are computed in the log domain, so they are exact even for a row far from all classes.
 
     Parameters
     ----------
     density : estimator, optional
-        An unfitted density, cloned for each class: any of vicinal's, or one of scikit-learn's
-        (:class:`~sklearn.neighbors.KernelDensity`, :class:`~sklearn.mixture.GaussianMixture`): whatever has
-        ``fit`` and ``score_samples``. The default is ``ParzenWindows()``. Its neighbours are then found
-        inside each class.
+        An unfitted density, which is cloned for each class. It can be any estimator with ``fit`` and
+        ``score_samples``: a density of vicinal or of scikit-learn (:class:`~sklearn.neighbors.KernelDensity`,
+        :class:`~sklearn.mixture.GaussianMixture`). The default is ``ParzenWindows()``. Neighbours are found
+        within each class.
     priors : None, "uniform", array-like of shape (n_classes,) or dict, default=None
-        The class probabilities :math:`\pi_c`. None takes the (weighted) frequencies of the training classes;
-        an array follows ``classes_``, which are sorted; a dict names the classes.
+        The class probabilities :math:`\pi_c`. None uses the (weighted) frequencies of the training classes. An
+        array is in the order of ``classes_``, which are sorted. A dict has the class labels as keys.
 
     Attributes
     ----------
@@ -43,20 +44,20 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
     priors_ : ndarray of shape (n_classes,)
     densities_ : list of fitted densities, one for each of ``classes_``
     constant_variances_ : ndarray of shape (n_classes, n_features)
-        The variance of a column in a class whose density ignores it, because it is constant there; 0 elsewhere. See Notes.
+        The variance of a column in a class in which it is constant, so that the density ignores it; 0 elsewhere. See Notes.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
     Notes
     -----
-    Fitting and scoring cost what the densities cost; scoring under all classes of Parzen windows costs as
+    The cost of fitting and scoring is that of the densities; scoring under all classes of Parzen windows costs as
     much as under one density of all rows. A row whose density is 0 under every class (possible only with
     kernels of bounded support) gets the priors. Rows of weight 0 are left out.
 
-    A column that is constant in one class but not in all is evidence, yet LCA, LCAGauss and LocalLCA give it no width. The
-    class then has an independent Gaussian along it, about the constant, whose variance is that of the column within
-    classes (of all rows, where no class varies) divided by n + 1 for the n rows of the class: what n equal rows and one row
-    of the usual spread have. A column that is constant in all rows is ignored.
+    A column that is constant in one class but not in all helps to distinguish the classes, but LCA, LCAGauss and LocalLCA
+    give it no width. The class then has an independent Gaussian along this column, centred at the constant. Its variance is
+    that of the column within classes (of all rows, if no class varies) divided by n + 1 for the n rows of the class, which
+    is the variance of n equal rows and one row of the usual spread. A column that is constant in all rows is ignored.
 
     Examples
     --------
@@ -82,7 +83,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows: for the priors, and for the densities, which must accept it.
+            The importance of the rows for the priors and for the densities, which must accept it.
 
         Returns
         -------
@@ -102,13 +103,13 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         if getattr(getattr(density, "selection", None), "classifies", False):
             # A classification criterion chooses the parameters of all classes together.
             options = {} if weight is None else {"sample_weight": weight}
-            density = density.selected(rows_as_passed(passed, X), y, **options)
+            density = density.selected(rows_as_passed(passed, X, density=density), y, **options)
         self.densities_ = []
         for code, label in enumerate(self.classes_.tolist()):
             rows = counted[codes == code]
             options = {} if weight is None else {"sample_weight": weight[rows]}
             try:
-                fitted = _fit_in_all_columns(clone(density), rows_as_passed(passed, X, rows), options)
+                fitted = _fit_in_all_columns(clone(density), rows_as_passed(passed, X, rows, density=density), options)
             except ValueError as error:
                 raise ValueError(f"class {label!r} with {len(rows)} training rows: {error}") from error
             self.densities_.append(fitted)
@@ -118,12 +119,12 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def gather(self) -> Self:
-        """Bring the training rows of the densities home that were fitted to a Dask collection; see `LCA.gather`."""
+        """Copy the training rows of densities that were fitted to a Dask collection into memory; see `LCA.gather`."""
         check_is_fitted(self)
         return gather(self)
 
     def _constant_variances(self, X, codes, weight):
-        """The variances of columns that the densities of classes ignore, (n_classes, n_features)."""
+        """Return the variances of columns that the densities of classes ignore, (n_classes, n_features)."""
         masses = np.bincount(codes, weights=weight)
         within = sum(
             masses[c] * scatter_of_rows(X[codes == c], None if weight is None else weight[codes == c]).diagonal()
@@ -138,7 +139,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         return found
 
     def _off_constants(self, X):
-        """What columns add to the log-densities of classes in which they are constant, (n_samples, n_classes)."""
+        """Return the terms of the log-densities of columns that are constant in a class, (n_samples, n_classes)."""
         added = np.zeros((len(X), len(self.densities_)))
         variances = getattr(self, "constant_variances_", None)  # files of version 1 have none
         if variances is None:
@@ -152,11 +153,11 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         return added
 
     def _inner_estimator(self):
-        """The density that is fitted, for `which_engine`."""
+        """Return the density that is fitted, for `which_engine`."""
         return as_density(self.density)
 
     def _class_priors(self, frequencies):
-        """The priors as an array that follows ``classes_``."""
+        """Return the priors as an array that follows ``classes_``."""
         n_classes = len(frequencies)
         if self.priors is None:
             return frequencies
@@ -188,9 +189,9 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         passed = X
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        rows = rows_as_passed(passed, X)
+        rows = rows_as_passed(passed, X, density=self.densities_[0])
         with np.errstate(divide="ignore"):
-            joint = np.log(self.priors_) + np.column_stack([d.score_samples(rows) for d in self.densities_])
+            joint = np.log(self.priors_) + np.column_stack([as_host(d.score_samples(rows)) for d in self.densities_])
         joint += self._off_constants(X.astype(np.float64, copy=False))
         if np.isnan(joint).any():
             raise ValueError(
@@ -221,7 +222,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
 
 
 def _fit_in_all_columns(density, rows, options):
-    """Fit the density of a class, whose constant columns this module takes care of where the kernel has no width there."""
+    """Fit the density of a class; columns that are constant in it, if the kernel has no width there, are handled here."""
     if isinstance(density, MixtureDensityMixin):
         density._constants_stay = True
     try:
@@ -231,6 +232,6 @@ def _fit_in_all_columns(density, rows, options):
 
 
 def _ignored_columns(density):
-    """The positions of the columns that a fitted density ignores because they were constant."""
+    """Return the positions of the columns that a fitted density ignores because they were constant."""
     constants = getattr(density, "_constants", None) if isinstance(density, MixtureDensityMixin) else None
     return np.array([], dtype=int) if constants is None else np.flatnonzero(~np.isnan(constants))

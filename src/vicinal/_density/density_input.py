@@ -1,14 +1,15 @@
-"""What the meta-estimators on a ``density=`` share: checks of the density, and rows as it wants them."""
+"""Validation of the ``density`` of meta-estimators, and rows in the form that it expects."""
 
 import numpy as np
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from vicinal._density.parzen import ParzenWindows
+from vicinal._tensors import on_device
 
 
 def as_density(density):
-    """Return the density to clone: ``ParzenWindows()`` for None, else what was passed, checked."""
+    """Return the density to clone: ``ParzenWindows()`` for None, otherwise the validated argument."""
     if density is None:
         return ParzenWindows()
     if isinstance(density, type) or not (hasattr(density, "fit") and hasattr(density, "score_samples")):
@@ -21,7 +22,7 @@ def as_density(density):
 
 
 def check_takes_weights(density, weight):
-    """Refuse weights that the density's fit would not accept."""
+    """Raise an error for weights that the density's fit would not accept."""
     if weight is not None and not has_fit_parameter(density, "sample_weight"):
         raise ValueError(
             f"sample_weight needs a density whose fit accepts it; {type(density).__name__} does not. Use "
@@ -29,15 +30,20 @@ def check_takes_weights(density, weight):
         )
 
 
-def rows_as_passed(passed, X, chosen=None):
-    """Rows as passed where they carry column names, which a density's metric may know; else as checked."""
+def rows_as_passed(passed, X, chosen=None, *, density=None):
+    """Return rows as passed if they have column names, which a density's metric may use; otherwise as validated.
+
+    A tensor on a GPU is also passed on unchanged to a `density` of vicinal, which then works on the device.
+    """
+    if on_device(passed) and hasattr(density, "engine"):
+        return passed if chosen is None else passed[chosen]
     rows = passed if hasattr(passed, "columns") else X
     return rows if chosen is None else _safe_indexing(rows, chosen)
 
 
 def breaks_constants(rows: np.ndarray, constants: np.ndarray) -> np.ndarray:
-    """Where rows (m, d) differ from the values of columns that are constant in the training rows (NaN: varying columns).
+    """Return where rows (m, d) differ from the values of columns that are constant in the training rows (NaN: varying columns).
 
-    One rounding is no difference: the constant may have gone through a scaler or through float32.
+    One rounding is no difference: the constant may have gone through a scaler or through float32. A missing value is none, either.
     """
-    return ~(np.isnan(constants) | np.isclose(rows, constants, rtol=1e-7, atol=0.0))
+    return ~(np.isnan(constants) | np.isnan(rows) | np.isclose(rows, constants, rtol=1e-7, atol=0.0))

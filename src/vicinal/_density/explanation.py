@@ -1,4 +1,4 @@
-"""Why rows are strange: each column given the others, beside what the training rows show."""
+"""Explanations of unusual rows: each column given the others, compared with the training rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +12,12 @@ from vicinal._checks import check_integer
 from vicinal._density.density_input import breaks_constants
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_conditionals
 
-# Of more training rows an even sample is the reference: shares are then known to about one percentage point.
+# With more training rows, an evenly spaced sample is the reference; shares are then accurate to about one percentage point.
 MOST_REFERENCE_ROWS = 4000
 _INTERVAL = (0.05, 0.5, 0.95)
-_LARGEST_SHARE = 0.1  # a column of a larger share is no reason
-# Scalers that treat every column by itself: what is expected can be said in the units of the data. Estimators of this library
-# that only fill gaps say so by `keeps_columns`.
+_LARGEST_SHARE = 0.1  # a column with a larger share is not a reason
+# Scalers that treat every column separately, so that expected values can be given in the units of the data. Estimators of
+# this library that only fill in missing values have `keeps_columns`.
 _COLUMNWISE = (StandardScaler, MinMaxScaler, RobustScaler, MaxAbsScaler)
 
 # The surprises of a detector's training rows, which are neither pickled nor saved.
@@ -26,7 +26,7 @@ _references: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `DensityOutlierDetector.explain` says: arrays of shape (n_rows, n_features), and sentences.
+    """The result of `DensityOutlierDetector.explain`: arrays of shape (n_rows, n_features), and sentences.
 
     Attributes
     ----------
@@ -35,15 +35,15 @@ class Explanation:
     values : ndarray
         The rows themselves.
     shares : ndarray
-        The share of training rows (those that are no outliers), each left out, whose value in this column is at least as
-        surprising given their other columns. It has no unit.
+        The share of training rows (excluding outliers, each left out of its own density) whose value in this column is at
+        least as surprising given their other columns. It has no unit.
     surprises : ndarray
-        ``-log p(x_k | the other columns)`` in nats, less the median of the training rows in this column.
-        It does not depend on units either. Infinite where the training rows have one value and the row another.
+        ``-log p(x_k | the other columns)`` in nats, minus the median over the training rows in this column.
+        It does not depend on units either. Infinite if the column is constant in the training rows and the row differs.
     medians, lows, highs : ndarray
         The median of the column given the others, and the ends of its 90 % interval.
     constants : ndarray of bool, shape (n_features,)
-        The columns in which all training rows have one value.
+        The columns that are constant in the training rows.
     """
 
     names: list[str]
@@ -60,7 +60,7 @@ class Explanation:
         return np.lexsort((-self.surprises, self.shares), axis=1)
 
     def columns_of(self, row: int, most: int = 3) -> list[int]:
-        """Return the columns that are reasons for one row: the first, and others of a share of at most 10 %."""
+        """Return the columns that explain one row: the first, and others with a share of at most 10 %."""
         most = check_integer(most, "most")
         first, *others = self.ranking()[row][:most].tolist()
         return [first, *(k for k in others if self.shares[row, k] <= _LARGEST_SHARE)]
@@ -79,7 +79,7 @@ class Explanation:
 def explain(
     detector: Any, X: Any, names: list[str], constants: np.ndarray, own: np.ndarray | None = None
 ) -> Explanation:
-    """The explanation of rows, or of the training rows, each left out.
+    """Return the explanation of rows, or of the training rows, each left out.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def explain(
     constants : array of shape (d,)
         The values of columns that are constant in the training rows, NaN for the others.
     own : integer array, optional
-        Where X is None: the positions of the training rows that are explained.
+        The positions of the training rows to explain, if X is None.
     """
     steps, density = _parts(detector.density_)
     mixture = _explaining_mixture(detector, density)
@@ -127,38 +127,38 @@ def explain(
 
 
 def _parts(density: Any) -> tuple[Any, Any]:
-    """The steps before a density (None without any) and the density itself."""
+    """Return the steps before a density (None without any) and the density itself."""
     if not isinstance(density, Pipeline):
         return None, density
     steps, last = density[:-1], density[-1]
     if not acts_by_column(steps):
         kinds = ", ".join(type(step).__name__ for _, step in steps.steps)
         raise TypeError(
-            f"explain speaks of the columns of X, but the density sees what {kinds} makes of them. Only scikit-learn's scalers "
-            "may stand before the density. Fit the detector to the output of the other steps instead."
+            f"explain refers to the columns of X, but the density is fitted to the output of {kinds}. Only scikit-learn's scalers "
+            "may precede the density. Fit the detector to the output of the other steps instead."
         )
     return (steps if len(steps) else None), last
 
 
 def acts_by_column(steps: Pipeline) -> bool:
-    """Whether all steps treat every column by itself and can be undone."""
+    """Return whether all steps treat every column by itself and can be undone."""
     return all(_is_left_alone(step) or isinstance(step, _COLUMNWISE) for _, step in steps.steps)
 
 
 def _is_left_alone(step: Any) -> bool:
-    """Whether a step leaves the known values of all columns as they are."""
+    """Return whether a step leaves the known values of all columns as they are."""
     return step == "passthrough" or getattr(step, "keeps_columns", False)
 
 
 def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
-    """What the steps made of rows, as the rows were."""
+    """Return what the steps made of rows, as the rows were."""
     for _, step in reversed(steps.steps):
         table = table if _is_left_alone(step) else step.inverse_transform(table)
     return table
 
 
 def _training_rows(density: Any, mixture: Any) -> np.ndarray:
-    """The rows that a density was fitted to, where its kernels may have moved away from them."""
+    """Return the rows that a density was fitted to, where its kernels may have moved away from them."""
     return getattr(density, "rows_", mixture.centres)
 
 
@@ -171,13 +171,16 @@ def _explaining_mixture(detector: Any, density: Any) -> SharedMixture | LocalFra
         )
     if isinstance(mixture, LocalFrameMixture) or getattr(detector, "_reference", None) is None:
         return mixture
-    # The group of an outlier is no excuse for it.
+    # An outlier is not explained by other outliers of its group.
     log_weights = np.where(detector.labels_ == -1, -np.inf, mixture.log_weights)
     return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
 
 
 def _reference(detector: Any, density: Any, mixture: SharedMixture | LocalFrameMixture) -> np.ndarray:
-    """The surprises of the training rows that count, each left out, (n, d); of an even sample where there are many."""
+    """Return the surprises of the training rows that count, each left out, (n, d).
+
+    If there are many, return those of an evenly spaced sample.
+    """
     if detector not in _references:
         counted = np.flatnonzero(mixture.log_weights > -np.inf)
         some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), MOST_REFERENCE_ROWS)).astype(int))]

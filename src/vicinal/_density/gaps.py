@@ -1,4 +1,4 @@
-r"""Densities from rows with missing values: what is known of a row weighs the others, and these say what is missing.
+r"""Densities of rows with missing values: the known values of a row give weights of the others, which predict the rest.
 
 For a mixture :math:`\frac1{n-1} \sum_{j \ne i} N(x; c_j, \Sigma)` of the other rows, a row with known entries o and
 missing entries m has
@@ -12,9 +12,9 @@ missing entries m has
 
 A pass takes these expectations, then updates the covariance from the expected scatter of the rows about the centres,
 to which :math:`\Sigma_{m|o}` is added for the entries that are missing, and then replaces the missing entries of the
-centres by :math:`\sum_j \lambda_{ij} \hat x_{ij,m}`. For centres that stay, the update of the covariance is a step of EM
-and never lowers the leave-one-out likelihood of what is known. That centres move is an approximation without such a
-proof: every pass is scored, and the best one is kept.
+centres by :math:`\sum_j \lambda_{ij} \hat x_{ij,m}`. With fixed centres, the update of the covariance is an EM step
+and never lowers the leave-one-out likelihood of the known values. Because the centres change, this is an approximation without
+such a proof: every pass is scored, and the best one is kept.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,12 +31,12 @@ from vicinal._mixtures import LOG_2PI
 
 MAX_PASSES, TOL = 100, 1e-3
 _GAUSSIAN_PASSES = 30
-# A ridge for the start, as a share of the variance of each column: few rows may know two columns both.
+# A ridge for the initial covariance, as a share of the variance of each column: two columns may have few common rows.
 _RIDGE = 1e-3
 
 
 class Expectation(NamedTuple):
-    """What the other rows say of each row.
+    """The expectations of each row under the mixture of the other rows.
 
     scores : (n,), the log-density of the known entries under the mixture of the other rows
     rows : (n, d), missing entries replaced by their expectation
@@ -72,7 +72,7 @@ class Conditional(NamedTuple):
 
 
 def check_columns_known(X: np.ndarray, names: Any = None) -> None:
-    """Refuse columns without any value."""
+    """Raise an error for columns without any value."""
     empty = np.flatnonzero(np.isnan(X).all(axis=0))
     if len(empty):
         shown = ", ".join(str(j if names is None else names[j]) for j in empty[:5])
@@ -80,7 +80,7 @@ def check_columns_known(X: np.ndarray, names: Any = None) -> None:
 
 
 def forget_gaps(density: Any) -> None:
-    """Delete what an earlier fit to rows with missing values has kept of them."""
+    """Delete the attributes of an earlier fit to rows with missing values."""
     for name in ("_left_out_scores", "_incomplete_rows"):
         density.__dict__.pop(name, None)
 
@@ -88,10 +88,10 @@ def forget_gaps(density: Any) -> None:
 def conditionals(
     X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, log_weights: np.ndarray | None, engine: Any
 ) -> Iterator[Conditional]:
-    """For each pattern of missing values the rows that have it, and what the centres say of the missing entries."""
+    """Yield for each pattern of missing values its rows, and the conditional distribution of the missing entries."""
     patterns, pattern_of = np.unique(np.isnan(X), axis=0, return_inverse=True)
     pattern_of = pattern_of.reshape(-1)
-    # The centres are placed once. A map that is zero for the missing columns sees the known ones only.
+    # The centres are placed once. A map that is zero for the missing columns uses only the known ones.
     n_queries = -(-len(X) // len(patterns))
     problem = prepare(engine, centres, log_weights=log_weights, n_queries=n_queries, passes=len(patterns))
     for p, gaps in enumerate(patterns):
@@ -114,7 +114,7 @@ def conditionals(
 def expect(
     X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, weight: np.ndarray | None, engine: Any
 ) -> Expectation:
-    """Expectations of all rows under the mixtures of the others.
+    """Return the expectations of all rows under the mixtures of the others.
 
     Parameters
     ----------
@@ -135,14 +135,14 @@ def expect(
 def _make_pass(
     X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, weight: np.ndarray | None, engine: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The fields of an `Expectation`, of the rows only what is missing: a journal of passes keeps no known values."""
+    """Return the fields of an `Expectation`, of the rows only what is missing: a journal of passes keeps no known values."""
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
     with np.errstate(divide="ignore"):
         log_weights = None if weight is None else np.log(weight)
     log_others = np.log(weight_of_others(w))
-    # First and second moments of the centres over the neighbours of a row say all; about a common centre, so that an
-    # offset costs no digits.
+    # First and second moments of the centres over the neighbours of a row are sufficient. They are taken about a common
+    # centre, so that an offset costs no digits.
     offset = mean_of_rows(centres, weight)
     about = centres - offset
     first, second = np.tril_indices(d)
@@ -181,9 +181,9 @@ def _make_pass(
 
 
 def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows whose missing entries are their expectation under the Gaussian of the known ones, and its covariance.
+    """Return rows whose missing entries are their expectation under the Gaussian of the known ones, and its covariance.
 
-    EM for a Gaussian with missing values, a few passes of it, with a small ridge.
+    This makes a few passes of EM for a Gaussian with missing values, with a small ridge.
     """
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
@@ -229,7 +229,7 @@ def fit_gaps(
     max_iter: int = MAX_PASSES,
     tol: float = TOL,
 ) -> tuple[FitPath, Expectation]:
-    """Passes over rows with gaps; the best one is kept.
+    """Make passes over rows with missing values, and keep the best one.
 
     Parameters
     ----------
@@ -260,5 +260,5 @@ def fit_gaps(
 
 
 def narrowed(covariance: np.ndarray, n: int) -> np.ndarray:
-    """The covariance of the data times Scott's factor: a kernel to start from."""
+    """Return the covariance of the data times Scott's factor: a kernel to start from."""
     return covariance * n ** (-2.0 / (len(covariance) + 4))

@@ -1,4 +1,4 @@
-"""Outliers among rows with missing values: each is ranked among the training rows by the columns that it has."""
+"""Outliers among rows with missing values: each is ranked among the training rows by its known columns."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from vicinal._density.training_rows import last_step, weights_in
 
 
 class Judged(NamedTuple):
-    """What is said of rows: scores (an outlier is below the detector's ``offset_``), p-values and log-densities."""
+    """The results for rows: scores (an outlier is below the detector's ``offset_``), p-values and log-densities."""
 
     scores: np.ndarray
     p_values: np.ndarray
@@ -16,12 +16,11 @@ class Judged(NamedTuple):
 
 
 def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> Judged:
-    """Judge rows with missing values as new rows, or as training rows without themselves.
+    """Score rows with missing values as new rows, or as training rows without themselves.
 
-    A log-density of fewer columns is no smaller or larger sign of strangeness than one of all columns, so each row is
-    compared with the training rows under the marginal density of the columns that it has, these rows left out. The line
-    between outliers and others is drawn among the same scores, by the rule of the detector. A row of which nothing is
-    known is no outlier.
+    Log-densities of different numbers of columns cannot be compared. Each row is therefore compared with the training rows
+    under the marginal density of its known columns, with each training row left out. The threshold for outliers comes from
+    the same scores, by the rule of the detector. A row without known values is not an outlier.
 
     Parameters
     ----------
@@ -30,7 +29,7 @@ def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None
     X : array of shape (m, d)
         Rows as the density sees them, NaN where a value is missing.
     own : array of shape (m,), optional
-        The positions of the rows among the training rows, where they are training rows. Their p-values are ranks, as those
+        The positions of the rows among the training rows, if they are training rows. Their p-values are ranks, as those
         of complete training rows are.
     """
     density = last_step(detector.density_)

@@ -1,4 +1,4 @@
-"""What a fitted density keeps of its training rows, as `Engine(keep=...)` says."""
+"""The training rows that a fitted density keeps, as set by `Engine(keep=...)`."""
 
 import numbers
 from typing import Any
@@ -11,7 +11,7 @@ from vicinal._mixtures import SharedMixture
 
 
 def check_keep(density: Any) -> None:
-    """Refuse, before a fit, to drop the rows of a density that is nothing without them."""
+    """Raise an error before a fit if the rows of a density should be dropped, because it cannot work without them."""
     if as_engine(density.engine).keep == "metric" and not hasattr(density, "get_mahalanobis_matrix"):
         raise ValueError(
             f"keep='metric' is for metrics (LCA, LCAGauss), and {type(density).__name__} is a density: it needs its training "
@@ -20,7 +20,7 @@ def check_keep(density: Any) -> None:
 
 
 def drop_rows(density: Any) -> None:
-    """Drop what a fitted density shall not keep."""
+    """Drop the rows that a fitted density should not keep."""
     keep = as_engine(density.engine).keep
     if keep == "metric":
         density.mixture_ = RowsLeftOut(type(density).__name__)
@@ -28,8 +28,8 @@ def drop_rows(density: Any) -> None:
         mixture = density.mixture_
         if type(mixture) is not SharedMixture:
             raise ValueError(
-                f"keep={keep} is for densities with one kernel that all rows share (ParzenWindows, LCA, LCAGauss); each row of "
-                f"{type(density).__name__} has one of its own. Leave keep='rows', or fit a sample of the rows."
+                f"keep={keep} is for densities with one kernel that all rows share (ParzenWindows, LCA, LCAGauss); "
+                f"{type(density).__name__} has one kernel per row. Leave keep='rows', or fit a sample of the rows."
             )
         counted = mixture.log_weights > -np.inf
         among = len(counted) if counted.all() else np.flatnonzero(counted)

@@ -1,4 +1,4 @@
-"""What an estimator can do whose density is a mixture."""
+"""The methods of estimators whose density is a mixture."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ from vicinal._tensors import on_device
 class MixtureDensityMixin(NotebookMixin):
     """The density methods of an estimator whose fit sets ``mixture_``.
 
-    The mixture is that of the columns at ``active_features_``. The other columns held one value each in all training
-    rows, which are ``constant_values_``: they have no density, and say nothing about the others.
+    The mixture is that of the columns at ``active_features_``. The other columns are constant in the training rows, with the
+    values ``constant_values_``: they have no density and contain no information about the others.
     """
 
     mixture_: Mixture
@@ -57,7 +57,7 @@ class MixtureDensityMixin(NotebookMixin):
         width: str,
         kept: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
-        """The columns of the training rows that vary, with a warning that names the others.
+        """Return the columns of the training rows that vary, with a warning that names the others.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class MixtureDensityMixin(NotebookMixin):
             constant &= ~kept
         if constant.all():
             raise ValueError(
-                f"all {len(counted)} rows are equal: there is no scale to learn. Check the data, or pass {width} as a "
+                f"all {len(counted)} rows are equal, so there is no scale to learn. Check the data, or pass {width} as a "
                 "number greater than 0."
             )
         self._constants = None
@@ -94,7 +94,7 @@ class MixtureDensityMixin(NotebookMixin):
         return np.ascontiguousarray(X[:, ~constant])
 
     def _active(self, X: Any) -> Any:
-        """The columns that the mixture knows."""
+        """Return the columns that the mixture uses."""
         return X if self._constants is None else X[:, self.active_features_]
 
     @property
@@ -103,7 +103,7 @@ class MixtureDensityMixin(NotebookMixin):
         return None if names is None else names[self.active_features_]
 
     def _in_all_columns(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """A matrix whose columns are the active features, with columns of zeros for the others."""
+        """Return a matrix whose columns are the active features, with columns of zeros for the others."""
         whole = np.zeros((len(matrix), self.n_features_in_))
         whole[:, self.active_features_] = matrix
         return whole
@@ -127,9 +127,9 @@ class MixtureDensityMixin(NotebookMixin):
         return np.any(np.abs(X - self._constants) > room, axis=1)  # False where NaN
 
     def _without_search(self) -> Any:
-        """An unfitted copy with the parameters that the fit chose, where leaving a row out of the sums alone is not honest.
+        """Return an unfitted copy with the chosen parameters, if leaving a row out of the sums alone would be biased.
 
-        None where the kernel has so few parameters that a row hardly shapes it.
+        Return None if the kernel has so few parameters that a single row hardly affects it.
         """
         return None
 
@@ -137,7 +137,7 @@ class MixtureDensityMixin(NotebookMixin):
     _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
-        """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
+        """Return the work of scoring so many rows so many times under the fitted mixture, as its placement states it."""
         return Work(n_queries, n_points, n_features, passes)
 
     def _before_fit(self) -> None:
@@ -147,9 +147,9 @@ class MixtureDensityMixin(NotebookMixin):
         drop_rows(self)
 
     def gather(self) -> Self:
-        """Bring the training rows of a density home that was fitted to a Dask collection or a memory map.
+        """Copy the training rows of a density that was fitted to a Dask collection or a memory map into memory.
 
-        Rows that are in memory already stay there.
+        Rows that are already in memory are not copied.
 
         Returns
         -------
@@ -159,7 +159,8 @@ class MixtureDensityMixin(NotebookMixin):
         return gather(self)
 
     def _mixture(self):
-        """The fitted mixture, on the engine that the parameter names now: a model may be scored where it was not fitted."""
+        """Return the fitted mixture with the current `engine`, because a model may be used on another machine than
+        the one on which it was fitted."""
         check_is_fitted(self)
         self.mixture_.engine = self.engine
         return self.mixture_
@@ -171,8 +172,8 @@ class MixtureDensityMixin(NotebookMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), a source of rows, or None
-            A source is read block by block; see :func:`vicinal.io.open_rows`. None scores each training row under the density of the *other* training rows (leave-one-out): what is known
-            of it, where it has missing values.
+            The rows to score. A source is read block by block; see :func:`vicinal.io.open_rows`. None scores each training
+            row under the density of the *other* training rows (leave-one-out), by its known values if it has missing ones.
 
         Returns
         -------
@@ -197,15 +198,15 @@ class MixtureDensityMixin(NotebookMixin):
         return float(self.score_samples(X).mean())
 
     def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the log-density of rows with missing values: of what is known of each row, exactly.
+        """Return the exact log-density of the known values of rows with missing values.
 
-        A row is scored under the marginal of its known features, so rows with different gaps have densities of
-        different dimensions: compare rows with the same gaps, or use the differences between two densities.
+        A row is scored under the marginal of its known features, so rows with different missing values have densities of
+        different dimensions. Compare only rows with the same missing values, or differences between two densities.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN where a value is missing. A row of nothing but NaN scores 0.
+            The rows. NaN marks a missing value. A row that contains only NaN scores 0.
 
         Returns
         -------
@@ -280,7 +281,7 @@ class MixtureDensityMixin(NotebookMixin):
         names = getattr(self, "feature_names_in_", None)
         positions = feature_positions(list(given), self.n_features_in_, names)
         values = dict(zip(positions, given.values(), strict=True))
-        # What is known of a constant column says nothing about the others.
+        # The value of a constant column contains no information about the others.
         known = {
             int(np.searchsorted(self.active_features_, k)): v for k, v in values.items() if k in self.active_features_
         }

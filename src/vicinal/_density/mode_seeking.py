@@ -1,4 +1,4 @@
-"""Uphill to a mode of a Gaussian mixture: the mean-shift step, which never lowers the density.
+"""Mean shift to a mode of a Gaussian mixture, by steps that never lower the density.
 
 With p_j the share of component j at x, the step is the maximiser of the lower bound that EM gives,
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from vicinal._mixtures import Mixture
 
-SEEKING_PASSES = 20  # steps that the rows make, about; the engine chooses by it
+SEEKING_PASSES = 20  # the approximate number of steps, from which the engine chooses a backend
 
 
 def seek_modes(mixture: Mixture, X, *, max_iter, tol):
@@ -26,7 +26,7 @@ def seek_modes(mixture: Mixture, X, *, max_iter, tol):
     -------
     modes : array of shape (m, D)
     n_iter : int
-        Steps of the row that took most.
+        The largest number of steps of any row.
     converged : boolean array of shape (m,)
     """
     units = mixture.kernel_units

@@ -11,7 +11,7 @@ _SPARE = 5  # neighbours that pynndescent is asked for beyond k
 
 
 def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=None):
-    """Return the k nearest rows of each row of Z, itself excluded by index, shape (n, k), nearest first.
+    """Return the k nearest rows of each row of Z except itself (by index), shape (n, k), nearest first.
 
     Rows at equal distance come in the order of their index, so the neighbours for a smaller k are the first of
     those for a larger one, and do not depend on how they were found.
@@ -19,7 +19,7 @@ def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=
     Parameters
     ----------
     Z : array of shape (n, p)
-        Rows where the distance is Euclidean.
+        Rows in coordinates in which the distance is Euclidean.
     k : int
     candidates : increasing integer array, optional
         Rows that may be neighbours; the default is all.
@@ -38,6 +38,7 @@ def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=
     own[candidates] = np.arange(len(candidates))
     engine = replace(as_engine(engine), precision=None)
     problem = prepare(engine, Z if everyone else Z[candidates], n_queries=n, leave_one_out=everyone)
+    # Departure 1 (ManifoldParzen): Exactly k neighbours count. Ties are in the order of the index.
     if neighbor_search == "exact":
         rows, left_out = (None, None) if everyone else (Z, own)
         return candidates[problem.at().nearest(k, rows, left_out).indices]
@@ -49,7 +50,7 @@ def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=
 
 
 def _sorted(Z, candidates, own, found, k):
-    """The k nearest of the neighbours found, themselves excluded, ties by index; and the rows with fewer than k."""
+    """Return the k nearest of the neighbours found, themselves excluded, ties by index; and the rows with fewer than k."""
     nearest = np.empty((len(Z), k), dtype=np.int64)
     lacking = np.zeros(len(Z), dtype=bool)
     batch = max(2**22 // (found.shape[1] * Z.shape[1]), 1)
@@ -64,7 +65,7 @@ def _sorted(Z, candidates, own, found, k):
 
 
 def _approximate(Z, candidates, wanted):
-    """Neighbours by pynndescent, -1 where it found too few."""
+    """Return neighbours by pynndescent, -1 where it found too few."""
     try:
         from pynndescent import NNDescent
     except ImportError as error:

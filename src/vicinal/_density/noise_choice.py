@@ -1,4 +1,4 @@
-"""The noise of Manifold Parzen Windows by the likelihood of rows that did not shape the density."""
+"""The choice of the noise of Manifold Parzen Windows by the likelihood of rows that did not shape the density."""
 
 import warnings
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class NoiseChoice(NamedTuple):
 
 
 def choose_noise(evaluate, X, nearest):
-    """Choose the variance of largest held-out likelihood on a geometric grid, interpolated.
+    """Choose the variance with the largest held-out likelihood on a geometric grid, with interpolation.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def choose_noise(evaluate, X, nearest):
     """
     low, high = noise_range(X, nearest)
     candidates, scores = np.array([]), np.array([])
-    # Down as long as the best candidate is the smallest: with as many directions as features the noise may
+    # Smaller candidates are tried as long as the smallest is the best: with as many directions as features, the noise may
     # vanish.
     for _ in range(3):
         steps = int(np.clip(np.ceil(np.log(high / low) / np.log(_STEP)), 8, _MOST))
@@ -52,7 +52,7 @@ def choose_noise(evaluate, X, nearest):
     else:
         warnings.warn(
             f"noise='auto' did not converge: it chose {candidates[0]:.3g}, the smallest candidate, and "
-            "a smaller one may score better. Look for constant or dependent columns and for rows that almost "
+            "a smaller one may score better. Check for constant or dependent columns and for rows that almost "
             "repeat others, or pass noise as a number.",
             ConvergenceWarning,
             stacklevel=callers_line(),
@@ -67,15 +67,15 @@ def noise_range(X, nearest):
     if largest == 0 or len(positive) == 0:
         raise ValueError(
             f"noise='auto' found no scale: every one of the {len(X)} rows has an exact twin, and the "
-            "likelihood of a row explained by its twin grows without bound as the noise shrinks. Merge twins "
+            "likelihood of a row at the place of its twin grows without bound as the noise shrinks. Merge twins "
             "into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w); "
             "or pass a number."
         )
     twins = int((nearest == 0).sum())
     if twins:
         warnings.warn(
-            f"{twins} of {len(X)} rows have an exact twin. A row that is held out is explained by its twin "
-            "at distance zero, and noise='auto' chooses a noise that is too small. Merge twins into weights: "
+            f"{twins} of {len(X)} rows have an exact twin. A held-out row is at distance zero from its twin, "
+            "so noise='auto' chooses a noise that is too small. Merge twins into weights: "
             "X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w).",
             UserWarning,
             stacklevel=callers_line(),
@@ -86,7 +86,7 @@ def noise_range(X, nearest):
 
 
 def _interpolated(candidates, scores, best):
-    """The top of the parabola through the best candidate and its neighbours, in log noise."""
+    """Return the top of the parabola through the best candidate and its neighbours, in log noise."""
     if best in (0, len(candidates) - 1):
         return float(candidates[best])
     x, y = np.log(candidates[best - 1 : best + 2]), scores[best - 1 : best + 2]
@@ -100,6 +100,6 @@ def check_noise(noise, dtype):
     if noise < least:
         raise ValueError(
             f"noise must be at least {least:.3g}, got {noise:.3g}, whose inverse overflows {dtype}. Rescale the data, or "
-            "enlarge the noise."
+            "increase the noise."
         )
     return noise

@@ -37,6 +37,7 @@ from vicinal._density.training_rows import (
     weights_in,
 )
 from vicinal._notebook import NotebookMixin
+from vicinal._tensors import as_given, as_host
 
 _REFITS = 5
 
@@ -240,9 +241,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         -------
         self
         """
-        rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        self._check_parameters()
         density = self._inner_estimator()
+        rows = self._checked(X, density, ensure_min_samples=2)
+        self._check_parameters()
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
@@ -250,7 +251,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             )
         weight = check_weights(sample_weight, rows)
         check_takes_weights(density, weight)
-        passed = rows_as_passed(X, rows)
+        passed = rows_as_passed(X, rows, density=density)
         self.density_ = clone(density).fit(passed, **as_weights(weight))
         scores, last = left_out_scores(self.density_), self.density_
         if scores is None:
@@ -279,7 +280,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike) -> NDArray[Any]:
         """Return the score of each row of X, as a new row: the lower, the stranger."""
-        return self._score(*self._rows(X))
+        return as_given(self._score(*self._rows(X)), X)
 
     @answers_collections(dtype=float_numbers)
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
@@ -352,7 +353,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     @answers_collections(dtype=float_numbers)
     def p_values(self, X: ArrayLike) -> NDArray[Any]:
         """Return the p-value of each row of X, as a new row: between 1 / (n + 1) and 1."""
-        return self.p_values_from_scores(self.score_samples(X))
+        return self.p_values_from_scores(self._score(*self._rows(X)))
 
     def p_values_from_scores(self, scores: ArrayLike) -> NDArray[Any]:
         """Return the p-values of new rows whose `score_samples` are known already.
@@ -366,16 +367,21 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        return (1.0 + self._weight_below(np.asarray(scores))) / (len(self.training_scores_) + 1.0)
+        return (1.0 + self._weight_below(np.asarray(as_host(scores)))) / (len(self.training_scores_) + 1.0)
 
     def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
         """The rows as passed, which may have names, and as checked."""
         check_is_fitted(self)
-        checked = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return rows_as_passed(X, checked), checked
+        checked = self._checked(X, self.density_, reset=False)
+        return rows_as_passed(X, checked, density=self.density_), checked
+
+    def _checked(self, X: ArrayLike, density: Any, **options: Any) -> np.ndarray:
+        """The rows as numbers. What is done about missing values is the matter of a pipeline's steps, which may fill them in."""
+        gaps = {"ensure_all_finite": "allow-nan"} if isinstance(density, Pipeline) else {}
+        return validate_data(self, X, dtype=[np.float64, np.float32], **gaps, **options)
 
     def _score(self, rows: Any, checked: np.ndarray) -> np.ndarray:
-        scores = self.density_.score_samples(rows)
+        scores = as_host(self.density_.score_samples(rows))
         if getattr(self, "_reference", None) is not None:
             piped = isinstance(self.density_, Pipeline) and len(self.density_) > 1
             seen = self.density_[:-1].transform(rows) if piped else checked

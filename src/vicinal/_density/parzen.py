@@ -1,4 +1,4 @@
-"""Gaussian Parzen windows: the plain kernel density estimate, done right."""
+"""Gaussian Parzen windows: exact kernel density estimation."""
 
 from typing import ClassVar, Self
 
@@ -37,15 +37,15 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     Parameters
     ----------
     bandwidth : float, array or {"loo", "scott", "silverman"}, default="loo"
-        The kernel's width. A number is a standard deviation, the same for all features; a vector holds one for each
-        feature; a matrix is the covariance :math:`\Sigma`. The rules:
+        The kernel's width. A number is a standard deviation, the same for all features; a vector holds one standard
+        deviation per feature; a matrix is the covariance :math:`\Sigma`. The rules are:
 
         - ``"loo"``: :math:`\Sigma = h^2 I` with h a (local) maximum of the leave-one-out likelihood, by the update of
           Local Component Analysis with a spherical covariance, from the spread of the data downwards; equal rows are
           left out together;
         - ``"scott"``, ``"silverman"``: SciPy's factor squared times the full covariance of the data.
 
-        All three are scale-equivariant: in other units the density is the same.
+        All three are scale-equivariant: the density does not depend on the units.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
@@ -54,7 +54,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     covariance_ : ndarray of shape (n_active, n_active)
         The kernel's covariance, of the columns that vary (usually all).
     active_features_ : ndarray of int
-        The columns that vary; all of them where the bandwidth is given.
+        The columns that vary; all columns if the bandwidth is given.
     constant_values_ : ndarray
         The values of the other columns.
     mixture_ : SharedMixture
@@ -63,24 +63,25 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         With ``bandwidth="loo"``: the leave-one-out log-likelihood per row after each pass, the last one belonging to
         ``covariance_``. Otherwise empty.
     n_iter_ : int
-        Passes over the pairs of the fit.
+        The number of passes over the pairs.
     converged_ : bool
+        Whether the fit converged.
     engine_ : str
-        The backend of the pair work of the fit; without any, the one that would score the training rows.
+        The backend of the pairwise computations of the fit; if there are none, the one that would score the training rows.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
     Notes
     -----
-    Fitting costs O(n^2 d) a pass with "loo" and O(n d^2) otherwise; scoring m rows costs O(m n d). Memory beyond the
-    data is the engine's budget (128 MB by default), never O(n^2). All sums are in the log domain: a row far from the
-    data gets its true, finite log-density.
+    Fitting costs O(n^2 d) per pass with "loo" and O(n d^2) otherwise; scoring m rows costs O(m n d). The memory beyond
+    the data is the engine's budget (128 MB by default), never O(n^2). All sums are computed in the log domain, so a row far
+    from the data gets its true, finite log-density.
 
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a neighbour, but
-    is left out as a whole when it is left out.
+    leave-one-out omits it as a whole.
 
     Examples
     --------
@@ -113,11 +114,11 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN where a value is missing: passes over the rows then find the missing entries of the centres together
-            with the bandwidth; see the notes of :class:`vicinal.LCA`, of which the same holds here.
+            The rows. NaN marks a missing value: passes over the rows then find the missing entries of the centres together
+            with the bandwidth. The notes of :class:`vicinal.LCA` on missing values apply.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows; not negative, not all zero.
+            The importance of the rows. The weights must not be negative, and at least one must be positive.
 
         Returns
         -------
@@ -175,7 +176,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                 path, found = fit_gaps(known, weight, self.engine, GapFit(first, filled), update, Recorder())
             except np.linalg.LinAlgError:
                 raise ValueError(
-                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values: the known entries hardly "
+                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values, because their known values hardly "
                     "differ. Pass bandwidth as a number."
                 ) from None
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
@@ -185,7 +186,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         return path.parameters.centres.astype(X.dtype)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit, or of scoring its rows where it has none."""
+        """Return the pair work of a fit, or of scoring its rows where it has none."""
         searched = isinstance(self.bandwidth, str) and self.bandwidth == "loo"
         return Work(n_samples, n_samples, n_features, LOO_PASSES if searched else 1)
 
@@ -212,12 +213,12 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
 
 
 def _rule_of_thumb(X, weight, rule):
-    """SciPy's factor squared times the full (weighted) covariance of the data."""
+    """Return SciPy's factor squared times the full (weighted) covariance of the data."""
     n, d = X.shape
     effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
     if effective < 1.001:
         raise ValueError(
-            f"bandwidth={rule!r} needs more than one row that counts, got an effective number of {effective:.3g}: one row "
+            f"bandwidth={rule!r} needs an effective number of rows greater than 1, got {effective:.3g}, because one row "
             "has nearly all of sample_weight. Pass a number instead."
         )
     covariance = np.atleast_2d(np.cov(X.T.astype(np.float64), aweights=weight))
@@ -230,6 +231,6 @@ def _rule_of_thumb(X, weight, rule):
 
 
 def _thumb_factor(n, d, weight, rule):
-    """SciPy's factor, squared."""
+    """Return SciPy's factor, squared."""
     effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
     return (effective if rule == "scott" else effective * (d + 2) / 4.0) ** (-2.0 / (d + 4))

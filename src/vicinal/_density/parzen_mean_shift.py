@@ -1,4 +1,4 @@
-"""Clusters as the basins of a density's modes."""
+"""Clustering by the modes of a density."""
 
 import warnings
 from typing import Any, Self
@@ -22,31 +22,31 @@ from vicinal._notebook import NotebookMixin
 
 
 class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
-    r"""Mean shift under a learned density: every row goes uphill, and rows that meet at a mode are a cluster.
+    r"""Mean shift under a learned density: every row moves uphill, and rows that reach the same mode form a cluster.
 
-    A step maximises EM's lower bound of the log-density,
+    A step maximises the lower bound of the log-density that EM uses,
 
     .. math:: x \leftarrow \Big(\sum_j p_j C_j^{-1}\Big)^{-1} \sum_j p_j C_j^{-1} c_j, \qquad
               p_j \propto w_j N(x; c_j, C_j)
 
-    so the density never falls; with one covariance for all components it is the mean of the centres, weighted
-    by their shares. Under LCA the kernels have the learned shape (the closing remark of the LCA paper); under
-    Manifold Parzen they are flat across the manifold.
+    so the density never decreases. With one covariance for all components, the step leads to the mean of the
+    centres, weighted by their shares. With LCA, the kernels have the learned shape (the closing remark of the LCA
+    paper); with Manifold Parzen, they are flat across the manifold.
 
     Parameters
     ----------
     density : estimator, optional
         An unfitted Gaussian-mixture density of vicinal: ParzenWindows, LCA, LCAGauss, LocalLCA or
-        ManifoldParzen. The default is ``ParzenWindows()``. Its bandwidth decides how many modes there are,
-        and the bandwidth of largest likelihood is often smaller than the one that separates clusters best.
+        ManifoldParzen. The default is ``ParzenWindows()``. Its bandwidth determines the number of modes, and
+        the bandwidth with the largest likelihood is often smaller than the one that separates clusters best.
     merge_distance : float, default=0.1
-        Rows that end within this distance of each other, or are linked by such rows, belong to one mode. The distance
+        Rows that end within this distance of each other, directly or through other rows, belong to one mode. The distance
         is in standard deviations of the kernel; for the frames of ManifoldParzen, of the noise; for LocalLCA, it is the
         root mean square over the kernels of the distance in standard deviations of each.
     max_iter : int, default=1000
-        Steps a row may take.
+        The maximum number of steps of a row.
     step_tol : float, default=1e-4
-        A row has arrived when its step is shorter than this, in the same units.
+        A row has converged when its step is shorter than this, in the same units.
 
     Attributes
     ----------
@@ -56,13 +56,13 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     mode_log_densities_ : ndarray of shape (n_clusters,)
     labels_ : ndarray of shape (n_samples,)
     n_iter_ : int
-        Steps of the row that took most.
+        The largest number of steps of any row.
     converged_ : bool
-        Whether all training rows arrived.
+        Whether all training rows converged.
     engine_ : str
-        The backend of the pair work of the steps.
+        The backend of the pairwise computations of the steps.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -92,14 +92,14 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         self.step_tol = step_tol
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the density and find the modes that the rows lead to.
+        """Fit the density and find the modes that the rows reach.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows for the density.
+            The importance of the rows for the density.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
         options = {} if weight is None else {"sample_weight": weight}
-        self.density_ = clone(density).fit(rows_as_passed(passed, X), **options)
+        self.density_ = clone(density).fit(rows_as_passed(passed, X, density=density), **options)
         mixture = self._mixture()
         ends, self.n_iter_, arrived = seek_modes(mixture, X, max_iter=max_iter, tol=step_tol)
         problem = mixture.placement(len(X), SEEKING_PASSES).problem
@@ -157,7 +157,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         return getattr(as_density(self.density), "engine", None)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of the steps."""
+        """Return the pair work of the steps."""
         density = as_density(self.density)
         work = density._scoring_work if isinstance(density, MixtureDensityMixin) else Work
         return work(n_samples, n_samples, n_features, SEEKING_PASSES)
@@ -168,7 +168,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         if not isinstance(mixture, Mixture):
             raise TypeError(
                 "density must be a Gaussian-mixture density of vicinal (ParzenWindows, LCA, LCAGauss, LocalLCA, "
-                f"ManifoldParzen), got {type(density).__name__}: mean shift needs its components."
+                f"ManifoldParzen), because mean shift needs its components, got {type(density).__name__}."
             )
         return mixture
 
@@ -185,7 +185,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
 def linked_groups(Z, radius, engine=None):
     """Number the groups of rows that are linked by steps of at most `radius`, shape (n,).
 
-    Links are followed block by block, so that they are never held all at once: where all rows end in few modes there
+    Links are processed block by block, so that they are never all in memory: if all rows end in few modes, there
     are about as many links as pairs.
     """
     groups = np.arange(len(Z))

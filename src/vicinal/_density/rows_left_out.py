@@ -1,10 +1,10 @@
-"""What stands in a metric for its density when its training rows were not kept or not saved."""
+"""The placeholder for the density of a metric whose training rows were not kept or not saved."""
 
 from sklearn.exceptions import NotFittedError
 
 
 class RowsLeftOut:
-    """Stands for a density whose rows were not kept: whatever is asked of it is an error that says so."""
+    """A placeholder for a density whose rows were not kept: every use raises an error that explains this."""
 
     def __init__(self, owner):
         self.owner = owner
@@ -14,6 +14,6 @@ class RowsLeftOut:
             raise AttributeError(name)
         raise NotFittedError(
             f"this {self.__dict__.get('owner', 'estimator')} was fitted with Engine(keep='metric') or saved without its "
-            "training rows (training_rows=False): it transforms and measures distances, but its density is gone. Fit it "
+            "training rows (training_rows=False). It can transform rows and compute distances, but it has no density. Fit it "
             "again, or save it with training_rows=True."
         )

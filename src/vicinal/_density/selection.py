@@ -1,4 +1,4 @@
-"""How a density chooses its own parameters by held-out rows: the record of options, and the folds."""
+"""The choice of a density's parameters by held-out rows: the record of options, and the folds."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +17,20 @@ _LEAST_DISTINCT = 5  # rows; with fewer of them nothing can be held out
 class Selection(Record):
     r"""How :class:`vicinal.ManifoldParzen` and :class:`vicinal.LocalLCA` choose the parameters that are "auto".
 
-    Every combination of the grids is fitted to the training rows of each split and judged by the rows that the split
-    holds out; frames are built from training rows only, so that nothing leaks. A parameter of the estimator that is a
-    number stands for a grid of this one value. What "auto" stands for is that of ManifoldParzen; LocalLCA also tries 80
-    neighbours (and 160), and all directions, and does not visit every combination.
+    Every combination of the grids is fitted to the training rows of each split and evaluated on the rows that the split
+    holds out; frames are built from training rows only, so that no information leaks. A parameter of the estimator that is
+    a number is a grid with this single value. The grids of "auto" below are those of ManifoldParzen; LocalLCA also tries 80
+    neighbours (and 160) and all directions, and does not try every combination.
 
     Parameters
     ----------
     criterion : {"log_likelihood", "error", "conditional_log_likelihood"}, default="log_likelihood"
-        What held-out rows measure: the mean log-density; or, for a density for each class (``fit`` then needs y), the
-        error, or the mean of :math:`\log P(c | x)` (minus the ANCLL of the paper). Scores are such that greater is
-        better: the error is stored with a minus sign.
+        The score of held-out rows: the mean log-density; or, with one density per class (``fit`` then needs y), the
+        error, or the mean of :math:`\log P(c | x)` (minus the ANCLL of the paper). Greater scores are better, so the error
+        is stored with a minus sign.
     cv : int, splitter or iterable of (train, test), default=5
-        An int is a number of folds, fixed whatever any random state is, that never split equal rows and hold equal
-        shares of the classes for the classification criteria. Everything else is as in
+        An int is the number of folds. These do not depend on a random state, never separate equal rows, and are
+        stratified by class for the classification criteria. Other values are as in
         :class:`~sklearn.model_selection.GridSearchCV`; for one validation set pass
         :class:`~sklearn.model_selection.PredefinedSplit` or ``[(train, test)]``.
     n_components : "auto" or sequence of int, default="auto"
@@ -41,8 +41,8 @@ class Selection(Record):
         Variances. "auto" is 16 values in geometric progression, from far below the distance of nearest neighbours to
         the variance of the data.
     max_rows : int or None, default=2048
-        The most held-out rows that are scored, over all splits; None is all. The cost of a search is proportional to
-        it.
+        The maximum number of held-out rows that are scored, over all splits; None is all. The cost of a search is
+        proportional to it.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Selection(Record):
         return self.criterion != "log_likelihood"
 
     def splits(self, X: np.ndarray, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The positions of the training and of the held-out rows of each split; none where too few rows differ.
+        """Return the positions of the training and of the held-out rows of each split; none where too few rows differ.
 
         Parameters
         ----------
@@ -109,10 +109,10 @@ def _some(positions: np.ndarray, most: int) -> np.ndarray:
 
 
 def fixed_folds(X: np.ndarray, n_folds: int = 5, most_rows: int | None = None) -> list[np.ndarray]:
-    """The positions of the rows of each fold, at most `most_rows` in all; equal rows are never split.
+    """Return the positions of the rows of each fold, at most `most_rows` in total; equal rows are never separated.
 
-    The folds depend on the set of rows and on the order of the values in each column only: not on the order of the
-    rows, on units, or on a random state. There are none where fewer than 5 rows differ.
+    The folds depend only on the set of rows and on the order of the values in each column, and not on the order of the
+    rows, on units, or on a random state. There are no folds if fewer than 5 rows differ.
     """
     distinct, of_row, counts = np.unique(X, axis=0, return_inverse=True, return_counts=True)
     if len(distinct) < _LEAST_DISTINCT:

@@ -1,4 +1,4 @@
-"""What a fitted density knows of its training rows: the rows, their weights, scores without themselves, constants."""
+"""The training rows of a fitted density: the rows, their weights, their scores without themselves, and constants."""
 
 import hashlib
 import numbers
@@ -17,12 +17,12 @@ from vicinal._mixtures import SharedMixture
 
 
 def last_step(density: Any) -> Any:
-    """The density itself, or the last step of a pipeline."""
+    """Return the density itself, or the last step of a pipeline."""
     return density.steps[-1][1] if isinstance(density, Pipeline) else density
 
 
 def left_out_scores(density: Any) -> np.ndarray | None:
-    """Log-densities of a density's training rows without themselves; None where it cannot leave rows out."""
+    """Return log-densities of a density's training rows without themselves; None where it cannot leave rows out."""
     if hasattr(density, "held_out_score_samples"):
         return density.held_out_score_samples()
     if rows_in(density) is not None:
@@ -31,7 +31,7 @@ def left_out_scores(density: Any) -> np.ndarray | None:
 
 
 def rows_in(density: Any) -> np.ndarray | None:
-    """The training rows, where they are the centres of a mixture with one kernel; else None."""
+    """Return the training rows, where they are the centres of a mixture with one kernel; else None."""
     mixture = getattr(density, "mixture_", None)
     # LCA-Gauss moves its centres along the Gaussian directions.
     moved = hasattr(density, "gaussian_components_")
@@ -39,7 +39,7 @@ def rows_in(density: Any) -> np.ndarray | None:
 
 
 def incomplete_rows_in(density: Any) -> np.ndarray | None:
-    """The training rows as they were passed, NaN where a value is missing; None where no value was missing."""
+    """Return the training rows as they were passed, NaN where a value is missing; None where no value was missing."""
     return getattr(density, "_incomplete_rows", None)
 
 
@@ -56,7 +56,7 @@ def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
 
 
 def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
-    """A row with the values of columns that are constant in a fitted density's training rows, NaN in the others."""
+    """Return a row with the values of columns that are constant in a fitted density's training rows, NaN in the others."""
     constants = np.full(density.n_features_in_, np.nan)
     rows, active = rows_in(density), getattr(density, "active_features_", slice(None))
     if rows is None:
@@ -71,13 +71,13 @@ def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
 
 
 def fingerprint(rows: np.ndarray) -> str:
-    """A text that tells tables apart, bit for bit."""
+    """Return a text that identifies a table, bit for bit."""
     rows = np.ascontiguousarray(rows)
     return hashlib.sha256(f"{rows.shape} {rows.dtype} ".encode() + rows.tobytes()).hexdigest()
 
 
 def weights_in(density: Any) -> np.ndarray | None:
-    """The weights, of mean one, that a density was fitted with; None where all rows count the same."""
+    """Return the weights, of mean one, that a density was fitted with; None where all rows count the same."""
     mixture = getattr(density, "mixture_", None)
     log_weights = getattr(mixture, "log_weights", None)
     if log_weights is None or np.ptp(log_weights) == 0:
@@ -86,7 +86,7 @@ def weights_in(density: Any) -> np.ndarray | None:
 
 
 def scores_by_folds(density: Any, cv: Any, passed: Any, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Log-densities of rows under the density that is fitted to the other folds."""
+    """Return log-densities of rows under the density that is fitted to the other folds."""
     if isinstance(cv, numbers.Integral):
         cv = KFold(min(int(cv), len(X)), shuffle=True, random_state=0)
     scores = np.full(len(X), np.nan)
@@ -103,5 +103,5 @@ def scores_by_folds(density: Any, cv: Any, passed: Any, X: np.ndarray, weight: n
 
 
 def as_weights(weight: np.ndarray | None) -> dict[str, np.ndarray]:
-    """The argument of `fit` that weights are; nothing where there are none."""
+    """Return the weights as keyword arguments of `fit`; an empty dict if there are none."""
     return {} if weight is None else {"sample_weight": weight}

@@ -14,13 +14,14 @@ _TOLERANCE = {np.dtype(np.float64): 2e-11, np.dtype(np.float32): 2e-4}
 
 
 def products_are_accurate(largest_square_norm: Number, dtype: DTypeLike) -> Any:
-    """Whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of that square norm, or of each of an array."""
+    """Return whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of that square norm, or of each of an
+    array."""
     dtype = np.dtype(dtype)
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
 
 
 def largest_accurate_square(dtype: DTypeLike) -> float:
-    """The largest square norm of coordinates for which products are accurate."""
+    """Return the largest square norm of coordinates for which products are accurate."""
     return _TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
 
 
@@ -29,7 +30,7 @@ _ENTROPY_DIGITS = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
 
 
 def entropies_are_accurate(largest_square_norm: float, dtype: DTypeLike) -> bool:
-    """Whether entropies may be taken from softmax means of images of that square norm, and of their squares."""
+    """Return whether entropies may be taken from softmax means of images of that square norm, and of their squares."""
     dtype = np.dtype(dtype)
     return float(np.finfo(dtype).eps) * largest_square_norm <= _ENTROPY_DIGITS[dtype]
 
@@ -41,7 +42,8 @@ SAME_DIRECTION = 1e-27
 
 
 def product_error(largest_squares: Number, n_dims: int, dtype: DTypeLike) -> Any:
-    """How far a score by products, ``q'z - |q|^2/2 - |z|^2/2``, may be off: generously, for square norms up to these."""
+    """Return how far a score by products, ``q'z - |q|^2/2 - |z|^2/2``, may be off: generously, for square norms up to
+    these."""
     return 2.0 * (n_dims + 8) * float(np.finfo(dtype).eps) * largest_squares
 
 
@@ -54,7 +56,7 @@ def score_error(
     dtype: DTypeLike,
     least: np.ndarray,
 ) -> Any:
-    """How far scores may be off those in float64.
+    """Return how far scores may be off those in float64.
 
     Parameters
     ----------
@@ -78,12 +80,12 @@ def score_error(
 
 
 def largest_square(rows: np.ndarray) -> float:
-    """The largest square norm of some rows."""
+    """Return the largest square norm of some rows."""
     return float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0))
 
 
 def robust_centre(points: np.ndarray) -> np.ndarray:
-    """A point amid the bulk of the rows, shape (d,), float64: the median of about 200 of them.
+    """Return a point amid the bulk of the rows, shape (d,), float64: the median of about 200 of them.
 
     A mean would do for rounding errors, but for one row at 1e20: subtracting its share of the mean would round
     every other row away.
@@ -92,7 +94,7 @@ def robust_centre(points: np.ndarray) -> np.ndarray:
 
 
 def round_centre(points: np.ndarray) -> np.ndarray:
-    """The robust centre with few digits: rows that it is subtracted from keep all of theirs, and so do distances.
+    """Return the robust centre with few digits: rows that it is subtracted from keep all of theirs, and so do distances.
 
     It is rounded to multiples of a power of two below the spread of the column, which is as good a centre.
     """
@@ -106,7 +108,7 @@ def round_centre(points: np.ndarray) -> np.ndarray:
 
 
 def _some_columns(points: np.ndarray) -> np.ndarray:
-    """The columns of about 200 rows, in float64 and along memory: medians are twice as fast there."""
+    """Return the columns of about 200 rows, in float64 and along memory: medians are twice as fast there."""
     return np.ascontiguousarray(points[:: max(len(points) // 200, 1)].astype(np.float64).T)
 
 
@@ -116,7 +118,7 @@ _SCATTER_TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-4}
 
 
 def scatter_is_accurate(scatter: np.ndarray, size: Number, dtype: DTypeLike) -> Any:
-    """Whether a scatter (or each of a stack of them) assembled from terms of trace `size` kept its digits."""
+    """Return whether a scatter (or each of a stack of them) assembled from terms of trace `size` kept its digits."""
     trace = np.trace(scatter, axis1=-2, axis2=-1)
     return float(np.finfo(dtype).eps) * size <= _SCATTER_TOLERANCE[np.dtype(dtype)] * trace
 
@@ -158,7 +160,10 @@ def accurate_scatter(
 
 
 def _split_at_widest_gap(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray] | None:
-    """Two groups of rows, on either side of the widest gap between consecutive values of a column; None if all equal."""
+    """Return two groups of rows, on either side of the widest gap between consecutive values of a column.
+
+    None if all equal.
+    """
     mine = values[rows].astype(np.float64)
     order = np.argsort(mine, axis=0)
     gaps = np.diff(np.take_along_axis(mine, order, axis=0), axis=0)

@@ -43,7 +43,7 @@ class ArrayBackend:
         self.rows = self.to_device(points.rows if points.tensor is None else points.tensor)
 
     def to_device(self, array: np.ndarray) -> Array:
-        """An array where this backend computes."""
+        """Return an array where this backend computes."""
         return array
 
     def at(self, kernel: Kernel) -> Placed:
@@ -71,7 +71,7 @@ class BlockScores(Placed):
 
     @abstractmethod
     def _scorer(self, queries: Queries, listing: bool = False) -> Any:
-        """The scores of some queries, block by block; see `_BlockScorer`.
+        """Return the scores of some queries, block by block; see `_BlockScorer`.
 
         With `listing` they only propose candidates: they may err by as much as ``error`` says.
         """
@@ -106,7 +106,7 @@ class BlockScores(Placed):
         return [as_index(some, self._images) for some in found]
 
     def _blocks(self, m: int) -> tuple[Blocks, int]:
-        """Blocks of queries within the memory, and the threads that may work on them at once."""
+        """Return blocks of queries within the memory, and the threads that may work on them at once."""
         return blocks_within(self._backend, m)
 
     def _in_blocks(self, work: Callable[[slice], _Result], m: int) -> Iterator[tuple[slice, _Result]]:
@@ -199,7 +199,7 @@ class ArrayPlaced(BlockScores):
         return xp.astype(self._map_exactly(rows), rows.dtype)
 
     def _map_exactly(self, rows: Array) -> Array:
-        """The images of tensors in float64."""
+        """Return the images of tensors in float64."""
         xp = array_namespace(rows)
         rows = xp.astype(rows, xp.float64)
         if self.metric is None:
@@ -255,7 +255,7 @@ class _BlockScorer:
         return scores
 
     def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
-        """How far scores of the rows that reach `least` may be off those in float64."""
+        """Return how far scores of the rows that reach `least` may be off those in float64."""
         placed, squares = self._placed, as_numpy(self._squares[rows])
         return score_error(
             self._by_products, squares, placed._largest, placed._heaviest,
@@ -267,7 +267,8 @@ class _BlockScorer:
 
 
 def blocks_within(backend: Any, m: int, numbers_per_pair: int = 10) -> tuple[Blocks, int]:
-    """Blocks of m queries against all points within a backend's memory, and the threads that may work on them at once."""
+    """Return blocks of m queries against all points within a backend's memory, and the threads that may work on them at
+    once."""
     size = backend.points.rows.dtype.itemsize * numbers_per_pair
     pairs = backend.memory // size
     if backend.name != "torch":
@@ -282,7 +283,7 @@ def _exp(x: Array) -> Array:
 
 
 def _below_top(scores: Array) -> tuple[Array, Array]:
-    """Each row's largest score (0 for a row of -inf), and the scores below it."""
+    """Return each row's largest score (0 for a row of -inf), and the scores below it."""
     xp = array_namespace(scores)
     top = xp.max(scores, axis=1)
     top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
@@ -314,7 +315,7 @@ def _softmax(scores: Array) -> tuple[Array, Array]:
 
 
 def _dtype(array: Array) -> np.dtype:
-    """The NumPy dtype of an array of any namespace."""
+    """Return the NumPy dtype of an array of any namespace."""
     return np.dtype(str(array.dtype).removeprefix("torch."))
 
 
@@ -327,7 +328,7 @@ def like(array: Any, other: Array, dtype: Any = None) -> Array:
 
 
 def as_index(positions: np.ndarray, other: Array) -> Array:
-    """Positions as an index of arrays of the namespace and device of `other`."""
+    """Return positions as an index of arrays of the namespace and device of `other`."""
     return like(positions, other, array_namespace(other).int64)
 
 
@@ -337,10 +338,10 @@ def as_numpy(array: Array) -> np.ndarray:
 
 
 def answered(queries: Queries) -> Callable[[Array], Any]:
-    """What brings a result to where the queries are: tensors of float64 for new rows that are tensors, else NumPy."""
+    """Return what brings a result to where the queries are: tensors of float64 for new rows that are tensors, else NumPy."""
     return (lambda found: found.double()) if hasattr(queries.rows, "cpu") else as_numpy
 
 
 def as_positions(array: Array) -> np.ndarray:
-    """An integer array as NumPy."""
+    """Return an integer array as NumPy."""
     return np.asarray(array.cpu() if hasattr(array, "cpu") else array, dtype=np.int64)

@@ -24,7 +24,7 @@ BACKENDS = {
 
 
 def backend_class(name: str) -> "Callable[[Points, Engine], Backend]":
-    """The class of a backend, imported at its first use."""
+    """Return the class of a backend, imported at its first use."""
     module, _, attribute = BACKENDS[name].partition(":")
     found: Callable[[Points, Engine], Backend] = getattr(importlib.import_module(module), attribute)
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class Blocks:
 
     @classmethod
     def for_pairs(cls, n_queries: int, n_points: int, pairs: int) -> "Blocks":
-        """Blocks of about `pairs` pairs."""
+        """Return blocks of about `pairs` pairs."""
         return cls(n_queries, max(min(pairs // n_points, n_queries), 1))
 
     def __iter__(self) -> Iterator[slice]:
@@ -43,3 +44,11 @@ def columns_of(part: slice | np.ndarray, points: np.ndarray) -> tuple[np.ndarray
     at = np.minimum(np.searchsorted(part, points, sorter=order), len(part) - 1)
     here = np.flatnonzero(part[order[at]] == points)
     return here, order[at[here]]
+
+
+def cut_by_cost(costs: np.ndarray, parts: int) -> list[tuple[int, int]]:
+    """Cut consecutive things into at most so many parts, from..to, that cost about the same."""
+    ends = np.cumsum(costs)
+    cuts = np.searchsorted(ends, np.linspace(0, ends[-1], parts + 1)[1:-1], side="left") + 1
+    edges = np.unique(np.concatenate([[0], np.minimum(cuts, len(costs)), [len(costs)]]))
+    return [(int(first), int(last)) for first, last in pairwise(edges)]

@@ -14,6 +14,7 @@ from vicinal._callers import callers_line
 from vicinal._dask import rows_on_cluster
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import PAIR_COST, PRUNED_FROM_POINTS, SMALL_WORK
+from vicinal._tensors import on_device
 
 
 class Work(NamedTuple):
@@ -53,7 +54,7 @@ def choose(engine: Engine, work: Work) -> Choice:
 
 
 def resolved_engine(engine: "Engine | str | None", work: Work) -> Engine:
-    """The engine with its backend chosen for some work, for a fit that prepares several problems."""
+    """Return the engine with its backend chosen for some work, for a fit that prepares several problems."""
     engine = as_engine(engine)
     kind = choose(engine, work).backend
     return replace(engine, kind=kind, device=engine.device if kind == "torch" else None)
@@ -67,7 +68,7 @@ def _inside_task() -> bool:
 
 @cache
 def numba_is_missing() -> bool:
-    """Whether Numba cannot be used; says so once."""
+    """Return whether Numba cannot be used; says so once."""
     if importlib.util.find_spec("numba") is not None:
         try:
             import numba  # noqa: F401
@@ -124,13 +125,13 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
         )
     if hasattr(estimator, "get_params") and not isinstance(estimator, Engine):
         return _said_of_estimator(X, shape, estimator)
-    return _said_of_work(X, as_engine(estimator), Work(shape[0], shape[0], shape[1]))
+    return _said_of_work(X, estimator, Work(shape[0], shape[0], shape[1]))
 
 
 def _said_of_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> str:
     if hasattr(estimator, "_pair_work"):
         work, metric = estimator._pair_work(*shape), _metric_of(estimator, shape[1])
-        return _said_of_work(X, as_engine(estimator.engine), work, metric)
+        return _said_of_work(X, estimator.engine, work, metric)
     name = type(estimator).__name__
     inner = [step for _, step in estimator.steps] if hasattr(estimator, "steps") else _inner_estimators(estimator)
     said = {type(one).__name__: _said_of_estimator(X, shape, one) for one in inner if hasattr(one, "get_params")}
@@ -145,13 +146,16 @@ def _said_of_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> 
 
 
 def _inner_estimators(estimator: Any) -> list[Any]:
-    """The estimators that another one fits: what it says itself, or else those among its parameters."""
+    """Return the estimators that another one fits: what it says itself, or else those among its parameters."""
     if hasattr(estimator, "_inner_estimator"):
         return [estimator._inner_estimator()]
     return [value for value in estimator.get_params(deep=False).values() if not isinstance(value, type)]
 
 
-def _said_of_work(X: ArrayLike, engine: Engine, work: Work, metric: np.ndarray | None = None) -> str:
+def _said_of_work(X: Any, given: Engine | str | None, work: Work, metric: np.ndarray | None = None) -> str:
+    engine = as_engine(given)
+    if on_device(X) and engine.kind == "auto":
+        return f"torch: the rows are a tensor on {X.device}"
     backend, reason = choose(engine, work)
     share = 1.0
     if backend == "cpu" and work.n_points >= PRUNED_FROM_POINTS:
@@ -161,7 +165,7 @@ def _said_of_work(X: ArrayLike, engine: Engine, work: Work, metric: np.ndarray |
 
 
 def _metric_of(estimator: Any, n_features: int) -> np.ndarray | None:
-    """The metric of a fitted estimator's kernel, or of the width that it was given; None where there is neither."""
+    """Return the metric of a fitted estimator's kernel, or of the width that it was given; None where there is neither."""
     metric = getattr(estimator, "components_", None)
     covariance = getattr(estimator, "covariance_", None)
     width = getattr(estimator, "bandwidth", None)
@@ -177,7 +181,7 @@ def _metric_of(estimator: Any, n_features: int) -> np.ndarray | None:
 
 
 def _expected_share(engine: Engine, X: np.ndarray, metric: np.ndarray | None) -> float:
-    """The share of the pairs that a pass visits; 1 where that cannot be told, or nothing is skipped."""
+    """Return the share of the pairs that a pass visits; 1 where that cannot be told, or nothing is skipped."""
     from vicinal._engine._problem import prepare
 
     if X.dtype.kind not in "fiu" or not np.isfinite(X).all():

@@ -54,7 +54,7 @@ _WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 def images_of_rows(
     rows: np.ndarray, metric: np.ndarray | None, order: np.ndarray | None, log_weights: np.ndarray | None = None
 ) -> PointImages:
-    """The points under a metric, in tiles, in some order."""
+    """Return the points under a metric, in tiles, in some order."""
     with one_blas_thread():
         return PointImages(pack(rows, metric, order), len(rows), log_weights)
 
@@ -94,7 +94,7 @@ class CompiledRows(Placed):
         return of_points if self._place is None else of_points[self._place]
 
     def _pairs(self, queries: Queries, points: PointImages | None = None) -> CompiledPairs:
-        """The pairs of a call; queries that are all rows are in the inner order."""
+        """Return the pairs of a call; queries that are all rows are in the inner order."""
         left_out = queries.left_out
         if left_out is not None and self._place is not None:
             left_out = np.where(left_out >= 0, self._place[left_out], -1)
@@ -106,7 +106,7 @@ class CompiledRows(Placed):
         return CompiledPairs(points, self._images.take(self._places(queries)), left_out)
 
     def _places(self, queries: Queries) -> np.ndarray:
-        """Where the queries are, inside, which are some of the resident rows."""
+        """Return where the queries are, inside, which are some of the resident rows."""
         assert queries.positions is not None
         return queries.positions if self._place is None else self._place[queries.positions]
 
@@ -131,7 +131,7 @@ class CompiledRows(Placed):
         return super().float64_images(queries)
 
     def _packed(self, values: Values | None) -> np.ndarray:
-        """Values of the points in tiles, in the inner order and the working precision; without a column of ones."""
+        """Return values of the points in tiles, in the inner order and the working precision; without a column of ones."""
         if isinstance(values, np.ndarray) and values.ndim == 3:  # they are in tiles already
             return values
         if values is None:
@@ -143,7 +143,7 @@ class CompiledRows(Placed):
     # -- which way -------------------------------------------------------------------------------------------------
 
     def _by_products(self, pairs: CompiledPairs, n_values: int) -> bool:
-        """Whether BLAS should do the products: many coordinates, and accurate enough."""
+        """Return whether BLAS should do the products: many coordinates, and accurate enough."""
         least = PRODUCTS_FROM if n_values else PRODUCTS_FROM_WITHOUT_VALUES
         return pairs.accurate and pairs.k + n_values >= least[pairs.dtype]
 
@@ -177,7 +177,10 @@ class CompiledRows(Placed):
         return images
 
     def _in_numpy(self) -> ArrayPlaced:
-        """The same placement in NumPy, for the few rows that kernels cannot do; made anew, because it maps all rows."""
+        """Return the same placement in NumPy, for the few rows that kernels cannot do.
+
+        Made anew, because it maps all rows.
+        """
         return ArrayPlaced(ArrayBackend(self.points, self._backend.engine), self.metric)
 
     # -- softmax sums ----------------------------------------------------------------------------------------------
@@ -209,7 +212,7 @@ class CompiledRows(Placed):
         return self._outside(log_sums), self._outside(means), None
 
     def _at_places(self, queries: Queries, places: np.ndarray) -> Queries:
-        """Some of the rows, given by their inner places."""
+        """Return some of the rows, given by their inner places."""
         positions = places if self._backend.order is None else self._backend.order[places]
         return Queries(positions=positions, left_out=None if queries.left_out is None else positions)
 
@@ -344,7 +347,7 @@ class CompiledRows(Placed):
     # -- blocks ----------------------------------------------------------------------------------------------------
 
     def _blocks(self, pairs: CompiledPairs, group: int = KEPT_ROW_GROUP) -> Blocks:
-        """Blocks of queries in whole groups: short enough to interrupt, enough for the threads."""
+        """Return blocks of queries in whole groups: short enough to interrupt, enough for the threads."""
         rows = self._rows_of_block(pairs)
         return Blocks(pairs.m, max(rows // group, 1) * group)
 
@@ -355,7 +358,7 @@ class CompiledRows(Placed):
         return min(COMPILED_BLOCK_PAIRS // pairs.n, shared)
 
     def _product_blocks(self, pairs: CompiledPairs, kept_points: int | None) -> Blocks:
-        """Blocks of queries for matrix products, within the memory for what they keep."""
+        """Return blocks of queries for matrix products, within the memory for what they keep."""
         size = pairs.dtype.itemsize * (TILE if kept_points is None else kept_points)
         rows = min(self._rows_of_block(pairs), self._memory // (4 * size))
         group = KEPT_ROW_GROUP

@@ -67,7 +67,7 @@ class Queries:
         return self.positions is None and self.rows is None
 
     def take(self, some: np.ndarray, n: int) -> "Queries":
-        """Some of the queries; `n` is the number of resident rows."""
+        """Return some of the queries; `n` is the number of resident rows."""
         left_out = None if self.left_out is None else self.left_out[some]
         if self.rows is not None:
             return Queries(rows=self.rows[some], left_out=left_out)
@@ -75,7 +75,7 @@ class Queries:
         return Queries(positions=positions[some], left_out=left_out)
 
     def count(self, n: int) -> int:
-        """The number of queries, m."""
+        """Return the number of queries, m."""
         if self.rows is not None:
             return len(self.rows)
         return n if self.positions is None else len(self.positions)
@@ -269,14 +269,15 @@ class Placed(Protocol):
         return pull
 
     def class_shares(self, queries: Queries) -> np.ndarray:
-        """Each class's share of the softmax weights, (m, n_classes): those of `log_sums`, to an absolute error."""
+        """Return each class's share of the softmax weights, (m, n_classes): those of `log_sums`, to an absolute error."""
         log_shares = self.log_sums(queries, by_class=True).log_shares
         assert log_shares is not None
         with np.errstate(under="ignore"):
             return np.exp(log_shares)
 
     def entropies(self, queries: Queries) -> np.ndarray | None:
-        """The entropies of the softmax weights p_i, (m,), where a backend has them from a sweep of its own, or None."""
+        """Return the entropies of the softmax weights p_i, (m,), where a backend has them from a sweep of its own, or
+        None."""
         return None
 
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -346,11 +347,11 @@ class Placed(Protocol):
         return rows_of
 
     def float64_images(self, queries: Queries) -> np.ndarray:
-        """The images of the queries in float64, whatever the working precision."""
+        """Return the images of the queries in float64, whatever the working precision."""
         return to_images(self.coordinates(queries, "rows").astype(np.float64, copy=False), self.metric)
 
     def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
-        """The images or the rows of the queries, as a NumPy array in the working precision."""
+        """Return the images or the rows of the queries, as a NumPy array in the working precision."""
         rows = self.points.rows if queries.rows is None else queries.rows
         rows = rows if queries.positions is None else rows[queries.positions]
         return rows if space == "rows" else to_images(rows, self.metric)
@@ -369,7 +370,7 @@ class Backend(Protocol):
 
 
 def to_images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
-    """Rows mapped by a matrix (k, D), by a vector (D,) that is a diagonal, or not at all, in their own precision.
+    """Return rows mapped by a matrix (k, D), by a vector (D,) that is a diagonal, or not at all, in their own precision.
 
     The map itself is done in float64: a metric may cancel most of a row, and then float32 products would keep few of
     the image's digits.

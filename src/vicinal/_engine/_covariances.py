@@ -191,7 +191,7 @@ class PlacedCovariances(Placed):
         return np.hstack([rows, np.ones((len(rows), 1))])
 
     def _gather(self, queries: Queries, values: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Each query's largest score t, ``sum_j exp(s_ij - t_i)`` and ``sum_j exp(s_ij - t_i) values_j``."""
+        """Return each query's largest score t, ``sum_j exp(s_ij - t_i)`` and ``sum_j exp(s_ij - t_i) values_j``."""
         m = queries.count(len(self._rows))
         n_rows, threads = self._sizes()
         blocks, tiles = _slices(m, n_rows), self._tiles()
@@ -304,7 +304,7 @@ def _log(top: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 
 def _quiet(work: Callable[[slice], _Result]) -> Callable[[slice], _Result]:
-    """The same work without warnings of underflow: NumPy's error state belongs to a thread."""
+    """Return the same work without warnings of underflow: NumPy's error state belongs to a thread."""
 
     def quietly(item: slice) -> _Result:
         with np.errstate(under="ignore"):

@@ -234,7 +234,7 @@ class CpuPlaced(CompiledRows):
         return Pull(log_sums, log_agreement, pull)
 
     def _mates(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the points of some classes begin and end, inside."""
+        """Return where the points of some classes begin and end, inside."""
         assert self.points.classes is not None
         ordered = self._inside(self.points.classes)
         left, right = (np.searchsorted(ordered, codes, side=side).astype(np.int64) for side in ("left", "right"))

@@ -9,6 +9,7 @@ gradient come back.
         |                               pairs that cannot matter skipped:              _pruned_cuda.py, _triton_pruned.py
         |                               rows that underflow, if few:            _few_rows.py
     RowByRow           _rows_cuda.py    queries one by one, neighbours:                _triton_rows.py
+        |                               blocks that may hold neighbours:               _neighbors_cuda.py
         |                               tiles and their order:                         _tiles.py
     ArrayPlaced        _arrays.py       more coordinates than the kernels take
 """
@@ -95,7 +96,7 @@ class CudaPlaced(RowByRow):
         return np.maximum(as_numpy(half.min(1).values), 0.0)
 
     def _totals(self, half: Half, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
-        """The sums of the rows; what pruning may have left out of them is reported."""
+        """Return the sums of the rows; what pruning may have left out of them is reported."""
         found = half.totals(codes)
         self.points.certificates.add(half.certificate)
         return found
@@ -136,7 +137,7 @@ class CudaPlaced(RowByRow):
     def _half_scatter(
         self, queries: Queries, row_weights: np.ndarray, space: Space, about_tiles: bool
     ) -> Scatter | None:
-        """The scatter by half sweeps; None where they do not serve, or would lose digits."""
+        """Return the scatter by half sweeps; None where they do not serve, or would lose digits."""
         half = self._half(queries, about_tiles)
         if half is None:
             return None

@@ -50,13 +50,13 @@ class Packed:
         self.used: dict[str, bytes] = {}
 
     def dumps(self, something: Any) -> bytes:
-        """The code of functions and other objects."""
+        """Return the code of functions and other objects."""
         file = io.BytesIO()
         _Pickler(file, self.reference).dump(something)
         return file.getvalue()
 
     def reference(self, thing: Any) -> tuple[str, Any, Any] | None:
-        """What stands for an object; None where it travels as it is."""
+        """Return what stands for an object; None where it travels as it is."""
         if id(thing) in self._filled:
             return "filled", self._filled[id(thing)], None
         if id(thing) in self._places:
@@ -103,7 +103,7 @@ class Recipes:
         self._recipes[_digest(code)] = Recipe(weakref.ref(made), code, packed.data, packed.used)
 
     def alive(self) -> frozenset[str]:
-        """The recipes of what still lives in this process."""
+        """Return the recipes of what still lives in this process."""
         return frozenset(key for key, recipe in self._recipes.items() if recipe.made() is not None)
 
     def places(self) -> dict[int, tuple[str, tuple[Any, ...]]]:
@@ -124,7 +124,7 @@ class Recipes:
         return found
 
     def digest(self, array: np.ndarray, constant: bool) -> str:
-        """A text that tells arrays apart, bit for bit; it is kept for those that do not change."""
+        """Return a text that tells arrays apart, bit for bit; it is kept for those that do not change."""
         known = self._digests.get(id(array))
         if known is not None and known[0]() is array:
             return known[1]

@@ -14,7 +14,7 @@ from vicinal._engine._tuning import GPU_FEW_PAIRS, GPU_FEW_ROWS
 
 
 def are_few(rows: Any, n: int) -> bool:
-    """Whether rows are so few of n that scores of theirs in float64 take little time."""
+    """Return whether rows are so few of n that scores of theirs in float64 take little time."""
     return len(rows) <= GPU_FEW_ROWS + n // GPU_FEW_ROWS and len(rows) * n <= GPU_FEW_PAIRS
 
 
@@ -52,13 +52,13 @@ class FewRows:
             yield rows, scores
 
     def log_sums(self) -> np.ndarray:
-        """Their log-sums."""
+        """Return their log-sums."""
         return as_numpy(torch.cat([torch.logsumexp(scores, 1) for _, scores in self._scores()]))
 
     def softmax_sums(
         self, factors: Tensor, values: Tensor | None, query_values: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Their log-sums, what they gather of values (n, v), and what the points receive of theirs (m, u)."""
+        """Return their log-sums, what they gather of values (n, v), and what the points receive of theirs (m, u)."""
         n, nothing = len(self._exact), self._exact[:, :0]
         values = nothing if values is None else values.double()
         query_values = self._images[:, :0] if query_values is None else query_values.double()
@@ -72,7 +72,7 @@ class FewRows:
         return log_sums, gathered, received
 
     def scatter(self, row_weights: Tensor, space: Space) -> Scatter:
-        """Their scatter."""
+        """Return their scatter."""
         values = self._exact if space == "images" else self._placed._rows.double()
         log_sums, scatter = torch.empty_like(row_weights), values.new_zeros(values.shape[1], values.shape[1])
         positions = self._positions
@@ -118,5 +118,5 @@ class FewRows:
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """The softmax of each row; 0 for a row that sees nobody."""
+    """Return the softmax of each row; 0 for a row that sees nobody."""
     return torch.softmax(scores, 1).nan_to_num()

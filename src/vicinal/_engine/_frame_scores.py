@@ -127,14 +127,14 @@ class FrameScorer:
                     scores[block, part] = constants[0, 0] - 0.5 * quadratic
 
     def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
-        """How far scores of the rows that reach `least` may be off those in float64."""
+        """Return how far scores of the rows that reach `least` may be off those in float64."""
         rounding = 4.0 * self.rows.shape[1] * float(np.finfo(self._placed.points.rows.dtype).eps)
         by_removal = rounding * (LARGEST_SCREENED_ERROR + np.where(np.isfinite(least), np.abs(least), 0.0))
         return np.where(self._by_products[rows], self._errors[rows], by_removal)
 
 
 def empty_like(shape: tuple[int, ...], q: Array, float64: bool = False) -> Array:
-    """A new array of the namespace, device and dtype of `q`."""
+    """Return a new array of the namespace, device and dtype of `q`."""
     xp = array_namespace(q)
     options = {} if is_numpy_namespace(xp) else {"device": q.device}
     return xp.empty(shape, dtype=xp.float64 if float64 else q.dtype, **options)

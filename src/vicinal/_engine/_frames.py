@@ -187,13 +187,13 @@ class PlacedFrames(BlockScores):
         return lambda rows, skips: self._sums(rows, skips, how)
 
     def are_accurate(self, rows: np.ndarray) -> np.ndarray:
-        """Whether scores by products are accurate, for each of some query rows."""
+        """Return whether scores by products are accurate, for each of some query rows."""
         with np.errstate(over="ignore"):  # where the quotient overflows, products are not accurate
             sizes = self._largest_squares(rows) / (self.noises.min() * self._slack)
         return products_are_accurate(sizes, rows.dtype)
 
     def product_errors(self, rows: np.ndarray) -> np.ndarray:
-        """How far scores by products may be off, in nats: rounding of d + 1 dot products of D terms."""
+        """Return how far scores by products may be off, in nats: rounding of d + 1 dot products of D terms."""
         with np.errstate(over="ignore"):
             sizes = self._largest_squares(rows) / self.noises.min()
             terms = math.sqrt(rows.shape[1]) * (2.0 + math.sqrt(len(self._variances)))
@@ -402,7 +402,7 @@ class PlacedFrames(BlockScores):
         return residuals, squares
 
     def _scores_by_removal(self, rows: np.ndarray, query: np.ndarray, point: np.ndarray) -> np.ndarray:
-        """Scores of listed pairs in float64, less the shift, of the one depth and noise."""
+        """Return scores of listed pairs in float64, less the shift, of the one depth and noise."""
         scores = np.empty(len(query))
         noise, points = self.noises[0], self.points.rows
         for part in listed_parts(len(query), 2 * rows.shape[1]):
@@ -425,6 +425,6 @@ def _square_norms(rows: np.ndarray) -> np.ndarray:
 
 
 def _last_axes_swapped(array: Array) -> Array:
-    """A contiguous copy with the last two axes swapped."""
+    """Return a contiguous copy with the last two axes swapped."""
     swapped = array.swapaxes(-1, -2)
     return np.ascontiguousarray(swapped) if isinstance(array, np.ndarray) else swapped.contiguous()

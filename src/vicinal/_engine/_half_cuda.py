@@ -112,7 +112,7 @@ class Half:
         return self._without_underflowed(found[0], found[-1], codes)
 
     def _sums(self, codes: Tensor | None) -> list[Tensor]:
-        """The sums of K over other rows, and over class mates, in places."""
+        """Return the sums of K over other rows, and over class mates, in places."""
         tiles, classes = self.tiles, codes is not None
         laid = tiles.index if codes is None else self._laid_codes(codes)
         totals = [torch.zeros(tiles.n_places, dtype=torch.float64, device=tiles.device) for _ in range(1 + classes)]
@@ -191,7 +191,7 @@ class Half:
         return offsets, centres, scales, self._parts(offsets * scales)
 
     def _between_tiles(self, panel: _Panel, offsets: Tensor, centres: Tensor, along: Tensor, columns: Tensor) -> Any:
-        """What the distances of the centres add to half a scatter, and to its trace before terms cancel."""
+        """Return what the distances of the centres add to half a scatter, and to its trace before terms cancel."""
         tiles, width = self.tiles, offsets.shape[1]
         u = offsets.reshape(tiles.n_tiles, tiles.size, width).to(tiles.dtype)
         mine = slice(panel.first, panel.first + panel.n_tiles)
@@ -245,7 +245,7 @@ class Half:
         return torch.zeros(shape, dtype=self.tiles.dtype, device=self.tiles.device)
 
     def _cut(self) -> tuple[int, int, int]:
-        """Blocks of columns, how many of them a program visits, and in how many parts that makes a sweep."""
+        """Return blocks of columns, how many of them a program visits, and in how many parts that makes a sweep."""
         n_blocks = self.tiles.n_places // self._block
         chunk = GPU_CHUNK * (self.tiles.size // self._block)
         return n_blocks, chunk, -(-n_blocks // chunk)

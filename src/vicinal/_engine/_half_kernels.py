@@ -42,7 +42,7 @@ def _half_exponentials(
 
 
 def _half_signature(own):
-    """The signature of a symmetric kernel from the types of its own arguments."""
+    """Return the signature of a symmetric kernel from the types of its own arguments."""
 
     def signature(real):
         a2, a3 = real[:, ::1], real[:, :, ::1]

@@ -48,7 +48,7 @@ _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions 
 
 
 def _can_cache() -> bool:
-    """Whether Numba finds a folder for its disk cache: beside this file, or in the user's cache folder."""
+    """Return whether Numba finds a folder for its disk cache: beside this file, or in the user's cache folder."""
     try:
         njit(cache=True)(_can_cache)
     except RuntimeError:  # a read-only install for a user without a home: compile in each process
@@ -67,7 +67,7 @@ _COMPILED = ("*_kernels.py", "_vectors.py", "_pruned_boxes.py", "_pruned_sweep.p
 
 
 def _sources(folder: Path = Path(__file__).parent) -> str:
-    """A short name of all sources that kernels are made of; empty where they cannot be read."""
+    """Return a short name of all sources that kernels are made of; empty where they cannot be read."""
     try:
         files = sorted(file for pattern in _COMPILED for file in folder.glob(pattern))
         return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
@@ -256,7 +256,7 @@ def _begin_log_sums(bounds, first, in_group, careful, top, total):
 
 @njit(**_OPTIONS)
 def _back(then, now):
-    """What brings exponentials below an earlier shift of their row under its last."""
+    """Return what brings exponentials below an earlier shift of their row under its last."""
     return 1.0 if then == now else np.exp(then - now)
 
 
@@ -268,7 +268,7 @@ def _inverse(total):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _underflowed(total, in_group, smallest):
-    """Whether a row's sum is so small that its terms may have been lost."""
+    """Return whether a row's sum is so small that its terms may have been lost."""
     for r in range(in_group):
         if total[r] < smallest:
             return True

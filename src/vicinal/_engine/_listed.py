@@ -101,7 +101,7 @@ class ListedPlacement:
 
 
 def _softmax(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each row's largest score (0 for a row of -inf), the softmax, and the log of the sum below the largest score."""
+    """Return each row's largest score (0 for a row of -inf), the softmax, and the log of the sum below the largest score."""
     top = scores.max(axis=1)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(under="ignore", divide="ignore"):

@@ -86,7 +86,7 @@ def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[List
 
 
 def groups_of_queries(query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the pairs of each query start, and how many there are."""
+    """Return where the pairs of each query start, and how many there are."""
     starts = np.flatnonzero(np.append(True, query[1:] != query[:-1])) if len(query) else np.empty(0, np.intp)
     return starts, np.diff(np.append(starts, len(query)))
 
@@ -98,7 +98,7 @@ def candidates_of_scores(
     k: int | None,
     floors: np.ndarray | None,
 ) -> Pairs:
-    """The candidates of a block of queries, from their scores with all points.
+    """Return the candidates of a block of queries, from their scores with all points.
 
     Parameters
     ----------
@@ -123,7 +123,8 @@ def candidates_of_scores(
 
 
 def search_is_faster(placed: Placed, queries: Queries, k: int | None) -> bool:
-    """Whether `searched` finds candidates faster than all scores would: for many queries, few neighbours, no weights."""
+    """Return whether `searched` finds candidates faster than all scores would: for many queries, few neighbours, no
+    weights."""
     n = len(placed.points.rows)
     return (
         k is not None
@@ -170,7 +171,8 @@ def searched(
 
 
 def _tree(points: np.ndarray, threads: int) -> Find:
-    """A k-d tree: squared distances from differences, sorted, the points, and a bound of the errors of the squares."""
+    """Return a k-d tree: squared distances from differences, sorted, the points, and a bound of the errors of the
+    squares."""
     tree = kd_tree(points)
     remember(tree, kd_tree, points)
 
@@ -182,14 +184,15 @@ def _tree(points: np.ndarray, threads: int) -> Find:
 
 
 def kd_tree(points: np.ndarray) -> "KDTree":
-    """A k-d tree of points (n, k)."""
+    """Return a k-d tree of points (n, k)."""
     from scipy.spatial import KDTree
 
     return KDTree(points, balanced_tree=False)  # a balanced one takes quadratic time for equal rows
 
 
 def _brute(placed: Placed, threads: int) -> Find:
-    """The same by scikit-learn's tiles of matrix products, on so many points at a time that their images are small."""
+    """Return the same by scikit-learn's tiles of matrix products, on so many points at a time that their images are
+    small."""
     from sklearn.neighbors import NearestNeighbors
 
     n, k = len(placed.points.rows), placed.n_coordinates
@@ -231,7 +234,7 @@ def listed_pairs(placed: Placed, queries: Queries, floors: np.ndarray) -> Iterat
 
 
 def _products(placed: Placed, queries: Queries, origin: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A function that gives the inner products of listed pairs of uncentred images, in float64."""
+    """Return a function that gives the inner products of listed pairs of uncentred images, in float64."""
     images_of = placed.float64_pairs(queries)
 
     def products(query: np.ndarray, point: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.nd
 
 
 def _parts_of(start: int, stop: int, most: int) -> list[tuple[int, int]]:
-    """The nodes of at most so many rows that `split_node` stops at."""
+    """Return the nodes of at most so many rows that `split_node` stops at."""
     nodes, done = [(start, stop)], []
     while nodes:
         first, last = nodes.pop()

@@ -40,11 +40,11 @@ class PointImages:
         return 0.0 if self.log_weights is None else float(self.log_weights.max())
 
     def rows(self, part: slice) -> np.ndarray:
-        """The images of consecutive points, shape (m, k), contiguous."""
+        """Return the images of consecutive points, shape (m, k), contiguous."""
         return unpack(self.packed, part)
 
     def take(self, places: np.ndarray) -> np.ndarray:
-        """The images of some points, shape (m, k), contiguous."""
+        """Return the images of some points, shape (m, k), contiguous."""
         return self.packed[places // TILE, :, places % TILE]
 
     @cached_property
@@ -103,7 +103,7 @@ class CompiledPairs:
         self.mostly_underflows = False  # whether most rows underflow even so
 
     def queries(self, rows: slice) -> np.ndarray:
-        """The images of a block of queries, contiguous."""
+        """Return the images of a block of queries, contiguous."""
         return self._queries.rows(rows) if isinstance(self._queries, PointImages) else self._queries[rows]
 
     @property
@@ -116,7 +116,7 @@ class CompiledPairs:
         return sums - self.half_squares if self.accurate else sums
 
     def bounds(self, rows: slice = slice(None)) -> np.ndarray:
-        """What no score of a row exceeds by more than `raised`: distance zero to the heaviest point, and room for the
+        """Return what no score of a row exceeds by more than `raised`: distance zero to the heaviest point, and room for the
         rounding of products.
 
         They are numbers of the working precision, because that is what kernels subtract: of another number the log-sums
@@ -149,7 +149,7 @@ class CompiledPairs:
         self.mostly_underflows = bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
     def scores(self, rows: slice) -> np.ndarray:
-        """The scores of a block of queries with all points, in float64 but from products of the working precision."""
+        """Return the scores of a block of queries with all points, in float64 but from products of the working precision."""
         queries, squares = self.queries(rows), self.half_squares[rows, None].astype(np.float64)
         scores = np.empty((len(queries), self.n))
         for part in Blocks(self.n, ALGEBRA_ROWS):
@@ -172,7 +172,7 @@ class CompiledPairs:
         return _SMALLEST[self.dtype]
 
     def scored(self, rows: slice) -> Scored:
-        """What the fused kernels need to score the points for a block of queries."""
+        """Return what the fused kernels need to score the points for a block of queries."""
         return (
             self.queries(rows),
             self.points.packed,

@@ -30,6 +30,7 @@ from vicinal._engine._contract import (
     to_images,
 )
 from vicinal._engine._families import Covariances, Frames, Kernel
+from vicinal._engine._kth import kth_squares
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import as_host, on_device
@@ -133,7 +134,7 @@ class Placement:
         return Means(found.log_sums, found.gathered[:, :-1])
 
     def _images_in_parts(self, asked: Queries) -> Iterator[tuple[slice, np.ndarray]]:
-        """The images of the queries, some at a time."""
+        """Yield the images of the queries, some at a time."""
         n = self.problem.n_points
         for part in Blocks(asked.count(n), ALGEBRA_ROWS):
             yield part, self.placed.coordinates(asked.take(np.arange(part.start, part.stop), n), "images")
@@ -221,7 +222,7 @@ class Placement:
         return Pull(log_sums, log_agreement, pull)
 
     def _gaussian_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
-        """The log-sums, the log of the agreeing points' share (m, 1), and the placement that weighs them."""
+        """Return the log-sums, the log of the agreeing points' share (m, 1), and the placement that weighs them."""
         log_sums = self.placed.log_sums(asked).log_sums
         placed = (
             self.problem.with_targets()
@@ -234,7 +235,7 @@ class Placement:
         return log_sums, np.minimum(log_parts, 0.0)[:, None], [placed]
 
     def _dot_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
-        """The same for each column of the targets, (m, t): ``m_ij = sum_c t_ic t_jc``."""
+        """Return the same for each column of the targets, (m, t): ``m_ij = sum_c t_ic t_jc``."""
         targets = self.problem.given_match.values
         mine = targets if asked.positions is None else targets[asked.positions]
         placed = [problem.at(self.placed.metric).placed for problem in self.problem.by_target_column()]
@@ -306,7 +307,7 @@ class Placement:
         return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, np.maximum(most, 1))
 
     def _images_and_offsets(self) -> np.ndarray:
-        """The images of the points and half of their squares, shape (n, k + 1), in the working precision."""
+        """Return the images of the points and half of their squares, shape (n, k + 1), in the working precision."""
         values = None
         for part, images in self._images_in_parts(Queries()):
             if values is None:
@@ -383,6 +384,11 @@ class Placement:
             placed = self.problem.reweighted(weights).at(placed.metric).placed
         return nearest(placed, asked, k, origin)
 
+    def kth_squares(self, k: int, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
+        """Return the squared distance of each query from its k-th nearest point, shape (m,): `nearest` for few points."""
+        self._check_is_shared("kth_squares")
+        return kth_squares(self._by_distance, self.problem.queries(queries, left_out), k)
+
     @cached_property
     def _by_distance(self) -> Placed:
         """The placement without the weights of its points, but for those of weight 0: scores by distance alone."""
@@ -410,7 +416,7 @@ _LEAST_MEAN = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 
 def _some(asked: Queries, some: np.ndarray, n: int) -> Queries:
-    """Some of the queries; the same object for all of them, which may then be done symmetrically."""
+    """Return some of the queries; the same object for all of them, which may then be done symmetrically."""
     return asked if len(some) == asked.count(n) else asked.take(some, n)
 
 
@@ -419,7 +425,7 @@ def _weights(row_weights: ArrayLike | None, m: int) -> np.ndarray:
 
 
 def _beside_targets(metric: np.ndarray | None, match: Match, n_features: int) -> np.ndarray:
-    """The metric of rows with their targets: ``diag(A, I)``."""
+    """Return the metric of rows with their targets: ``diag(A, I)``."""
     n_targets = match.values.shape[1]
     metric = np.ones(n_features) if metric is None else np.asarray(metric)
     if metric.ndim == 1:

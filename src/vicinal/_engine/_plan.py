@@ -110,13 +110,13 @@ class Tiles:
         return np.repeat(np.arange(self.n_tiles), np.diff(self.starts))
 
     def pack(self, values: np.ndarray) -> np.ndarray:
-        """Values of the points, in their given order, as (n_tiles, v, PRUNED_TILE), padded with zeros."""
+        """Return values of the points, in their given order, as (n_tiles, v, PRUNED_TILE), padded with zeros."""
         packed = np.zeros((self.n_tiles, PRUNED_TILE, values.shape[1]), dtype=self.dtype)
         packed[self.tile_at, np.arange(self.n) - self.starts[self.tile_at]] = values[self.order]
         return np.ascontiguousarray(packed.transpose(0, 2, 1))
 
     def centred(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values of the points, packed about the middle of each tile, and those middles (n_tiles, v)."""
+        """Return values of the points, packed about the middle of each tile, and those middles (n_tiles, v)."""
         packed = self.pack(values)
         counts = np.diff(self.starts)
         middles = (packed.sum(axis=2, dtype=np.float64) / counts[:, None]).astype(self.dtype)
@@ -131,7 +131,7 @@ class Tiles:
         return ordered[self.place]
 
     def masses(self, values: np.ndarray | None = None) -> Masses:
-        """What tiles weigh; with values of the points (n, v), those that lie far from the others weigh more."""
+        """Return what tiles weigh; with values of the points (n, v), those that lie far from the others weigh more."""
         heavy = np.zeros(self.n_tiles)
         if values is not None and values.shape[1]:
             heavy = np.log(np.maximum.reduceat(far_values(values)[self.order], self.starts[:-1]))
@@ -148,7 +148,7 @@ class Tiles:
     # -- queries ---------------------------------------------------------------------------------------------------
 
     def all_rows(self, left_out: np.ndarray | None) -> QueryGroups:
-        """All points as queries."""
+        """Return all points as queries."""
         counts = np.diff(self.tiles_of_groups)
         return QueryGroups(
             self.images, self._places(left_out, self.order), self.tile_at, self.starts,
@@ -156,7 +156,7 @@ class Tiles:
         )  # fmt: skip
 
     def some_rows(self, positions: np.ndarray, left_out: np.ndarray | None, block: int = QUERY_BLOCK) -> QueryGroups:
-        """Some points as queries."""
+        """Return some points as queries."""
         places = self.place[positions]
         order = np.argsort(places, kind="stable")
         places = places[order]
@@ -210,7 +210,7 @@ class Tiles:
 
 
 def far_values(values: np.ndarray) -> np.ndarray:
-    """How far values of the points (n, v) are from the typical ones, in units of `value_scales`: (n,), at least 1."""
+    """Return how far values of the points (n, v) are from the typical ones, in units of `value_scales`: (n,), at least 1."""
     centre, scale = value_scales(values)
     with np.errstate(divide="ignore", invalid="ignore"):
         far = np.abs(values - centre) / scale
@@ -218,7 +218,7 @@ def far_values(values: np.ndarray) -> np.ndarray:
 
 
 def value_scales(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The median of each column of values, and the distance from it within which 19 of 20 lie."""
+    """Return the median of each column of values, and the distance from it within which 19 of 20 lie."""
     values = values.astype(np.float64, copy=False)
     centre = np.median(values, axis=0)
     distances = np.abs(values - centre)

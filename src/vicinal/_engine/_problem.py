@@ -82,7 +82,7 @@ def prepare(
 
 
 def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Rows less a centre, in another precision, some at a time: there is no second copy in float64.
+    """Return rows less a centre, in another precision, some at a time: there is no second copy in float64.
 
     Rows that are so far away that their squares leave the range of that precision are brought to where they do not.
     """
@@ -161,7 +161,7 @@ class Problem:
         return Placement(self, self._rows.at(kernel), kernel)
 
     def _rounds_visibly(self, kernel: Kernel) -> bool:
-        """Whether images in float32, all about one centre, may be off by a visible part of a kernel's width.
+        """Return whether images in float32, all about one centre, may be off by a visible part of a kernel's width.
 
         So are those of groups of rows that are a million widths apart, though the rows of a group differ by exact numbers.
         """
@@ -177,12 +177,12 @@ class Problem:
         )
 
     def reweighted(self, log_weights: np.ndarray | None) -> "Problem":
-        """The same rows with other log-weights, on the same backend."""
+        """Return the same rows with other log-weights, on the same backend."""
         weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         return self._with_points(replace(self.points, log_weights=weights), self.match)
 
     def some(self, positions: np.ndarray) -> "Problem":
-        """The rows at some positions as a problem of their own, on the same backend."""
+        """Return the rows at some positions as a problem of their own, on the same backend."""
         given = self.points
         points = replace(
             given,
@@ -204,7 +204,7 @@ class Problem:
         return other
 
     def listed(self, queries: np.ndarray, neighbors: np.ndarray) -> Listed:
-        """Some resident rows by position, each with a list of neighbours, the only ones that it sees.
+        """Return some resident rows by position, each with a list of neighbours, the only ones that it sees.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Problem:
         return Listed(self.points, self.match, queries, neighbors)
 
     def with_targets(self) -> "Problem":
-        """The rows with their targets as further coordinates: Gaussian matches are distances there."""
+        """Return the rows with their targets as further coordinates: Gaussian matches are distances there."""
         if self._with_targets is None:
             rows = np.hstack([self.points.rows, self.given_match.values])
             self._with_targets = Problem(
@@ -230,7 +230,7 @@ class Problem:
         return self._with_targets
 
     def by_target_column(self) -> list["Problem"]:
-        """The rows weighted by each column of their targets: dot matches are such sums."""
+        """Return the rows weighted by each column of their targets: dot matches are such sums."""
         if self._by_column is None:
             base = 0.0 if self.points.log_weights is None else self.points.log_weights
             with np.errstate(divide="ignore"):
@@ -244,7 +244,7 @@ class Problem:
         return centred(np.asarray(rows), self.centre, self.points.rows.dtype)
 
     def queries(self, queries: ArrayLike | None, left_out: ArrayLike | None) -> Queries:
-        """The queries of a call: None for all rows, integers for positions, a table for new rows."""
+        """Return the queries of a call: None for all rows, integers for positions, a table for new rows."""
         if queries is not None and np.ndim(queries) == 2:
             given = None if left_out is None else np.asarray(left_out, dtype=np.int64)
             return Queries(rows=self.centred(queries), left_out=given)
@@ -254,6 +254,6 @@ class Problem:
 
 
 def centred_tensor(rows: Any, centre: np.ndarray, dtype: DTypeLike) -> Any:
-    """A tensor of rows less the centre, in a precision: to the last bit what NumPy makes of them."""
+    """Return a tensor of rows less the centre, in a precision: to the last bit what NumPy makes of them."""
     xp = array_namespace(rows)
     return xp.astype(xp.astype(rows, xp.float64) - like(centre, rows, xp.float64), getattr(xp, np.dtype(dtype).name))

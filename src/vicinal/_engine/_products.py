@@ -54,7 +54,7 @@ def signed_by_products(
     blocks: Blocks,
     threads: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The sums behind `_contract.Pull`: log-sums, log-agreement, the pull on the queries, and what points gather.
+    """Return the sums behind `_contract.Pull`: log-sums, log-agreement, the pull on the queries, and what points gather.
 
     The points gather ``sum_i w_ij q_i`` and, in a last column, ``sum_i w_ij``.
     """
@@ -112,17 +112,17 @@ class _ProductBlock:
         self.shifts = np.empty((len(self.tiles), self.n_rows))
 
     def kept(self, t: int) -> np.ndarray:
-        """The (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
+        """Return the (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
         tile = self.tiles[t]
         start = self.n_rows * tile.start if self._keep else 0
         return self._buffer[start : start + self.n_rows * (tile.stop - tile.start)].reshape(self.n_rows, -1)
 
     def back(self, t: int) -> np.ndarray:
-        """What brings kept exponentials of tile t under the last top of each row."""
+        """Return what brings kept exponentials of tile t under the last top of each row."""
         return np.exp(self.shifts[t] - np.where(self.top > -np.inf, self.top, 0.0))
 
     def log_sums(self) -> np.ndarray:
-        """The log-sums so far; -inf for a row that sees no point."""
+        """Return the log-sums so far; -inf for a row that sees no point."""
         with np.errstate(divide="ignore"):
             return self.top + np.log(self.total)
 

@@ -89,7 +89,7 @@ class RowSearch:
             pass
 
     def found(self) -> Neighbors:
-        """The best rows, best first, and their products, or squared distances (for cosines: of the unit vectors)."""
+        """Return the best rows, best first, and their products, or squared distances (for cosines: of the unit vectors)."""
         scores = np.minimum.accumulate(self._scores, axis=1)  # tied ones may differ in their last digits
         return Neighbors(self._rows, scores if self._ranked_by == "product" else -scores)
 
@@ -204,7 +204,7 @@ def _margin_of_floors(products: np.ndarray) -> float:
 
 
 def _scores(queries: _Table, table: _Table, query: np.ndarray, row: np.ndarray, ranked_by: RankedBy) -> np.ndarray:
-    """What ranks the rows of listed pairs, in float64: products, or minus the squared distances."""
+    """Return what ranks the rows of listed pairs, in float64: products, or minus the squared distances."""
     mine, theirs = queries.given[query].astype(np.float64), table.given[row].astype(np.float64)
     if ranked_by == "product":
         return np.einsum("ij,ij->i", mine, theirs)
@@ -213,7 +213,7 @@ def _scores(queries: _Table, table: _Table, query: np.ndarray, row: np.ndarray, 
 
 
 def _margins(table: _Table, ranked_by: RankedBy) -> _Margins:
-    """How far scores by products may be off, generously: the worst case is half an eps per column."""
+    """Return how far scores by products may be off, generously: the worst case is half an eps per column."""
     n, d = table.given.shape
     dtype, lengths = table.given.dtype, table.lengths
     error = (d + _ROUNDINGS) * float(np.finfo(dtype).eps)
@@ -230,7 +230,7 @@ def _margins(table: _Table, ranked_by: RankedBy) -> _Margins:
 
 
 def _floors(products: np.ndarray, sizes: np.ndarray, margins: _Margins, k: int, left_out: np.ndarray) -> np.ndarray:
-    """Scores that at least k rows reach, for each query."""
+    """Return scores that at least k rows reach, for each query."""
     least = products * margins.scale + (margins.offset - margins.extra)
     least -= sizes[:, None].astype(products.dtype) * margins.slack
     hit = np.flatnonzero((left_out >= 0) & (left_out < products.shape[1]))

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from vicinal._engine import _triton_rows as kernels
-from vicinal._engine._accuracy import TIED, largest_accurate_square, product_error, products_are_accurate
+from vicinal._engine._accuracy import largest_accurate_square, products_are_accurate
 from vicinal._engine._arrays import ArrayPlaced, answered, as_numpy, as_positions, like
 from vicinal._engine._contract import LogSums, Queries, SoftmaxSums, Space, Values
 from vicinal._engine._few_rows import FewRows, are_few
 from vicinal._engine._nearest import Pairs
+from vicinal._engine._neighbors_cuda import PointBlocks
 from vicinal._engine._pruned_cuda import QueryTiles, TileLists
 from vicinal._engine._tiles import (
     LOG2E,
@@ -153,7 +154,7 @@ class RowByRow(ArrayPlaced):
         return self._common if accurate else self._by_differences
 
     def _asked(self, queries: Queries) -> tuple[Tensor, Tiles | None]:
-        """The images of the queries, and tiles for them; None where torch's operations serve."""
+        """Return the images of the queries, and tiles for them; None where torch's operations serve."""
         images = self._query_images(queries)
         if len(images) == 0 or not self._fused:
             return images, None
@@ -207,7 +208,7 @@ class RowByRow(ArrayPlaced):
         entropy: bool = False,
         lists: TileLists | None = None,
     ) -> Softmax:
-        """The softmax of queries with these images.
+        """Return the softmax of queries with these images.
 
         Parameters
         ----------
@@ -278,7 +279,7 @@ class RowByRow(ArrayPlaced):
         return LogSums(there((pruned or self._softmax(tiles, images, queries.left_out)).log_sums))
 
     def _pruned_softmax(self, images: Tensor, left_out: Any, entropy: bool = False) -> Softmax | None:
-        """The softmax of queries over the tiles of points that matter to them; None where that would save little."""
+        """Return the softmax of queries over the tiles of points that matter to them; None where that would save little."""
         if len(images) < GPU_PRUNED_QUERIES or not self._may_prune:
             return None
         tiles = self._by_differences
@@ -415,7 +416,7 @@ class RowByRow(ArrayPlaced):
         if tiles is None:
             yield from super().candidates(queries, k, floors)
             return
-        listed = _Blocks(self, tiles, images, queries.left_out)
+        listed = PointBlocks(self, tiles, images, queries.left_out)
         kept = min(k or 1, listed.n_blocks)
         numbers = 4 * listed.n_blocks + 4 * kept * listed.size * (self._k + 4)
         step = max(self._backend.memory // (8 * numbers * GPU_SOFTMAX_ROWS), 1) * GPU_SOFTMAX_ROWS
@@ -430,81 +431,3 @@ class RowByRow(ArrayPlaced):
                 least = best.topk(place, 1).values[:, -1]
             query, point = listed.pairs_above(some, tops, least)
             yield as_positions(query), as_positions(point)
-
-
-class _Blocks:
-    """Scores of queries and blocks of points, in nats.
-
-    Parameters
-    ----------
-    placed : RowByRow
-    tiles : Tiles
-    images : float64 tensor of shape (m, k)
-    left_out : integers of shape (m,), optional
-    """
-
-    def __init__(self, placed: RowByRow, tiles: Tiles, images: Tensor, left_out: Any):
-        self._placed, self._tiles, self._images = placed, tiles, images
-        *self._q, self._skipped = placed._launch_queries(tiles, images, left_out, tiles.local)
-        self._squares = (images**2).sum(1)
-        self.size, self.n_blocks, _, _ = placed._cut(max(len(images), 1), tiles)
-        self._index = tiles.index.reshape(self.n_blocks, self.size)
-
-    def tops(self, some: slice) -> Tensor:
-        """The best score of each block for some queries, (queries, blocks), in float64."""
-        tiles, placed = self._tiles, self._placed
-        count = some.stop - some.start
-        block, n_blocks, chunk, parts = placed._cut(count, tiles)
-        tops = torch.empty(n_blocks, count, dtype=tiles.dtype, device=tiles.device)
-        kernels.best_of_blocks[(-(-count // GPU_SOFTMAX_ROWS), parts)](
-            *self._q, self._skipped, *placed._launch_points(tiles, tiles.local), tops, some.start, len(self._images), count,
-            n_blocks, chunk, tiles.n_places, placed._k,
-            D=tiles.width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=int(tiles.local),
-            num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
-        )  # fmt: skip
-        found = tops.T.double() / LOG2E
-        return found if tiles.local else found - 0.5 * self._squares[some, None]
-
-    def exact(self, some: slice, blocks: Tensor) -> Tensor:
-        """The scores in float64 of the points of some blocks (queries, t) for each query: (queries, t * size)."""
-        rows = torch.arange(some.start, some.stop, device=blocks.device)
-        found = self._exact_of(rows.repeat_interleave(blocks.shape[1]), blocks.reshape(-1))
-        return found.reshape(len(rows), -1)
-
-    def _exact_of(self, query: Tensor, block: Tensor) -> Tensor:
-        """The scores in float64 of listed queries and all points of a block each: (pairs, size)."""
-        point = self._index[block]
-        places = block[:, None] * self.size + torch.arange(self.size, device=block.device)
-        difference = self._images[query, None] - self._placed._exact[point.clamp(min=0)]
-        scores = -0.5 * (difference**2).sum(2)
-        if self._placed._log2_weights is not None:
-            scores += self._placed._log2_weights[point.clamp(min=0)] / LOG2E
-        return torch.where((point < 0) | (places == self._skipped[query, None]), -torch.inf, scores)
-
-    def pairs_above(self, some: slice, tops: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
-        """Pairs whose score is at least what is given for each query, and a little less."""
-        floor = torch.where(torch.isfinite(least), least, -torch.inf)
-        reached = tops >= (floor - self._error(some, floor, self._tiles.dtype))[:, None]
-        query, block = torch.nonzero(reached & (tops > -torch.inf), as_tuple=True)
-        floor = floor - self._error(some, floor, torch.float64) - 2.0 * TIED * floor.abs().nan_to_num(posinf=0.0)
-        queries, points = [query[:0]], [query[:0]]
-        step = max(self._placed._backend.memory // (8 * 4 * self.size * (self._placed._k + 4)), 1)
-        for start in range(0, len(query), step):
-            mine, theirs = query[start : start + step], block[start : start + step]
-            scores = self._exact_of(mine + some.start, theirs)
-            pair, at = torch.nonzero((scores >= floor[mine, None]) & (scores > -torch.inf), as_tuple=True)
-            queries.append(mine[pair] + some.start)
-            points.append(self._index[theirs[pair], at])
-        return torch.cat(queries), torch.cat(points)
-
-    def _error(self, some: slice, least: Tensor, dtype: Any) -> Tensor:
-        """How far scores of some queries that reach `least` may be off, in a precision."""
-        placed, squares = self._placed, self._squares[some]
-        real = FLOAT64 if dtype == torch.float64 else FLOAT32
-        if not self._tiles.local:
-            largest = squares + placed._largest + placed._heaviest
-            return 2.0 * product_error(1.0, placed._k, real) * largest
-        # A difference errs by its own rounding, and by that of the offsets from the centre of the tile.
-        half = torch.where(torch.isfinite(least), least.abs(), 0.0) + placed._heaviest
-        reach, size = torch.sqrt(2.0 * half), math.sqrt(self._tiles.largest)
-        return 8.0 * float(np.finfo(real).eps) * (placed._k * half + (reach + 2.0 * size) * reach)

@@ -13,7 +13,7 @@ _CHUNK = 64  # products that are compared with a floor at once
 
 @njit(fastmath=_SUMS, **_OPTIONS)
 def _score(query, row, query_factor, row_factor, ranked_by):
-    """What ranks a row, in float64, the larger the better: the product, or minus the squared distance."""
+    """Return what ranks a row, in float64, the larger the better: the product, or minus the squared distance."""
     total = 0.0
     if ranked_by == PRODUCT:
         for t in range(query.shape[0]):
@@ -27,7 +27,7 @@ def _score(query, row, query_factor, row_factor, ranked_by):
 
 @njit(fastmath=_SUMS | {"nnan"}, **_OPTIONS)
 def _highest(products, scale, offset, slack, size):
-    """The largest score that one of these rows may have."""
+    """Return the largest score that one of these rows may have."""
     top = products[0] * scale[0] + offset[0] + size * slack[0]
     for j in range(1, products.shape[0]):
         top = max(top, products[j] * scale[j] + offset[j] + size * slack[j])
@@ -36,7 +36,7 @@ def _highest(products, scale, offset, slack, size):
 
 @njit(**_OPTIONS)
 def _floor(worst, size, ranked_by, margin):
-    """What the scores of `_highest` must reach to be better than the worst that is kept."""
+    """Return what the scores of `_highest` must reach to be better than the worst that is kept."""
     if ranked_by == PRODUCT:
         floor = worst
     elif ranked_by == DISTANCE:  # q'x - |x|^2 / 2 = (|q|^2 - |q - x|^2) / 2
@@ -48,7 +48,7 @@ def _floor(worst, size, ranked_by, margin):
 
 @njit(**_OPTIONS)
 def _tie(score, ranked_by):
-    """Scores that differ by less are tied."""
+    """Return scores that differ by less are tied."""
     return TIED * abs(score) + (SAME_DIRECTION if ranked_by == COSINE else 0.0)
 
 

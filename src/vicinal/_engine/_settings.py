@@ -86,7 +86,7 @@ class Engine(Record):
             raise ValueError(f"keep must be 'rows', 'metric' or a positive number of rows, got {self.keep!r}.")
 
     def error_in(self, dtype: np.dtype) -> float:
-        """The error that may be certified for sums in a precision; 0 where every pair must be visited."""
+        """Return the error that may be certified for sums in a precision; 0 where every pair must be visited."""
         return DEFAULT_ERROR[np.dtype(dtype)] if self.error is None else float(self.error)
 
     def check_error(self, dtype: np.dtype) -> None:
@@ -124,18 +124,18 @@ def as_engine(engine: "Engine | str | None") -> Engine:
 
 
 def works_there(engine: "Engine | str | None") -> bool:
-    """Whether pair work on rows that are on a GPU is done there: unless the engine names another backend."""
+    """Return whether pair work on rows that are on a GPU is done there: unless the engine names another backend."""
     return as_engine(engine).kind in ("auto", "torch")
 
 
 def engine_at(engine: "Engine | str | None", X: Any) -> Engine:
-    """The engine for a tensor of queries: torch, on the tensor's device unless the engine names another."""
+    """Return the engine for a tensor of queries: torch, on the tensor's device unless the engine names another."""
     engine = as_engine(engine)
     return replace(engine, kind="torch", device=engine.device or str(X.device))
 
 
 def fit_engine(estimator: Any) -> "Engine | str | None":
-    """The engine for a fit of an estimator: what its parameter says, or torch for rows that are a tensor on a GPU."""
+    """Return the engine for a fit of an estimator: what its parameter says, or torch for rows that are a tensor on a GPU."""
     device = device_of_fit(estimator)
     if device is None or as_engine(estimator.engine).kind != "auto":
         return estimator.engine

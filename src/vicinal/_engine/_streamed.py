@@ -16,12 +16,12 @@ _COPIES = 5
 
 
 def resident_rows(engine: "Engine | str | None", n_features: int, dtype: DTypeLike) -> int:
-    """The number of rows whose problem fits into the working memory of an engine."""
+    """Return the number of rows whose problem fits into the working memory of an engine."""
     return max(as_engine(engine).memory_bytes // (_COPIES * n_features * np.dtype(dtype).itemsize), 2)
 
 
 def large_source(X: Any, engine: "Engine | str | None") -> RowSource | None:
-    """The source of rows that X stands for, where they do not fit into the working memory; else None."""
+    """Return the source of rows that X stands for, where they do not fit into the working memory; else None."""
     source = as_source(X)
     if source is None or source.shape[0] <= resident_rows(engine, source.shape[1], source.dtype):
         return None
@@ -29,7 +29,7 @@ def large_source(X: Any, engine: "Engine | str | None") -> RowSource | None:
 
 
 def is_streamed(points: Any, engine: "Engine | str | None") -> bool:
-    """Whether points stay in their file: a memory map that does not fit into the working memory."""
+    """Return whether points stay in their file: a memory map that does not fit into the working memory."""
     return in_file(points) and len(points) > resident_rows(engine, points.shape[1], points.dtype)
 
 

@@ -25,7 +25,7 @@ class Boxes(NamedTuple):
 
 
 def boxes_around(laid: Tensor, present: Tensor, masses: Tensor) -> Boxes:
-    """The boxes of the rows that are present, from images (tiles, size, width)."""
+    """Return the boxes of the rows that are present, from images (tiles, size, width)."""
     low = torch.where(present[:, :, None], laid, torch.inf).amin(1).contiguous()
     high = torch.where(present[:, :, None], laid, -torch.inf).amax(1).contiguous()
     return Boxes(low, high, masses)
@@ -67,7 +67,7 @@ class Tiles:
         self.u = self.offsets.to(dtype)
 
     def lay(self, values: Tensor) -> Tensor:
-        """Values of the points (n, ...) in their places, 0 in places without a row."""
+        """Return values of the points (n, ...) in their places, 0 in places without a row."""
         laid = values[self.index.clamp(min=0)]
         present = self.present if values.ndim == 1 else self.present[:, None]
         return torch.where(present, laid, torch.zeros_like(laid))
@@ -85,14 +85,14 @@ class Tiles:
         return offsets, centres
 
     def padded(self, values: Tensor, width: int | None = None) -> Tensor:
-        """Values of the points (n, v) in their places and the working precision, with zeros up to a width."""
+        """Return values of the points (n, v) in their places and the working precision, with zeros up to a width."""
         width = padded_width(values.shape[1]) if width is None else width
         out = torch.zeros(self.n_places, width, dtype=self.dtype, device=values.device)
         out[:, : values.shape[1]] = self.lay(values)
         return out
 
     def of_rows_given(self, laid: Tensor) -> Tensor:
-        """What lies in places, (n_places, ...), in the order of the rows."""
+        """Return what lies in places, (n_places, ...), in the order of the rows."""
         return laid[self.place]
 
     @cached_property
@@ -114,25 +114,25 @@ class Tiles:
 
 
 def padded_width(n_columns: int) -> int:
-    """The power of two that kernels take for so many columns."""
+    """Return the power of two that kernels take for so many columns."""
     return max(LEAST_WIDTH, 1 << max(n_columns - 1, 0).bit_length())
 
 
 def in_given_order(n: int, size: int, device: Any) -> Tensor:
-    """The index of tiles that hold the rows in their order."""
+    """Return the index of tiles that hold the rows in their order."""
     n_tiles = -(-n // size)
     index = torch.arange(n_tiles * size, device=device)
     return torch.where(index < n, index, -1).reshape(n_tiles, size)
 
 
 def ordered_tiles(order: Tensor, size: int) -> Tensor:
-    """The index of tiles that hold the rows in some order."""
+    """Return the index of tiles that hold the rows in some order."""
     index = in_given_order(len(order), size, order.device)
     return torch.where(index >= 0, order[index.clamp(min=0)], -1)
 
 
 def compact_tiles(images: Tensor, order: Tensor, size: int, largest: float) -> Tensor | None:
-    """The index of tiles of rows that are near each other: no offset from a row of the tile has a square above `largest`.
+    """Return the index of tiles of rows that are near each other: no offset from a row of the tile has a square above `largest`.
 
     Rows are cut into tiles in a given order (that of `halved`).  Where a tile holds rows of several clusters, those that
     are too far from its centre form a tile of their own, and so on.  None if that makes too many tiles: then the order is
@@ -158,7 +158,7 @@ def compact_tiles(images: Tensor, order: Tensor, size: int, largest: float) -> T
 
 
 def near_share(images: Tensor, order: Tensor, size: int, error: float) -> float:
-    """The share of pairs of tiles that are so near that none is ever skipped, from the boxes of some tiles.
+    """Return the share of pairs of tiles that are so near that none is ever skipped, from the boxes of some tiles.
 
     However large a row's sum is, a tile at the squared distance ``-2 log(error)`` may add its share of the error to it.
     """
@@ -171,14 +171,14 @@ def near_share(images: Tensor, order: Tensor, size: int, error: float) -> float:
 
 
 def tile_centres(values: Tensor, index: Tensor) -> Tensor:
-    """The median of each column over the rows of each tile, (tiles, v)."""
+    """Return the median of each column over the rows of each tile, (tiles, v)."""
     present = index >= 0
     anyone = index.gather(1, present.int().argmax(1, keepdim=True)).clamp(min=0)
     return values[torch.where(present, index, anyone)].median(dim=1).values
 
 
 def halved(images: Tensor, size: int) -> Tensor:
-    """An order of the rows: halves (in whole tiles) along the column of the largest variance, again and again."""
+    """Return an order of the rows: halves (in whole tiles) along the column of the largest variance, again and again."""
     n, device = len(images), images.device
     order = torch.arange(n, device=device)
     starts, stops = torch.zeros(1, dtype=torch.int64, device=device), torch.tensor([-(-n // size)], device=device)
@@ -200,7 +200,7 @@ def halved(images: Tensor, size: int) -> Tensor:
 
 
 def power_of_two_below(number: float) -> float:
-    """The largest power of two up to a number, and at most 2^60."""
+    """Return the largest power of two up to a number, and at most 2^60."""
     return 2.0 ** min(math.floor(math.log2(number)), 60)
 
 
@@ -211,7 +211,7 @@ def split_in_two(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def combined(tops: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The log-sum-exp state of queries from that of its parts (parts, m), and the parts' shares of it, in float64."""
+    """Return the log-sum-exp state of queries from that of its parts (parts, m), and the parts' shares of it, in float64."""
     tops = tops.double()
     highest = tops.max(0).values
     shares = torch.exp2(tops - torch.where(torch.isfinite(highest), highest, 0.0))
@@ -225,7 +225,7 @@ _Answer = TypeVar("_Answer")
 def within_memory(
     verb: Callable[Concatenate[Any, _Arguments], _Answer],
 ) -> Callable[Concatenate[Any, _Arguments], _Answer]:
-    """A method of a placement that goes on where the device has no room for it.
+    """Return a method of a placement that goes on where the device has no room for it.
 
     It halves its backend's memory and starts again.  Where Triton cannot make the kernels (they need more shared memory
     than the device has, or there is no C compiler), torch's operations serve from then on, and a warning says so once.

@@ -29,6 +29,7 @@ class TorchBackend(ArrayBackend):
             raise ImportError("engine='torch' needs PyTorch: pip install 'vicinal[torch]'") from error
         self._torch = torch
         self.device = engine.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        _check_device(torch, self.device)
         super().__init__(points, engine)
         self.threads = 1
         self.kept: dict[str, Array] = {}  # what placements make once per problem
@@ -38,7 +39,7 @@ class TorchBackend(ArrayBackend):
             self.memory = torch.cuda.mem_get_info(self.device)[0] // 4
 
     def to_device(self, array: np.ndarray) -> Array:
-        """A tensor on the device.  A copy: torch warns about, and could write into, read-only NumPy memory."""
+        """Return a tensor on the device.  A copy: torch warns about, and could write into, read-only NumPy memory."""
         if isinstance(array, self._torch.Tensor):
             return array.to(self.device).contiguous()
         return self._torch.as_tensor(np.array(array, order="C"), device=self.device)
@@ -56,9 +57,29 @@ class TorchBackend(ArrayBackend):
         return CudaPlaced(self, kernel)
 
     def _kernels_serve(self) -> bool:
-        """Whether there are Triton kernels for the device: CUDA's with TensorFloat-32, or Triton's interpreter."""
+        """Return whether there are Triton kernels for the device: CUDA's with TensorFloat-32, or Triton's interpreter."""
         if importlib.util.find_spec("triton") is None:
             return False
         if self._torch.device(self.device).type != "cuda":
             return os.environ.get("TRITON_INTERPRET") == "1"
         return self._torch.version.hip is None and self._torch.cuda.get_device_capability(self.device) >= (8, 0)
+
+
+def _check_device(torch: Any, name: str) -> None:
+    """Refuse a name that torch does not know, and a CUDA device that this machine does not have."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device must name a torch device such as 'cuda', 'cuda:1' or 'cpu', got {name!r}.") from None
+    if device.type != "cuda":
+        return
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise ValueError(
+            f"device={name!r} needs a CUDA device, and torch {torch.__version__} finds none on this machine. Leave device "
+            "out to use the processor."
+        )
+    if device.index is not None and device.index >= count:
+        raise ValueError(
+            f"device={name!r}: torch finds {count} CUDA devices, cuda:0 to cuda:{count - 1}. Name one of them."
+        )

@@ -25,7 +25,7 @@ import triton.language as tl
 
 @triton.jit
 def _parts(at, U, UL, D: tl.constexpr, SPLIT: tl.constexpr):
-    """What U and UL hold for some places."""
+    """Return what U and UL hold for some places."""
     where = at[:, None] * D + tl.arange(0, D)[None, :]
     high = tl.load(U + where)
     low = high

@@ -28,7 +28,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def _queries(i, present, Q, D: tl.constexpr, LOCAL: tl.constexpr):
-    """The images of some queries; with a centre per tile they are read column by column instead."""
+    """Return the images of some queries; with a centre per tile they are read column by column instead."""
     k = tl.arange(0, D)
     if LOCAL == 1:
         return k
@@ -41,7 +41,7 @@ def _logarithms(
     i, present, q, QT, block, U, UT, H, C, m, n_places, n_coordinates,
     D: tl.constexpr, B: tl.constexpr, BJ: tl.constexpr, BQ: tl.constexpr, PRECISION: tl.constexpr, LOCAL: tl.constexpr,
 ):  # fmt: skip
-    """The places of a block, and the logarithms of its points."""
+    """Return the places of a block, and the logarithms of its points."""
     j, c = block * BJ + tl.arange(0, BJ), block // (B // BJ)
     real = U.dtype.element_ty
     if LOCAL == 1:

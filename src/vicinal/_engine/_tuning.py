@@ -33,6 +33,7 @@ LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
 
 SHARED_WORK = 4e8  # queries x points x (coordinates + PAIR_COST) that are worth asking workers for: some 20 ms
 TASKS_PER_THREAD = 8  # so that fast workers help slow ones, and a lost one loses little
+LEAST_TASK_PAIRS = 2**23  # of a task, some 15 ms: Dask takes about 5 ms per task
 
 # -- compiled kernels against matrix products (`_cpu.py`) ---------------------------------------------------------
 

@@ -52,7 +52,7 @@ class _Rows:
 
 
 def _splat(builder: Any, number: Any, kind: Any) -> Any:
-    """A vector of equal numbers."""
+    """Return a vector of equal numbers."""
     lane = ir.Constant(ir.IntType(32), 0)
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, lane)
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count))
@@ -165,13 +165,13 @@ def judged_products(typing_context, queries, i0, i1, i2, i3, tile, start, out, o
 
 @intrinsic
 def n_bits(typing_context, bits):
-    """How many bits of an integer are set."""
+    """Return how many bits of an integer are set."""
     return bits(bits), lambda context, builder, signature, args: builder.ctpop(args[0])
 
 
 @intrinsic
 def lowest_bit(typing_context, bits):
-    """The place of the lowest bit that is set, of an integer that is not 0."""
+    """Return the place of the lowest bit that is set, of an integer that is not 0."""
 
     def codegen(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -186,7 +186,7 @@ def differences(typing_context, queries, i0, i1, i2, i3, tile, start, out):
 
 
 def _sum_of_lanes(builder: Any, vector: Any) -> Any:
-    """The sum of a vector's numbers, by halves."""
+    """Return the sum of a vector's numbers, by halves."""
     width = vector.type.count
     while width > 1:
         width //= 2

@@ -1,4 +1,4 @@
-"""A fixed point reached in far fewer passes: quasi-Newton on the displacement of the plain step."""
+"""Acceleration of a fixed-point iteration by quasi-Newton steps on the displacement of the plain step."""
 
 from collections import deque
 
@@ -38,7 +38,7 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, me
     FitPath
         Its objectives have one entry per pass, rejected trials included; the last belongs to the parameters.
     """
-    # Departure 2 (LCA): the paper knows EM only.
+    # Departure 2 (LCA): Quasi-Newton steps accelerate EM.
 
     def evaluate(at):
         objective, displacement = step(at)
@@ -81,7 +81,7 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, me
 
 
 def _line_search(evaluate, move, parameters, objective, displacement, direction, trials):
-    """The first point along the direction that does not lower the objective, or None."""
+    """Return the first point along the direction that does not lower the objective, or None."""
     slope, fraction = np.vdot(displacement, direction), 1.0
     for _ in range(trials):
         there, made = move(parameters, fraction * direction)

@@ -1,4 +1,4 @@
-"""Data on which LCA has no answer: found before the engine runs, explained, with the remedy."""
+"""Checks that detect data without a solution of LCA before the engine runs, with messages that name the remedy."""
 
 import warnings
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 
 _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
 
-# Fewer twins than this share of the rows pull the kernel's width so little that a warning would be noise.
+# If fewer than this share of the rows are twins, they hardly affect the kernel's width, so there is no warning.
 _FEW_TWINS = 0.05
 
 
 class Remedies(NamedTuple):
-    """What the messages may recommend: each method has its own remedies."""
+    """The remedies that messages recommend, which depend on the method."""
 
     method: str = "LCA"
     reg_name: str = "reg"
@@ -35,7 +35,7 @@ LCA_REMEDIES = Remedies()
 
 
 def check_scale(X, covariance, names=None):
-    """Refuse columns whose variances, or (in float32) inverse scales, cannot be represented.
+    """Raise an error for columns whose variances, or (in float32) inverse scales, cannot be represented.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def check_scale(X, covariance, names=None):
 
 
 def check_answerable(X, covariance, rank=None, *, names=None, remedies=LCA_REMEDIES):
-    """Refuse rows that span too little for a covariance of this structure when the penalty is zero.
+    """Raise an error if the rows span too few dimensions for a covariance of this structure without a penalty.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def check_answerable(X, covariance, rank=None, *, names=None, remedies=LCA_REMED
 
 
 def is_answerable(X, covariance, rank=None):
-    """Whether the rows span enough for a covariance of this structure when the penalty is zero."""
+    """Return whether the rows span enough for a covariance of this structure when the penalty is zero."""
     try:
         check_answerable(X, covariance, rank)
     except ValueError:
@@ -93,7 +93,7 @@ def is_answerable(X, covariance, rank=None):
 
 
 def check_representable(covariance, reg_name, passed):
-    """Refuse a penalty that is lost in the rounding of the covariance which it should make regular.
+    """Raise an error for a penalty that is lost in the rounding of the covariance that it should make regular.
 
     Parameters
     ----------
@@ -102,13 +102,13 @@ def check_representable(covariance, reg_name, passed):
     reg_name : str
         The parameter.
     passed : object
-        What the user passed for it.
+        The value that the user passed for it.
     """
     scale = np.sqrt(np.diag(covariance))
     values = np.linalg.eigvalsh(covariance / np.outer(scale, scale))
     if values[0] <= values[-1] * len(covariance) * np.finfo(np.float64).eps:
         raise ValueError(
-            f"{reg_name}{'' if np.ndim(passed) else f'={passed}'} is too small beside the variance of the data ({scale.max() ** 2:.3g}): with it the "
+            f"{reg_name}{'' if np.ndim(passed) else f'={passed}'} is too small compared with the variance of the data ({scale.max() ** 2:.3g}): with it the "
             f"covariance is still singular in float64. Pass {reg_name} of at least {COLLAPSE * scale.max() ** 2:.1g}, "
             "drop columns that depend on each other or far rows, or reduce the dimension with "
             "sklearn.decomposition.PCA."
@@ -116,16 +116,16 @@ def check_representable(covariance, reg_name, passed):
 
 
 def check_two_rows(weight):
-    """Refuse weights that leave nobody when the only row that counts is left out."""
+    """Raise an error if only one row has a positive weight, because no row is left when it is left out."""
     if weight is not None and np.count_nonzero(weight) < 2:
         raise ValueError(
-            "sample_weight must be positive for at least 2 rows, got 1: nobody is left when that row is left out."
+            "sample_weight must be positive for at least 2 rows, got 1: no row is left when that row is left out."
         )
     return weight
 
 
 def _rank(X, covariance):
-    """The number of dimensions that the rows span, and which columns depend linearly on columns before them."""
+    """Return the number of dimensions that the rows span, and which columns depend linearly on columns before them."""
     second_moments = scatter_of_rows(X)
     variances = np.diag(second_moments)
     # Full covariances do not depend on the units of the columns, so neither does the check.
@@ -139,7 +139,7 @@ def _rank(X, covariance):
     rank = int((values > floor).sum())
     dependent = np.zeros(X.shape[1], dtype=bool)
     if rank < X.shape[1]:
-        # What is left of each column without those before it, by modified Gram-Schmidt on the correlations.
+        # The remainder of each column after projecting out the columns before it, by modified Gram-Schmidt.
         left = np.abs(np.diag(qr((X - mean_of_rows(X)) / scale, mode="r")[0]))
         dependent[: len(left)] = left**2 / len(X) <= 10 * floor
         dependent[len(left) :] = True
@@ -147,17 +147,17 @@ def _rank(X, covariance):
 
 
 def check_twins(X, remedies=LCA_REMEDIES):
-    """Refuse rows that all have twins, whose likelihood is unbounded when the penalty is zero; warn of many twins."""
+    """Raise an error if all rows have twins (the likelihood is unbounded without a penalty); warn of many twins."""
     n = len(X)
     twins = count_twins(X)
     if twins == n:
         raise ValueError(
             f"every one of the {n} rows has an exact twin: the leave-one-out likelihood is unbounded, because each "
-            f"row is explained by its twin with a kernel of width zero. {remedies.remedy}, or {remedies.merge}."
+            f"row lies exactly on its twin, so that a narrower kernel is always better. {remedies.remedy}, or {remedies.merge}."
         )
     if twins > _FEW_TWINS * n:
         warnings.warn(
-            f"{twins} of {n} rows have an exact twin, which leave-one-out sees at distance zero: the learned kernel "
+            f"{twins} of {n} rows have an exact twin, which is at distance zero when the row is left out: the learned kernel "
             f"is too narrow. {remedies.remedy}, or {remedies.merge}.",
             UserWarning,
             stacklevel=callers_line(),
@@ -165,19 +165,19 @@ def check_twins(X, remedies=LCA_REMEDIES):
 
 
 def collapse_message(X, weight, covariance, remedies=LCA_REMEDIES):
-    """What to say when the covariance becomes singular during the fit."""
+    """Return what to say when the covariance becomes singular during the fit."""
     counted = X if weight is None else X[weight > 0]
     n, d = counted.shape
     twins = count_twins(counted)
     if twins:
         clue = f"{twins} of the {n} rows have an exact twin: {remedies.merge}."
     elif covariance == "full" and n < 2 * d:
-        clue = f"With fewer than two rows a feature ({n} < 2 x {d}) a full covariance has no maximum."
+        clue = f"With fewer than two rows per feature ({n} < 2 x {d}) a full covariance has no maximum."
     else:
         clue = (
             "Either some combinations of columns take the same value in many rows (rounded, integer or dependent "
-            "columns), so that rows differ from their neighbours in a subspace only; or some rows lie a million times "
-            "further from each other than from their neighbours: then fit each group by itself, or drop far rows."
+            "columns), so that rows differ from their neighbours only in a subspace; or some rows lie a million times "
+            "further from each other than from their neighbours. In the latter case, fit each group separately, or drop far rows."
         )
     return (
         f"{remedies.method}: the kernel's covariance collapses: its variance in some direction goes to zero and the "

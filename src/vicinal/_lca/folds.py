@@ -1,4 +1,4 @@
-"""The fits to folds by which LCA and LCA-Gauss choose their penalties."""
+"""The fits to folds from which LCA and LCA-Gauss choose their penalties."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from vicinal._mixtures import LOG_2PI
 # Penalties are compared to hundredths of a nat, and fits start close to where they end.
 _TOL = 5e-3
 _MAX_PASSES = 30
-# Passes that the fits of one fold make, about; the engine chooses by it.
+# The approximate number of passes of the fits of one fold, from which the engine chooses a backend.
 _PASSES = 50
 # What searches found, by what they saw; None where nobody asked to keep it.
 _KEPT: ContextVar[dict[Any, Choice | None] | None] = ContextVar("penalty searches", default=None)
@@ -30,9 +30,9 @@ _KEPT: ContextVar[dict[Any, Choice | None] | None] = ContextVar("penalty searche
 
 @contextmanager
 def shared_searches() -> Iterator[None]:
-    """Within this block a search for the same rows, structure and engine is made once.
+    """Within this block, a search for the same rows, structure and engine is made only once.
 
-    LCA and LCA-Gauss begin with the same search. Whoever fits both to the same rows need not wait for it twice.
+    LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows.
     """
     token = _KEPT.set({})
     try:
@@ -44,7 +44,7 @@ def shared_searches() -> Iterator[None]:
 def search_penalty(
     X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
 ) -> Choice | None:
-    """The choice for ``reg="auto"``; None where too few rows differ to hold any out."""
+    """Return the choice for ``reg="auto"``; None where too few rows differ to hold any out."""
     kept = _KEPT.get()
     if kept is None:
         return _search(X, weight, structure, engine)
@@ -89,6 +89,11 @@ class LCAFold:
         self._problem = leave_one_out(train, train_weight, engine, passes=_PASSES)
         self._covariance = scatter_of_rows(train, train_weight)
         self._matrix = cache(lambda family: family_matrix(family, train, train_weight))
+
+    @property
+    def n_held_out(self) -> int:
+        """The number of held-out rows."""
+        return len(self._test)
 
     def fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Fit with a penalty from a metric, and score the held-out rows; see `Fold`."""
@@ -155,7 +160,7 @@ class LCAGaussFold:
         self._reduce, self._engine = reduce, engine
 
     def score(self, penalty: Penalties) -> float:
-        """The mean log-density of the held-out rows after a fit with two penalties to the training rows."""
+        """Return the mean log-density of the held-out rows after a fit with two penalties to the training rows."""
         weight, test_weight = self._weights
         gaussian = scatter_of_rows(self._train, weight) + penalty.gaussian(self._train, weight)
         reg = penalty.local(self._train, weight)

@@ -1,7 +1,7 @@
-"""LCA on rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
+"""LCA of rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
 
-The checks, the penalty and the units of the data are those of a sample of the rows; every step draws its terms and its
-possible neighbours from all of them.  The density keeps its components where they are.
+The checks, the penalty and the units of the data come from a sample of the rows; every step draws its terms and its
+possible neighbours from all rows.  The components of the density stay in the source.
 """
 
 from typing import Any
@@ -58,7 +58,7 @@ class _DrawnPairs:
         self._largest_error = 0.0
 
     def some(self, positions: np.ndarray) -> Problem:
-        """The rows at some positions as a problem of their own."""
+        """Return the rows at some positions as a problem of their own."""
         if self._drawn is None or self._drawn[0] is not positions:
             self._largest_error, self._drawn = self.certified_row_error, None
             weights = None if self._weight is None else np.log(self._weight[positions])
@@ -82,7 +82,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     source : RowSource
     sample_weight : array-like of shape (n,), optional
     limits : (int, float)
-        The number of sweeps and the tolerance where the user names none.
+        The default number of sweeps and the default tolerance.
     """
     check_callback(estimator.callback)
     structure = estimator._check_parameters(source.shape[1])
@@ -93,7 +93,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     counted = None if weight is None or weight.all() else np.flatnonzero(weight)
     of_counted = weight if weight is None or counted is None else weight[counted]
     rows = _SourceRows(source, counted)
-    # The candidates of a step: as many rows as the working memory takes.
+    # The candidates of a step are as many rows as fit into the working memory.
     most = min(resident_rows(estimator.engine, source.shape[1], source.dtype), len(rows))
     drawn = np.sort(np.random.default_rng(estimator._seed()).choice(len(rows), most, replace=False))
     sample, shares = rows[drawn], None if of_counted is None else of_counted[drawn]
@@ -126,7 +126,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
 
 
 def _problem(rows: _SourceRows, weight: np.ndarray | None, estimator: Any, most: int, reg: np.ndarray) -> LeaveOneOut:
-    """The leave-one-out problem of all rows; where they weigh the same, of each vector one number is held."""
+    """Return the leave-one-out problem of all rows; where they weigh the same, of each vector one number is held."""
     n, d = rows.shape
     work = Work(estimator._pair_work(n, d).n_queries, most, d, PASSES)
     pairs: Any = _DrawnPairs(rows, weight, resolved_engine(fit_engine(estimator), work))

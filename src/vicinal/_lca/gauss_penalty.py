@@ -48,22 +48,22 @@ class GaussFold(Protocol):
     """One split of the rows."""
 
     def score(self, penalty: Penalties) -> float:
-        """The mean log-density of the held-out rows after a fit to the training rows."""
+        """Return the mean log-density of the held-out rows after a fit to the training rows."""
         ...
 
 
 def given_rule(reg: np.ndarray) -> Rule:
-    """A penalty that the user passed."""
+    """Return a penalty that the user passed."""
     return Rule("given", 1.0, lambda X, weight: reg)
 
 
 def local_rule(family: str, factor: float) -> Rule:
-    """A penalty of one of the families of LCA's search."""
+    """Return a penalty of one of the families of LCA's search."""
     return Rule(family, factor, lambda X, weight: factor * family_matrix(family, X, weight))
 
 
 def local_rules(choice: Choice | None, answerable: bool) -> list[Rule]:
-    """The local penalties worth trying after LCA's own search: the best of each family, none, and all Gaussian.
+    """Return the local penalties worth trying after LCA's own search: the best of each family, none, and all Gaussian.
 
     LCA needs a penalty along every direction; where only a few are local, these may need none.
     """
@@ -77,7 +77,7 @@ def local_rules(choice: Choice | None, answerable: bool) -> list[Rule]:
 
 
 def gaussian_rules(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -> list[Rule]:
-    """The penalties of the Gaussian: none (where the rows span all directions), and towards the shrunk covariance.
+    """Return the penalties of the Gaussian: none (where the rows span all directions), and towards the shrunk covariance.
 
     Where the estimate hardly shrinks, both are one Gaussian, and none is tried alone.
     """
@@ -92,7 +92,7 @@ def _no_penalty() -> Rule:
 
 
 def _towards_shrunk(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """What leads from the sample covariance to its shrunk estimate, exactly symmetric."""
+    """Return what leads from the sample covariance to its shrunk estimate, exactly symmetric."""
     difference = shrunk_covariance(X, weight) - scatter_of_rows(X, weight)
     return 0.5 * (difference + difference.T)
 

@@ -1,10 +1,10 @@
 r"""LCA-Gauss's pass over the pairs and its M-step (Proposition 1), as pure functions of arrays.
 
-Everything happens in coordinates where the Gaussian's covariance :math:`M_1 = C_G + R_G` is the identity:
+All computations use coordinates in which the Gaussian's covariance :math:`M_1 = C_G + R_G` is the identity:
 ``w = R (x - mu)`` with ``R M_1 R' = I``. There Proposition 1 says: take the eigenvalues e and eigenvectors
 u of :math:`M_2 = C_L + R`; directions with e >= 1 are Gaussian (unit variance), directions with e < 1
-are local, with kernel variance e. In other words the kernel's covariance is :math:`M_2` with its
-eigenvalues cut at 1, and a direction is Gaussian where the cut bites.
+are local, with kernel variance e. In other words, the kernel's covariance is :math:`M_2` with its
+eigenvalues limited to 1, and a direction is Gaussian if its eigenvalue reaches the limit.
 """
 
 from itertools import count
@@ -26,7 +26,7 @@ _LONGEST = 30.0  # times EM's move
 
 
 class GaussProblem(NamedTuple):
-    """The problem: whitened rows, their weights, the penalty, and who does the pair work."""
+    """The problem: whitened rows, their weights, the penalty, and the pair problem of the engine."""
 
     rows: np.ndarray  # (n, d), w = R (x - mu), those of positive weight
     weight: np.ndarray  # (n,)
@@ -45,7 +45,7 @@ class Split(NamedTuple):
 
 
 def whitened(X, weight, engine, reg, gaussian, passes):
-    """The rows in coordinates where the Gaussian's covariance is the identity, and the problem there.
+    """Return the rows in coordinates where the Gaussian's covariance is the identity, and the problem there.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def all_local(d):
 
 def split_at_one(matrix):
     """Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
-    # Departure 5 (LCAGauss): Algorithm 1's cut is off by one; this is the proposition's.
+    # Departure 5 (LCAGauss): The cut is that of Proposition 1. Algorithm 1's is off by one.
     values, vectors = np.linalg.eigh(matrix)
     if values[0] < COLLAPSE:
         raise CollapseError
@@ -91,7 +91,7 @@ def transfer(split, moved):
 
 
 def local_metric(split):
-    """What maps whitened rows to local coordinates, where the kernel's covariance is the identity; shape (d2, d).
+    """Return what maps whitened rows to local coordinates, where the kernel's covariance is the identity; shape (d2, d).
 
     Without a local direction all rows are equally near: a map to zero.
     """
@@ -101,12 +101,12 @@ def local_metric(split):
 
 
 def directions(split, root):
-    """The Gaussian and the local directions in the coordinates of the data: the rows of B_G' and of B_L'."""
+    """Return the Gaussian and the local directions in the coordinates of the data: the rows of B_G' and of B_L'."""
     return split.gaussian.T @ root, local_metric(split)[: len(split.variances)] @ root
 
 
 def em_step(problem, split):
-    """The penalised objective per row at a split, and the next split.
+    """Return the penalised objective per row at a split, and the next split.
 
     .. math::
 
@@ -116,9 +116,10 @@ def em_step(problem, split):
             - \\tfrac12 \\operatorname{tr} B_G' R_G B_G - \\tfrac12 \\operatorname{tr} B_L' R B_L
     """
     if len(split.variances) == 0:
-        # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
-        # twice the covariance, and all stay Gaussian. The state absorbs.
+        # Departure 6 (LCAGauss): All directions Gaussian is an absorbing state. No direction is left to see neighbours in,
+        # so all are equally near, their scatter is twice the covariance, and all stay Gaussian.
         return gaussian_part(problem, split), split
+    # Departure 3 (LCAGauss): The E-step uses the local directions.
     fit, scatter = _neighbors(problem, local_metric(split))
     matrix = scatter + problem.root @ problem.reg @ problem.root.T
     return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
@@ -126,14 +127,15 @@ def em_step(problem, split):
 
 @journaled()
 def _neighbors(problem, metric):
-    """The neighbours' term of F, and the local scatter per unit of weight."""
+    """Return the neighbours' term of F, and the local scatter per unit of weight."""
     sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
+    # Departure 2 (LCAGauss): Equation 5 bounds a mean.
     mass = problem.weight.sum()
     return float(problem.weight @ (sums - problem.log_others) / mass), scatter / mass
 
 
 def stretched(split, following, factor):
-    """The split beyond EM's next one: its move from `split`, on the geodesic of covariances, made `factor` times as long.
+    """Return the split beyond EM's next one: its move from `split`, on the geodesic of covariances, made `factor` times as long.
 
     Only where as many directions stay local as EM keeps; else EM's own.
     """
@@ -153,7 +155,7 @@ def stretched(split, following, factor):
 
 
 def _kernel_covariance(split):
-    """The kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
+    """Return the kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
     return np.eye(len(split.local)) - (split.local * (1.0 - split.variances)) @ split.local.T
 
 
@@ -161,8 +163,8 @@ def relaxed_em(problem, split, record, *, max_iter, tol):
     """EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
     Roweis, 2003): directions that are nearly Gaussian make EM slow.
 
-    A pass that loses is undone and EM's own step, which cannot lose, is taken instead. The end is a step of EM's own
-    that gains no more than `tol`.
+    A pass that lowers the objective is undone, and a plain EM step, which cannot lower it, is made instead. The loop ends
+    with a plain EM step that gains no more than `tol`.
     """
     with record:
         objective, following = em_step(problem, split)
@@ -191,6 +193,7 @@ def relaxed_em(problem, split, record, *, max_iter, tol):
 def gaussian_part(problem, split):
     """Everything in F but the neighbours' term: log-norms, the Gaussian's exponent, the penalties."""
     d = problem.rows.shape[1]
+    # Departure 1 (LCAGauss): The density is normalised by the determinant itself.
     log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
     # tr B_G' M_1 B_G = d1: the mean exponent and the Gaussian's penalty together.
     exponent = -0.5 * split.gaussian.shape[1]
@@ -199,7 +202,7 @@ def gaussian_part(problem, split):
 
 
 def left_out_scores(problem, split, rows, counted):
-    """The log-density of each training row, its own kernel left out.
+    """Return the log-density of each training row, its own kernel left out.
 
     Parameters
     ----------
@@ -253,8 +256,8 @@ def search_directions(run, path, tol, n, rounds=None, move=None):
             return -np.inf
         return found.objectives[-1] - _n_parameters(found.parameters) / n
 
-    # Departure 7 (LCAGauss): which directions move (those with the largest kernel variances, the most Gaussian-like),
-    # the score (the penalised leave-one-out objective, corrected) and the bracket (from none to all) are our reading.
+    # Departure 7 (LCAGauss): The search moves the directions of largest kernel variance. They are the most Gaussian-like;
+    # this, the score (the penalised leave-one-out objective, corrected) and the bracket (none to all) are our reading.
     for _ in range(rounds) if rounds else count():
         found = _golden_round(lambda split: run(split, rough), best, record, worth, move or transfer)
         gained = worth(found) - worth(best)
@@ -270,18 +273,18 @@ def search_directions(run, path, tol, n, rounds=None, move=None):
 
 
 def _n_parameters(split):
-    """The free parameters of the local directions: a subspace and a metric on it."""
+    """Return the free parameters of the local directions: a subspace and a metric on it."""
     local, d = len(split.variances), max(split.local.shape)
     return local * (d - local) + local * (local + 1) / 2
 
 
 def _golden_round(run, path, record, worth, move):
-    """The best of the runs that golden sections over the number of transferred directions ask for."""
+    """Return the best of the runs that golden sections over the number of transferred directions ask for."""
     split = path.parameters
     tried = {0: path}
 
     def ended():
-        """The last reason; after an end by the user there are no further runs."""
+        """Return the last reason; after an end by the user there are no further runs."""
         return [*tried.values()][-1].reason
 
     def value(moved):
@@ -304,7 +307,8 @@ def _golden_round(run, path, record, worth, move):
 
 
 def _run_or_keep(run, path):
-    """A run's path; or, if it is interrupted before its first pass ends, the path that is known, marked as interrupted."""
+    """Return a run's path; or, if it is interrupted before its first pass ends, the path that is known, marked as
+    interrupted."""
     try:
         return run()
     except KeyboardInterrupt:

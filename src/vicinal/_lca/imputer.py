@@ -1,30 +1,35 @@
-"""Missing values filled in from a density."""
+"""Imputation of missing values from a density."""
 
+import math
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, check_rows
-from vicinal._density.gaps import Conditional, check_columns_known, conditionals
+from vicinal._density.gaps import check_columns_known
+from vicinal._lca.filling import Filling
 from vicinal._lca.lca import LCA
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.steps import Structure
 from vicinal._notebook import NotebookMixin
 
-# The penalty of the default, a share of the covariance of the data: it keeps the kernel as wide, and as slanted, as few rows
-# with gaps can support. A heuristic: it was chosen on samples of five of the six sets of benchmarks/imputation.py.
+# The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
+# with gaps. This is a heuristic, chosen on samples of five of the six sets of benchmarks/imputation.py.
 _SHARE = 0.4
-# The spread of draws is measured on known entries of so many rows at most; fewer than these tell too little.
-_CALIBRATED_ON, _FEWEST_CALIBRATED = 500, 20
+# The spread of draws is measured on known entries that are hidden: a tenth of them, so many at most and these at least, in rounds until
+# there are enough of them.
+_HIDDEN, _CALIBRATED_ON, _FEWEST_CALIBRATED = 0.1, 500, 20
+_ENOUGH_CALIBRATED, _MOST_ROUNDS = 100, 3
+_CALIBRATION_DRAWS = 99
 _SCALES = (0.2, 5.0)
 
 
 class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    r"""Fill missing values in from a density of the rows: their conditional mean, or draws.
+    r"""Fill in missing values from a density of the rows, with their conditional mean or with draws.
 
     Given the known entries o of a row, the missing ones m have under :math:`\sum_j w_j N(x; c_j, \Sigma)` the mixture
 
@@ -33,42 +38,43 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         p(x_m | x_o) = \sum_j \lambda_j \, N(x_m; c_{j,m} + G (x_o - c_{j,o}), \Sigma_{m|o}), \qquad
         \lambda_j \propto w_j N(x_o; c_{j,o}, \Sigma_{oo}), \quad G = \Sigma_{mo} \Sigma_{oo}^{-1}
 
-    which is a regression that differs from place to place, with an error that is known. A mean is the best single guess;
-    draws keep the spread that the data have, which whatever is computed from the filled table needs.
+    This is a local regression with a known error. The mean is the best single guess. Draws preserve the spread of the
+    data, which matters for statistics that are computed from the filled table.
 
     Parameters
     ----------
     density : estimator, default=None
-        :class:`LCA`, :class:`LCAGauss` or :class:`ParzenWindows`, which can be fitted to rows with gaps. It sees
-        standardised columns. None is an LCA whose penalty is 0.4 times
-        the covariance of the data in place of a multiple of the identity: :math:`\Sigma \leftarrow S + 0.4 C`.
+        :class:`LCA`, :class:`LCAGauss` or :class:`ParzenWindows`, which can be fitted to rows with missing values. It is
+        fitted to standardised columns. None is an LCA whose penalty is 0.4 times
+        the covariance of the data instead of a multiple of the identity: :math:`\Sigma \leftarrow S + 0.4 C`.
     sample : bool, default=False
-        Fill in a draw from the conditional density instead of its mean.
+        Whether to fill in a draw from the conditional density instead of its mean.
     random_state : int, RandomState instance or None, default=None
-        For draws.
+        Used for draws.
 
     Attributes
     ----------
     density_ : estimator
         The density, fitted to the rows in standardised columns.
     mean_, scale_ : ndarrays of shape (n_features,)
-        Mean and standard deviation of what is known of each column.
+        The mean and standard deviation of the known values of each column.
     draw_scale_ : float
-        By how much the deviations of draws from the conditional mean are multiplied; see Notes.
+        The factor by which the deviations of draws from the conditional mean are multiplied; see Notes.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
     Notes
     -----
-    ``fit_transform`` fills a training row in from the *other* rows. ``transform`` takes rows to be new: for a training
-    row, which is among the centres itself, it would repeat what the fit has found.
+    ``fit_transform`` fills in a training row from the *other* rows. ``transform`` treats rows as new: for a training
+    row, which is one of the centres itself, it would repeat the values found by the fit.
 
-    The default is careful: its kernel stays wide, which suits few rows and nearly linear relations. Where many rows follow a
-    bent line, ``density=LCA(reg=1e-3)`` follows it more closely.
+    The default is conservative: its kernel stays wide, which suits few rows and nearly linear relations. If many rows
+    follow a curve, ``density=LCA(reg=1e-3)`` follows it more closely.
 
-    A mixture is wider than the data, by the kernel's own covariance: its draws would be as well. So known entries are hidden, one
-    in each of up to 500 rows, and predicted from the rest. Draws are drawn towards the conditional mean (or away from it)
-    by the one factor, ``draw_scale_``, with which 90 % of the hidden entries lie within the 90 % of a Gaussian.
+    A mixture is wider than the data, by the kernel's own covariance: its draws would be as well. So a tenth of the known
+    entries (at most 500) is hidden, the gaps of all rows are filled in without them, and they are drawn from the rest. Draws are
+    drawn towards the conditional mean (or away from it) by the one factor, ``draw_scale_``, with which 90 % of the hidden
+    entries lie within the central 90 % of their draws.
 
     The cost of a pass grows with the number of patterns of missing values times the number of rows.
 
@@ -88,7 +94,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     (100, 1, 2)
     """
 
-    keeps_columns: ClassVar[bool] = True  # known values pass unchanged: what comes after speaks of the same columns
+    keeps_columns: ClassVar[bool] = True  # known values are not changed, so later steps use the same columns
 
     def __init__(self, density: Any = None, *, sample: bool = False, random_state: Any = None):
         self.density = density
@@ -106,7 +112,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN where a value is missing.
+            The rows. NaN marks a missing value.
         y : ignored
 
         Returns
@@ -127,45 +133,35 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         spread = np.nanstd(known, axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         known = (known - self.mean_) / self.scale_
-        self.density_ = clone(density)
-        if self.density is None:
-            check_rows(self.density_, known, reset=True, gaps=True)
-            fit_lca_to_gaps(self.density_, known, None, None, Structure("full"), data_share=_SHARE)
-        else:
-            self.density_.fit(known)
+        self.density_ = self._fitted(density, known)
         self.draw_scale_ = self._calibrated_scale(known)
         return self
 
-    def _calibrated_scale(self, rows: np.ndarray) -> float:
-        """By how much the spread of the density has to be multiplied to be that of known entries that are hidden."""
-        known = ~np.isnan(rows) & (self._constant == 0)
-        some = np.flatnonzero(known.sum(axis=1) > 1)
-        some = some[np.linspace(0, len(some) - 1, min(_CALIBRATED_ON, len(some))).astype(int)] if len(some) else some
-        if len(some) < _FEWEST_CALIBRATED:
-            return 1.0
-        asked = np.array([np.flatnonzero(known[i])[i % known[i].sum()] for i in some])
-        holed = rows[some]
-        holed[np.arange(len(some)), asked] = np.nan
-        surprise = np.empty(len(some))
-        for part in self._parts(holed):
-            mine, own = part.positions, some[part.positions]
-            columns = np.searchsorted(part.missing, asked[mine])
-            spread = np.hstack([part.residuals, np.square(part.residuals)])
-            found = part.placed.softmax_means(spread, np.nan_to_num(holed[mine]), own).means
-            at, n_missing = np.arange(len(mine)), len(part.missing)
-            mean = found[at, columns]
-            variance = found[at, n_missing + columns] - mean**2 + part.rest[columns, columns]
-            mean = mean + np.sum(holed[np.ix_(mine, part.known)] * part.gain[columns], axis=1)
-            surprise[mine] = np.abs(rows[own, asked[mine]] - mean) / np.sqrt(np.maximum(variance, 1e-300))
-        return float(np.clip(np.quantile(surprise, 0.9) / ndtri(0.95), *_SCALES))
+    def _fitted(self, density: Any, rows: np.ndarray) -> Any:
+        """Return a density, fitted to rows in standardised columns."""
+        density = clone(density)
+        if self.density is None:
+            check_rows(density, rows, reset=True, gaps=True)
+            fit_lca_to_gaps(density, rows, None, None, Structure("full"), data_share=_SHARE)
+            return density
+        return density.fit(rows)
 
-    @property
-    def _constant(self) -> np.ndarray:
-        """Which columns hold one value only."""
-        return np.ptp(self.density_.mixture_.centres, axis=0) == 0
+    def _calibrated_scale(self, rows: np.ndarray) -> float:
+        """Return the factor of draws with which 90 % of known entries that are hidden lie within the 90 % of their draws."""
+        whole, ratios = Filling(self.density_), []
+        for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant):
+            holed = rows.copy()
+            holed[some, asked] = np.nan
+            filling, at = whole.hiding(holed), np.arange(len(some))
+            means = filling.means(holed[some], some)[at, asked]
+            draws = filling.draws(holed[some], some, _CALIBRATION_DRAWS, np.random.RandomState(0), 1.0)
+            low, high = np.quantile(draws[:, at, asked], (0.05, 0.95), axis=0)
+            away = rows[some, asked] - means
+            ratios.append(np.abs(away) / np.maximum(np.where(away > 0, high - means, means - low), 1e-12))
+        return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
 
     def _inner_estimator(self) -> Any:
-        """The density that is fitted, for `which_engine`."""
+        """Return the density that is fitted, for `which_engine`."""
         return LCA() if self.density is None else self.density
 
     def transform(self, X: Any) -> np.ndarray:
@@ -183,7 +179,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._draws(rows, None, 1, self.random_state)[0] if self.sample else self._means(rows, None)
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Fit the density, and return the rows, each filled in from the others.
+        """Fit the density and return the rows, each filled in from the others.
 
         Parameters
         ----------
@@ -199,7 +195,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._draws(rows, left_out, 1, self.random_state)[0] if self.sample else self._means(rows, left_out)
 
     def draw(self, X: Any, n_draws: int = 1, random_state: Any = None, *, training: bool = False) -> np.ndarray:
-        """Return several imputations: independent draws of what is missing.
+        """Return several imputations, which are independent draws of the missing values.
 
         Parameters
         ----------
@@ -207,7 +203,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         n_draws : int, default=1
         random_state : int, RandomState instance or None, default=None
         training : bool, default=False
-            Whether X are the rows of ``fit``, in their order: each is then filled in from the others.
+            Whether X contains the rows of ``fit`` in the same order. Each row is then filled in from the others.
 
         Returns
         -------
@@ -224,62 +220,46 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         check_is_fitted(self)
         return check_rows(self, X, reset=False, gaps=True)
 
-    def _parts(self, rows: np.ndarray) -> Any:
-        """What the density says of the missing entries of rows in its units, for each pattern with some."""
-        mixture = self.density_.mixture_
-        weights = None if np.ptp(mixture.log_weights) == 0 else mixture.log_weights
-        centres = mixture.centres.astype(np.float64)
-        found = conditionals(rows, centres, mixture.covariance, weights, self.density_.engine)
-        return (part for part in found if len(part.missing))
-
     def _scaled(self, rows: np.ndarray) -> np.ndarray:
         return (rows.astype(np.float64) - self.mean_) / self.scale_
 
-    def _in_units(self, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        return values * self.scale_[columns] + self.mean_[columns]
+    def _in_units(self, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """Return rows of the density's units in those of X, known entries as they are."""
+        return np.where(np.isnan(X), filled * self.scale_ + self.mean_, X).astype(X.dtype, copy=False)
 
     def _means(self, X: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
-        filled, rows = np.array(X), self._scaled(X)
-        for part in self._parts(rows):
-            cells = np.ix_(part.positions, part.missing)
-            filled[cells] = self._in_units(self._means_of(part, rows, left_out), part.missing)
-        return filled
-
-    def _means_of(self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
-        """The conditional means of the missing entries of the rows of a pattern."""
-        mine = part.positions
-        if part.placed is None:
-            weights = np.exp(self.density_.mixture_.log_weights)
-            return np.broadcast_to(weights @ part.residuals / weights.sum(), (len(mine), len(part.missing)))
-        own = None if left_out is None else left_out[mine]
-        means = part.placed.softmax_means(part.residuals, np.nan_to_num(rows[mine]), own).means
-        return means + rows[np.ix_(mine, part.known)] @ part.gain.T
+        return self._in_units(Filling(self.density_).means(self._scaled(X), left_out), X)
 
     def _draws(self, X: np.ndarray, left_out: np.ndarray | None, n_draws: int, random_state: Any) -> np.ndarray:
-        rng, rows = check_random_state(random_state), self._scaled(X)
-        filled = np.repeat(np.array(X)[None], n_draws, axis=0)
-        # A column of one value has no spread to draw from. Files of before have no scale.
-        factors = np.where(self._constant, 0.0, getattr(self, "draw_scale_", 1.0))
-        for part in self._parts(rows):
-            m = part.missing
-            lower = np.linalg.cholesky(part.rest + 1e-12 * np.trace(part.rest) * np.eye(len(m)))
-            means = dict(zip(part.positions.tolist(), self._means_of(part, rows, left_out), strict=True))
-            for i, chosen in self._components(part, rows, left_out, n_draws, rng):
-                noise = rng.standard_normal((n_draws, len(m))) @ lower.T
-                known = rows[i, part.known] @ part.gain.T if len(part.known) else 0.0
-                away = part.residuals[chosen] + known + noise - means[i]
-                filled[:, i, m] = self._in_units(means[i] + factors[m] * away, m)
-        return filled
+        scale = getattr(self, "draw_scale_", 1.0)  # files of before have none
+        random = check_random_state(random_state)
+        return self._in_units(Filling(self.density_).draws(self._scaled(X), left_out, n_draws, random, scale), X)
 
-    def _components(self, part: Conditional, rows: np.ndarray, left_out: Any, n_draws: int, rng: Any) -> Any:
-        """For each row of a pattern the components that its draws come from."""
-        if part.placed is None:
-            weights = np.exp(self.density_.mixture_.log_weights)
-            for i in part.positions:
-                yield i, rng.choice(len(weights), size=n_draws, p=weights / weights.sum())
-            return
-        own = None if left_out is None else left_out[part.positions]
-        for query, point, shares in part.placed.neighbors_above(1e-9, np.nan_to_num(rows[part.positions]), own):
-            for some in np.split(np.arange(len(query)), np.flatnonzero(np.diff(query)) + 1):
-                p = shares[some] / shares[some].sum()
-                yield part.positions[query[some[0]]], point[rng.choice(some, size=n_draws, p=p)]
+
+def hidden_entries(known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows and columns of known entries to hide, in rounds, no row twice in one; nothing where there are too few to tell.
+
+    Parameters
+    ----------
+    known : bool array of shape (n, d)
+    """
+    random = np.random.RandomState(0)
+    able = np.flatnonzero(known.sum(axis=1) > 1)
+    count = min(len(able), _CALIBRATED_ON, max(_FEWEST_CALIBRATED, int(_HIDDEN * known.sum())))
+    if count < _FEWEST_CALIBRATED:
+        return
+    for _ in range(min(-(-_ENOUGH_CALIBRATED // count), _MOST_ROUNDS)):
+        some = np.sort(random.permutation(able)[:count])
+        yield some, np.array([random.choice(np.flatnonzero(known[i])) for i in some])
+
+
+def scale_that_covers(ratios: np.ndarray) -> float:
+    """Return the factor by which intervals have to grow so that 90 % of the values, and of one more, lie within.
+
+    Parameters
+    ----------
+    ratios : array of shape (m,)
+        By which factor each interval had to grow to reach its value.
+    """
+    m = len(ratios)
+    return float(np.clip(np.sort(ratios)[min(math.ceil(0.9 * (m + 1)), m) - 1], *_SCALES))

@@ -82,8 +82,8 @@ class LCA(
 ):
     r"""Local Component Analysis: learn the metric that makes data locally isotropic, without labels.
 
-    PCA whitens by the spread of the whole data set; LCA whitens by the spread of each row about its
-    neighbours. It is the Parzen windows density with the kernel covariance of maximum leave-one-out
+    PCA whitens by the spread of the whole data set, whereas LCA whitens by the spread of each row about its
+    neighbours. LCA is the Parzen windows density whose kernel covariance maximises the leave-one-out
     likelihood,
 
     .. math::
@@ -91,7 +91,7 @@ class LCA(
         \max_\Sigma \; \frac1n \sum_i \log \Big[ \frac{1}{n-1} \sum_{j \ne i} N(x_i; x_j, \Sigma) \Big]
         - \frac12 \operatorname{tr}(\Sigma^{-1} R) \qquad (Eq. 1)
 
-    found by EM: the neighbours of each row are weighed by
+    The maximum is found by EM: the neighbours of each row are weighted by
     :math:`\lambda_{ij} \propto N(x_i; x_j, \Sigma)`, :math:`j \ne i` (Eq. 3), and
     :math:`\Sigma \leftarrow \frac1n \sum_{ij} \lambda_{ij} (x_i - x_j)(x_i - x_j)' + R` (Eq. 4 with the penalty; the paper
     has :math:`R = \nu I`).
@@ -105,29 +105,29 @@ class LCA(
         For ``covariance_type="low_rank"``, less than the number of features.
     reg : "auto", float or array, default="auto"
         The penalty R, in squared units of the data; :math:`\Sigma \ge R`. A number :math:`\nu` is :math:`\nu I`, a
-        vector holds a variance for each feature, a matrix is R itself. "auto" chooses it by the likelihood of
-        held-out rows, in units of the columns; where rows are plentiful it is 0 (see Notes). 0 is the paper's
-        estimator, which has no answer on some data (see Notes).
+        vector holds one variance per feature, and a matrix is R itself. "auto" chooses R by the likelihood of
+        held-out rows, in units of the columns; with many rows it is 0 (see Notes). 0 is the paper's
+        estimator, which has no solution on some data (see Notes).
     solver : {"auto", "em", "accelerated", "stochastic"} or StochasticEM, default="auto"
-        "em" repeats Eqs. 3 and 4; the objective never falls. "accelerated" reaches the same optimum in far
-        fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
-        minibatches of rows and samples of neighbours: time and memory are linear in n; its options are those of
-        :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is
-        "accelerated" where a pass is expected to visit at most two billion pairs: up to 44,721 rows, and beyond where kernels are
-        so narrow that most pairs are skipped (see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
+        "em" repeats Eqs. 3 and 4; the objective never decreases. "accelerated" reaches the same optimum in far
+        fewer passes over the pairs, by quasi-Newton steps with EM steps as a safeguard. "stochastic" (sec. 5) uses minibatches
+        of rows and samples of neighbours, so that time and memory are linear in n; its options are those of
+        :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is "accelerated" up to 44,721 rows, and with
+        more rows if a pass is expected to visit at most two billion pairs because narrow kernels allow to skip the others (see
+        :class:`vicinal.Engine`); otherwise it is "stochastic". ``solver_`` is the solver that was used.
     init : "covariance", float or array, default="covariance"
-        The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
+        The initial covariance: that of the data, or a number or vector (standard deviations), or a matrix (a
         covariance).
     max_iter : int, optional
-        Most passes over the pairs; for "stochastic", most sweeps over the rows. The default is 500 and 50.
+        The maximum number of passes over the pairs (default 500); for "stochastic", of sweeps over the rows (default 50).
     tol : float, optional
-        Stop when a pass (an EM step) gains no more than this many nats per row; for "stochastic", when two
-        sweeps in a row do. The default is 1e-8 and 1e-3.
+        The fit stops when a pass (an EM step) gains no more than this many nats per row; for "stochastic", when two
+        successive sweeps do. The default is 1e-8, and 1e-3 for "stochastic".
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each pass of ``fit`` that is not rejected (each sweep of
         "stochastic"), with the flattened matrix A of shape (n_features, n_features), its rows not yet ordered, and
         the number of calls. It may raise StopIteration: the fit then ends, warns that it has not converged, and keeps
-        the best matrix so far. A model file does not hold it.
+        the best matrix so far. Model files do not contain it.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     random_state : int, RandomState instance or None, default=None
@@ -138,19 +138,18 @@ class LCA(
     Attributes
     ----------
     covariance_ : ndarray of shape (n_active, n_active)
-        The kernel's covariance :math:`\Sigma`, of the columns that vary (usually all).
+        The kernel's covariance :math:`\Sigma` of the columns that vary (usually all).
     precision_ : ndarray of shape (n_active, n_active)
         Its inverse.
     components_ : ndarray of shape (n_active, n_features)
-        A with :math:`\Sigma^{-1} = A'A`: ``transform`` maps to where neighbourhoods are round. For "full" and
-        "low_rank" the rows are ordered: the data spread most beyond their neighbourhoods along the first. For
-        "diag" and "spherical" A is diagonal.
+        The matrix A with :math:`\Sigma^{-1} = A'A`, which makes neighbourhoods round. For "full" and "low_rank" its rows are
+        ordered: along the first one, the data spread most beyond their neighbourhoods. For "diag" and "spherical" A is diagonal.
     reg_ : ndarray of shape (n_features, n_features)
         The penalty R that was used. ``LCA(reg=reg_)`` gives the same fit.
     reg_search_ : dict of ndarrays, or None
         The table of the search of ``reg="auto"``: ``family`` ("diagonal", "shrunk" or "sample"), ``factor``,
-        ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The factor that was
-        used lies between those of the table where three of them allow a parabola. None without a search.
+        ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The factor that was used
+        may lie between those of the table, at the maximum of a parabola through three of them. None without a search.
     active_features_ : ndarray of int
         The columns that vary. ``components_`` has zeros in the others, and ``covariance_`` and ``precision_`` leave
         them out.
@@ -159,17 +158,18 @@ class LCA(
     objectives_ : ndarray
         The penalised objective per row, one entry per pass, the last one belonging to ``covariance_``.
     n_iter_ : int
-        Passes over the pairs (sweeps over the rows for "stochastic").
+        The number of passes over the pairs (of sweeps over the rows for "stochastic").
     converged_ : bool
+        Whether the fit converged.
     solver_ : str
         The solver that was used.
     engine_ : str
-        The backend of the pair work.
+        The backend of the pairwise computations.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
-        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    effective_neighbors_ : ndarray of shape (n_samples,), of a large source of shape (3000,)
-        How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
+        if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
+    effective_neighbors_ : ndarray of shape (n_samples,), or (3000,) for rows in a file
+        The effective number of neighbours of each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
         \lambda_{ij})`. After "stochastic", among ``n_candidates`` (3000) sampled rows.
     mixture_ : SharedMixture
         The density.
@@ -184,27 +184,27 @@ class LCA(
 
     *The penalty.* ``reg="auto"`` tries :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and :math:`\nu C`, with C the
     covariance of the columns and :math:`\hat C` its shrunk estimate (Ledoit and Wolf, in units of the columns), along
-    paths of :math:`\nu` on five folds. The folds are fixed, whatever ``random_state`` is, never split equal rows, and hold at
-    most 2,000 rows. The search costs several plain fits. It is skipped, and R is 0, where there are at least
-    2,000 rows without an exact twin, and 25 per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2); should
-    R = 0 have no answer there, the smallest penalty of the search is used.
+    paths of :math:`\nu` on five folds. The folds do not depend on ``random_state``, never separate equal rows, and hold at
+    most 2,000 rows. The search costs several plain fits. It is skipped, and R is 0, if there are at least
+    2,000 rows without an exact twin, and 25 per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2). If
+    R = 0 has no solution there, the smallest penalty of the search is used.
 
-    *Equivariance.* With the default start, the answer follows the data through shifts and through scalings of the
-    columns (for "spherical" and "low_rank", one scale for all). With ``reg=0`` it also follows any invertible linear
-    map for "full" (then ``transform`` gives the same image up to signs), and rotations for "spherical" and "low_rank".
+    *Equivariance.* With the default initial covariance, the result is equivariant under shifts and under scalings of the
+    columns (for "spherical" and "low_rank", one scale for all columns). With ``reg=0`` it is also equivariant under any
+    invertible linear map for "full" (``transform`` then gives the same result up to signs), and under rotations for
+    "spherical" and "low_rank".
 
-    *When there is no answer.* All rows are equal. With ``reg=0`` the likelihood is also unbounded when every row has an
-    exact twin, when columns are linearly dependent, when there are too few rows (surely at n <= n_features), or when
-    rows differ from their neighbours in a subspace only (integer grids). Then ``fit`` raises a ValueError that names
-    the cause.
+    *When there is no solution.* There is no solution if all rows are equal. With ``reg=0`` the likelihood is also unbounded if
+    every row has an exact twin, if columns are linearly dependent, if there are too few rows (always for n <= n_features), or
+    if rows differ from their neighbours only in a subspace (integer grids). ``fit`` then raises a ValueError with the cause.
 
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a
-    neighbour, but is left out as a whole when it is left out.
+    neighbour, but leave-one-out omits it as a whole.
 
-    *Missing values.* ``fit`` takes rows with gaps (NaN). Each pass ("em", at most 100, to a tolerance of 1e-3 by default)
-    replaces missing entries by their expectation given the known ones under the density of the other rows, and adds their
-    conditional covariance to the scatter. This is an approximation without a proof of ascent: ``objectives_`` holds the
-    leave-one-out likelihood of what is known after each pass, and the best pass is kept.
+    *Missing values.* ``fit`` accepts rows with missing values (NaN). Each pass ("em", at most 100 passes, with a tolerance
+    of 1e-3 by default) replaces missing values by their expectation given the known ones under the density of the other
+    rows, and adds their conditional covariance to the scatter. This is an approximation without a proof of ascent:
+    ``objectives_`` holds the leave-one-out likelihood of the known values after each pass, and the best pass is kept.
 
     References
     ----------
@@ -212,7 +212,7 @@ class LCA(
 
     Examples
     --------
-    Two flat clusters: LCA finds their shape (ten times as wide as high), whatever their distance.
+    LCA finds the shape of two flat clusters (about ten times as wide as high) although they are far apart.
 
     >>> import numpy as np
     >>> from vicinal import LCA
@@ -266,10 +266,10 @@ class LCA(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
-            NaN where a value is missing; see Notes.
+            The rows. NaN marks a missing value; see Notes.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows; not negative, at least two of them positive.
+            The importance of the rows. The weights must not be negative, and at least two must be positive.
 
         Returns
         -------
@@ -291,7 +291,7 @@ class LCA(
         return self
 
     def _fit(self, X, sample_weight, remedies):
-        """Fit, with the remedies that the caller's users have; return the path."""
+        """Fit with the remedies that error messages should name, and return the path."""
         given, (X, weight, structure) = X, self._check_input(X, sample_weight)
         forget_gaps(self)
         X, reg = self._penalty(X, weight, structure, remedies)
@@ -300,7 +300,7 @@ class LCA(
         )
 
     def _fit_under_penalty(self, fit_metric, X, weight, reg, remedies):
-        """Find the metric by ``fit_metric(reg)``, under a larger penalty where "auto" has found none; keep the path."""
+        """Find the metric by ``fit_metric(reg)``, with a larger penalty if "auto" found no solution; keep the path."""
         try:
             path = fit_metric(reg)
         except (CollapseError, np.linalg.LinAlgError):
@@ -318,7 +318,7 @@ class LCA(
         return path
 
     def _fit_metric(self, X, weight, reg, structure, given):
-        """Find the metric under a penalty, and keep it with its density; X was made of the `given` rows."""
+        """Find the metric under a penalty, and store it with its density; X was made from the `given` rows."""
         queries = self._pair_work(*X.shape).n_queries
         problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=PASSES)
         self.engine_ = problem.pairs.backend
@@ -329,7 +329,7 @@ class LCA(
         start = self._choose_solver(problem, start, structure, reference)
         limits = self._limits(*LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
-            # Local covariances of minibatches, each blended with what is known (Eq. 7).
+            # Local covariances of minibatches, each blended with the current covariance (Eq. 7).
             path, neighbors = self._sweep(problem, start, structure, record, limits)
         else:
             # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
@@ -345,7 +345,7 @@ class LCA(
         return path
 
     def _check_input(self, X, sample_weight):
-        """The rows, their weights and the structure."""
+        """Return the rows, their weights and the structure."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         structure = self._check_parameters(X.shape[1])
@@ -354,12 +354,12 @@ class LCA(
         return X, weight, structure
 
     def _penalty(self, X, weight, structure, remedies=LCA_REMEDIES, varies=None):
-        """The columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto".
+        """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto".
 
         `varies` says which columns vary in rows of which X is a sample.
         """
         given = check_reg(self.reg, X.shape[1])
-        # A penalty gives the kernel a width along constant columns, so that they stay.
+        # A penalty gives the kernel a width along constant columns, so they are kept.
         kept = None if given is None else np.diag(given) > 0
         if varies is not None:
             kept = varies if kept is None else varies | kept
@@ -379,7 +379,7 @@ class LCA(
         return X, given[np.ix_(self.active_features_, self.active_features_)]
 
     def _search(self, X, weight, structure, remedies):
-        """The penalty for ``reg="auto"``, from rows that count."""
+        """Return the penalty for ``reg="auto"``, from rows that count."""
         self.reg_search_ = None
         if has_plenty(X, structure):
             answerable = is_answerable(X, *structure)
@@ -401,7 +401,7 @@ class LCA(
         return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
 
     def _check_parameters(self, n_features):
-        """The structure; refuses bad parameters."""
+        """Return the structure; raise an error for invalid parameters."""
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
         rank = None
@@ -411,13 +411,13 @@ class LCA(
             rank = check_integer(self.rank, "rank", least=1)
             if rank >= n_features:
                 raise ValueError(
-                    f"rank must be less than the {n_features} features, got {rank}. Use covariance_type='full' "
-                    "for a free one."
+                    f"rank must be less than the number of features, {n_features}, got {rank}. Use covariance_type='full' "
+                    "for a covariance of full rank."
                 )
         return Structure(self.covariance_type, rank)
 
     def _initial_metric(self, data_covariance, reg, structure):
-        """The metric to start from: the inverse root of a covariance of the structure."""
+        """Return the metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
             covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
             covariance = covariance[np.ix_(self.active_features_, self.active_features_)]
@@ -426,7 +426,7 @@ class LCA(
         return self._metric_of_data(data_covariance, reg, structure)
 
     def _metric_of_data(self, covariance, reg, structure):
-        """The metric of the data's own covariance."""
+        """Return the metric of the data's own covariance."""
         structured = nearest_structured(covariance + reg, *structure)
         if reg.any():
             check_representable(structured, "reg", self.reg)
@@ -441,7 +441,7 @@ class LCA(
         self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric
 
     def _keep_density(self, X, weight, problem, neighbors=None):
-        """Store the density, and how many neighbours (among these positions) explain each row."""
+        """Store the density, and the effective number of neighbours (among these positions) of each row."""
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, self._active_names)

@@ -1,4 +1,4 @@
-"""LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian times a Parzen model; the directions that need the latter."""
+"""LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian in some directions, and a Parzen model in the others."""
 
 from itertools import count
 from typing import Any, ClassVar, Self
@@ -57,7 +57,7 @@ _PASSES = 50
 
 
 class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
-    r"""LCA-Gauss: the directions in which data are not Gaussian, their local metric, and the density.
+    r"""LCA-Gauss: find the directions in which data are not Gaussian, a local metric for them, and the density.
 
     The rows are modelled as a Gaussian along some directions and as Parzen windows along the others,
     independently,
@@ -67,34 +67,34 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         p(x) = |\det B| \; N(B_G'x; B_G'\mu, I) \; \frac1n \sum_j N(B_L'x; B_L'x_j, I),
         \qquad B = (B_G, B_L) \text{ square},
 
-    with B of maximum (penalised) leave-one-out likelihood. EM's step is an eigenvalue problem (Proposition
-    1): directions whose local covariance is at least the global one are Gaussian, the others are local. How
-    many there are of each is found along the way: ``transform`` is a dimension reduction without a
-    dimension to choose.
+    where B maximises the (penalised) leave-one-out likelihood. The EM step is an eigenvalue problem (Proposition
+    1): directions whose local covariance is at least the global one are Gaussian, and the others are local. Their
+    numbers are determined by the fit, so ``transform`` is a dimension reduction whose dimension need not be
+    chosen.
 
     Parameters
     ----------
     reg : "auto", float or array, default="auto"
         The penalty R of the local directions, :math:`\frac12 \operatorname{tr} B_L' R B_L` per row: a number (the
         paper's :math:`\nu`, R is :math:`\nu I`), a vector of variances or a matrix, in squared units of the data.
-        "auto" chooses it, jointly with ``reg_gauss`` where that is "auto" too, by the likelihood of held-out rows.
+        "auto" chooses it by the likelihood of held-out rows, jointly with ``reg_gauss`` if that is "auto", too.
     reg_gauss : "auto", float or array, default="auto"
-        The penalty :math:`R_G` of the Gaussian directions, likewise. A matrix may be indefinite as long as the
-        covariance of the data plus :math:`R_G` is positive definite. "auto" tries 0 and the matrix that leads from the
-        covariance of the data to its shrunk estimate (Ledoit and Wolf, in units of the columns).
+        The penalty :math:`R_G` of the Gaussian directions, in the same forms. A matrix may be indefinite as long as the
+        covariance of the data plus :math:`R_G` is positive definite. "auto" tries 0 and the matrix that turns the
+        covariance of the data into its shrunk estimate (Ledoit and Wolf, in units of the columns).
     reduce : bool, default=False
-        LCA-Gauss-Red: look for a better number of Gaussian directions. EM by itself stops early, with too
+        Whether to search for a better number of Gaussian directions (LCA-Gauss-Red). EM by itself stops early, with too
         many local directions; the search makes the most Gaussian-like of them Gaussian, runs EM again, and
-        finds how many to take by golden sections. It never ends with a lower objective than without.
+        finds their number by golden-section search. The objective is never lower than without the search.
     max_iter : int, default=500
-        Most passes over the pairs; with ``reduce``, for each run of EM.
+        The maximum number of passes over the pairs; with ``reduce``, for each run of EM.
     tol : float, default=1e-7
-        Stop when a pass gains no more than this many nats per row.
+        The fit stops when a pass gains no more than this many nats per row.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each pass, with the flattened square matrix :math:`B' =
-        (B_G, B_L)'`, Gaussian rows first, and the number of passes, those of all runs of ``reduce``. It may raise
-        StopIteration: the fit then ends, warns that it has not converged, and keeps the best directions so far. A
-        model file does not hold it.
+        (B_G, B_L)'`, Gaussian rows first, and the number of passes, including those of all runs of ``reduce``. It may
+        raise StopIteration: the fit then ends, warns that it has not converged, and keeps the best directions so far.
+        Model files do not contain it.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -103,13 +103,12 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        :math:`B_L'`: the local, non-Gaussian directions, those first along which the data spread most
-        beyond their neighbourhoods.
+        :math:`B_L'`, the local, non-Gaussian directions. The directions along which the data spread most
+        beyond their neighbourhoods come first.
     gaussian_components_ : ndarray of shape (n_active - n_components, n_features)
         :math:`B_G'`, which whitens the Gaussian directions.
     n_components_ : int
-        The number of local directions that was found. It may be 0: the data are best described by one
-        Gaussian.
+        The number of local directions. It is 0 if the data are best described by one Gaussian.
     mean_ : ndarray of shape (n_features,)
         :math:`\mu`.
     covariance_, precision_ : ndarrays of shape (n_active, n_active)
@@ -127,17 +126,18 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         The penalised objective per row, one entry per pass, the last one belonging to the fitted parameters;
         with ``reduce``, the best so far.
     n_iter_ : int
-        Passes over the pairs.
+        The number of passes over the pairs.
     converged_ : bool
+        Whether the fit converged.
     engine_ : str
-        The backend of the pair work.
+        The backend of the pairwise computations.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
-        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
+        if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
-        Perplexities of the rows' neighbours in the local subspace.
+        The perplexities of the rows' neighbours in the local subspace.
     mixture_ : SharedMixture
-        The density: a mixture with one shared covariance, its centres the rows moved to the mean along the
+        The density: a mixture with one shared covariance. Its centres are the rows, moved to the mean along the
         Gaussian directions.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -147,16 +147,15 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     A pass takes O(n^2 d2 + n^2 d + n d^2 + d^3) time with d2 local directions of d; memory beyond the data
     is the engine's budget, never O(n^2).
 
-    The search of ``reg="auto"`` is that of :class:`vicinal.LCA`, on the same folds and skipped by the same rule; the best
+    The search of ``reg="auto"`` is that of :class:`vicinal.LCA`, on the same folds and skipped by the same rule. The best
     penalty of each of its families, and one so large that every direction is Gaussian, are then tried with both
     penalties of the Gaussian. The candidates therefore contain one Gaussian with a shrunk covariance.
 
     ``score_samples(None)`` leaves each row out of the Parzen part; the Gaussian part keeps it (as the
-    objective does). With all directions Gaussian the model is the Gaussian of maximum likelihood, with none
-    it is
-    :class:`vicinal.LCA`. All Gaussian is an absorbing state: EM never leaves it.
+    objective does). If all directions are Gaussian, the model is the Gaussian of maximum likelihood; if none is,
+    the model is :class:`vicinal.LCA`. The state in which all directions are Gaussian is absorbing: EM never leaves it.
 
-    Departures from the paper's text, which has slips, are listed in docs/departures.md.
+    Departures from the paper's text, which contains some errors, are listed in docs/departures.md.
 
     References
     ----------
@@ -164,7 +163,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
 
     Examples
     --------
-    Two clusters along one direction in six, hidden by a random mixing: one local direction is found.
+    Two clusters differ along one of six directions, which a random linear map hides. LCA-Gauss finds one local
+    direction.
 
     >>> import numpy as np
     >>> from vicinal import LCAGauss
@@ -212,10 +212,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN where a value is missing: see the notes of :class:`vicinal.LCA`, of which the same holds here.
+            The rows. NaN marks a missing value; the notes of :class:`vicinal.LCA` on missing values apply.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows; not negative, at least two of them positive.
+            The importance of the rows. The weights must not be negative, and at least two must be positive.
 
         Returns
         -------
@@ -243,8 +243,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return self
 
     def _fit_directions(self, X, weight, reg, reg_gauss):
-        """Find the directions under two penalties, and keep them with their density."""
-        # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
+        """Find the directions under two penalties, and store them with their density."""
+        # Departure 4 (LCAGauss): The Gaussian's covariance divides by n. Its limit is the Gaussian of maximum likelihood.
         gaussian = scatter_of_rows(X, weight) + reg_gauss
         if reg_gauss.any():
             check_representable(gaussian, "reg_gauss", self.reg_gauss)
@@ -273,7 +273,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return path
 
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """The rows and their weights; refuses bad parameters."""
+        """Return the rows and their weights; raise an error for invalid parameters."""
         X = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         weight = check_two_rows(check_weights(sample_weight, X))
         if not isinstance(self.reduce, (bool, np.bool_)):
@@ -284,10 +284,13 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return X, weight
 
     def _penalties(self, X, weight):
-        """The columns that vary, and the two penalties on them; refuses what has no answer, and searches for "auto"."""
+        """Return the columns that vary, and the two penalties on them.
+
+        Refuses what has no answer, and searches for "auto".
+        """
         reg, reg_gauss = (check_reg(getattr(self, name), X.shape[1], name) for name in ("reg", "reg_gauss"))
         both = reg is not None and reg_gauss is not None
-        # Penalties give both parts a width along constant columns, so that these stay.
+        # Penalties give both parts a width along constant columns, so these are kept.
         kept = None
         if reg is not None and reg_gauss is not None:
             kept = (np.diag(reg) > 0) & (np.diag(reg_gauss) > 0)
@@ -313,7 +316,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return X, *self._search(rows, weight, reg, reg_gauss)
 
     def _search(self, X, weight, reg, reg_gauss):
-        """The penalties that are not given (None), from rows that count."""
+        """Return the penalties that are not given (None), from rows that count."""
         structure, answerable = Structure("full"), is_answerable(X, "full")
         gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_rule(reg_gauss)]
         if has_plenty(X, structure):
@@ -330,7 +333,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return chosen.local(X, weight), chosen.gaussian(X, weight)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit."""
+        """Return the pair work of a fit."""
         return Work(n_samples, n_samples, n_features, _PASSES)
 
     def _keep(self, X, weight, rows, problem, split):
@@ -349,7 +352,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
-        # The rows of weight zero, which the fit does not see, are scored as well.
+        # Rows of weight zero, which the fit does not use, are scored as well.
         counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0
         self._left_out_scores = left_out_scores(problem, split, rows, counted)
         self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)

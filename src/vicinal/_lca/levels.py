@@ -1,8 +1,8 @@
-"""A start for exact fits of many rows: fits of samples, each narrowed to the rows of the next.
+"""Starts of exact fits to many rows: fits to samples, each narrowed to suit the number of rows of the next.
 
-The first passes of a fit that starts at the data's covariance see kernels so wide that every pair matters, and nothing can
-be skipped.  A fit to a sample is cheap, and its kernel is nearly that of all rows but for its size: the best kernel
-narrows with the number of rows n as ``n^(-2/(d+4))`` in its variances.
+In the first passes of a fit that starts at the data's covariance, kernels are so wide that every pair matters and none can
+be skipped.  A fit to a sample is cheap, and its kernel is nearly that of all rows except for its size: the variances of the
+best kernel decrease with the number of rows n as ``n^(-2/(d+4))``.
 """
 
 import time
@@ -22,7 +22,7 @@ _LEVEL_TOL, _LEVEL_PASSES = 1e-4, 50
 
 
 def level_sizes(n: int) -> list[int]:
-    """The rows of each level before all n of them; none where n is hardly more than the first.
+    """Return the rows of each level before all n of them; none where n is hardly more than the first.
 
     The last one has half of the rows where the one before it has less than a fourth: what only shows in so dense a sample
     (rows on a lattice, say) then costs passes over half of the rows, not over all.
@@ -35,7 +35,7 @@ def level_sizes(n: int) -> list[int]:
 
 
 def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None = None) -> np.ndarray:
-    """The metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty R, is narrowed."""
+    """Return the metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty R, is narrowed."""
     factor = (n_old / n_new) ** (2.0 / (len(metric) + 4.0))
     if reg is None or not np.any(reg):
         return metric / np.sqrt(factor)
@@ -44,7 +44,7 @@ def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None 
 
 
 def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> float:
-    """The pairs that an exact pass at the best metric is expected to visit: a function of the rows and parameters alone.
+    """Return the pairs that an exact pass at the best metric is expected to visit: a function of the rows and parameters alone.
 
     The metric is that of a sample, narrowed to all rows; the share of the pairs is counted on a sample of rows.
     """
@@ -59,7 +59,7 @@ def multilevel_start(
     problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray,
     say: Callable[[str], None] | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """A metric close to the best for all rows, from a start at any distance."""
+    """Return a metric close to the best for all rows, from a start at any distance."""
     n, metric = len(problem.rows), start
     sizes = level_sizes(n)
     for size, following in zip(sizes, [*sizes[1:], n], strict=True):
@@ -76,7 +76,7 @@ def multilevel_start(
 
 
 def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
-    """So many rows, the same ones in every fit: a start need not be random."""
+    """Return the positions of so many rows, the same ones in every fit, because a start need not be random."""
     chosen = np.random.default_rng(0).permutation(len(problem.rows))[:size]
     return some_rows(problem, np.sort(chosen))
 

@@ -1,4 +1,4 @@
-"""LCA and LCA-Gauss from rows with missing values; what a pass does is in `vicinal._density.gaps`."""
+"""LCA and LCA-Gauss of rows with missing values. `vicinal._density.gaps` describes a pass."""
 
 from itertools import count
 from typing import Any, NamedTuple
@@ -21,7 +21,8 @@ from vicinal._lca.steps import COLLAPSE, CollapseError, Structure, inverse_root,
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._mixtures import SharedMixture
 
-# The penalty of reg="auto", a share of the covariance of the data: rows with gaps cannot be held out and scored alike.
+# The penalty of reg="auto", as a share of the covariance of the data. It is not searched, because scores of held-out rows with
+# different gaps cannot be compared.
 AUTO_SHARE = 0.1
 _COLLAPSED = (
     "{name}: with missing values the kernel's covariance collapses: its variance in some direction goes to zero and the "
@@ -31,7 +32,7 @@ _COLLAPSED = (
 
 
 def gap_limits(estimator: Any) -> dict[str, Any]:
-    """The user's max_iter and tol, or those of fits to rows with gaps."""
+    """Return the user's max_iter and tol, or those of fits to rows with gaps."""
     given = {"max_iter": estimator.max_iter, "tol": estimator.tol}
     return {name: standard if given[name] is None else given[name] for name, standard in _LIMITS.items()}
 
@@ -40,7 +41,7 @@ _LIMITS = {"max_iter": MAX_PASSES, "tol": TOL}
 
 
 def _check_collapse(covariance: np.ndarray, data_covariance: np.ndarray) -> np.ndarray:
-    """The covariance, where its smallest variance in units of the data's spread is not lost in rounding."""
+    """Return the covariance, where its smallest variance in units of the data's spread is not lost in rounding."""
     whitened = np.linalg.solve(data_covariance, covariance)
     if not np.isfinite(covariance).all() or not np.linalg.eigvals(whitened).real.min() > COLLAPSE:
         raise CollapseError

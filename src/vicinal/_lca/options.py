@@ -22,7 +22,7 @@ class StochasticEM(Record):
         instead of all; the cost is still linear in n, without that bias. For ``partial_fit`` this is the size of the
         sample of rows that is kept (3000 by default).
     discount : float, default=0.6
-        The weight of the old covariance after a sweep over the rows: gamma of Eq. 7, at least 0 and less than 1.
+        The weight of the old covariance after a sweep over the rows (gamma of Eq. 7), at least 0 and less than 1.
 
     Examples
     --------
@@ -40,4 +40,6 @@ class StochasticEM(Record):
         if self.n_candidates is not None:
             check_integer(self.n_candidates, "n_candidates", least=2)
         if check_positive(self.discount, "discount", strict=False) >= 1:
-            raise ValueError(f"discount must be less than 1, got {self.discount:g}: nothing new would be learned.")
+            raise ValueError(
+                f"discount must be less than 1, got {self.discount:g}: with 1, new rows would have no influence."
+            )

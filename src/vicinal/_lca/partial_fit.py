@@ -13,12 +13,12 @@ from vicinal._lca.stochastic import SAMPLE, metric_of, sampled_start
 from vicinal._lca.stream import Stream
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 
-# Passes that the fit to the first rows makes, about; the engine chooses by it.
+# The approximate number of passes of the fit to the first rows, from which the engine chooses a backend.
 _PASSES = 20
 
 
 class PartialFitMixin:
-    """``partial_fit`` of LCA, which has the rest."""
+    """Mixin of LCA with ``partial_fit``."""
 
     # What LCA has.
     _stream: dict[str, Any] | None
@@ -43,23 +43,24 @@ class PartialFitMixin:
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
 
-        The rows are taken in minibatches of ``batch_size``; each sees, as possible neighbours, itself and a uniform
-        sample of ``n_candidates`` (3000 by default) of the rows seen before, and moves the covariance by Eq. 7 with
-        n the number of rows seen. The density is that of the sample. After ``fit`` the stream goes on from there.
+        The rows are processed in minibatches of ``batch_size``. The possible neighbours of a minibatch are its own rows and
+        a uniform sample of ``n_candidates`` (3000 by default) of the rows seen before. It updates the covariance by Eq. 7,
+        where n is the number of rows seen. The density is that of the sample. After ``fit``, the stream continues from the
+        fit.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The first call starts from a fit to its rows (from their covariance, where they are at most four a feature;
-            or from ``init``); with ``reg="auto"`` they also choose the penalty of the whole stream, and the columns
-            that are constant there are ignored in the whole stream.
+            The rows. The first call starts from a fit to its rows (from their covariance if there are at most four rows per
+            feature, or from ``init``). With ``reg="auto"`` these rows also determine the penalty of the whole stream, and
+            columns that are constant in them are ignored in the whole stream.
         y : ignored
 
         Returns
         -------
         self
             ``n_samples_seen_`` counts the rows; ``objectives_`` holds the objective per row of each minibatch before
-            it was learned from, ``n_iter_`` their number; ``converged_`` is False, a stream has no end;
+            the update, and ``n_iter_`` is their number; ``converged_`` is False, because a stream has no end;
             ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample. The callback is not called.
         """
         fresh = not hasattr(self, "components_")
@@ -92,7 +93,8 @@ class PartialFitMixin:
         return self
 
     def _open_stream(self, X, reg, structure, size, fresh):
-        """The stream before the rows of X (a start, what `fit` left, or what the last call left), and its objectives."""
+        """Return the stream before the rows of X (a start, what `fit` left, or what the last call left), and its
+        objectives."""
         if fresh:
             seed = self._seed()
             problem = leave_one_out(X, None, self.engine, reg=reg, passes=_PASSES)

@@ -1,12 +1,12 @@
-r"""The penalty R of LCA and LCA-Gauss: what the user may pass, and the search that ``reg="auto"`` stands for.
+r"""The penalty R of LCA and LCA-Gauss: its validation, and the search of ``reg="auto"``.
 
 The penalty per row is :math:`\frac12 \operatorname{tr}(\Sigma^{-1} R)`, and EM's M-step adds R to the local covariance.
 The search tries three families, all in units of the columns: :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and
 :math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage is what few
 rows need; where columns nearly depend on each other and rows are not so few, it makes the kernel too wide along the narrow
-directions: on wdbc it costs a nat per row.) Each family is followed along a
-path of decreasing :math:`\nu`; a fit starts where the one before ended, and a few passes are enough for each. The
-penalty of largest likelihood of held-out rows wins.
+directions: on wdbc it costs a nat per row.) Some of the folds find out where each family is about best, along a path of
+:math:`\nu` in steps of 10; then all folds compare the factors nearby, in steps of the root of 10. A fit starts where the one
+before ended, and a few passes are enough for each. The penalty of largest likelihood of held-out rows wins.
 """
 
 import warnings
@@ -23,20 +23,23 @@ from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 
 FAMILIES = ("diagonal", "shrunk", "sample")
-# Fixed whatever random_state is, so that a fit is a function of the data and of the parameters that show.
+# Independent of random_state, so that a fit depends only on the data and on the public parameters.
 _FOLDS = 5
-# A search needs no more rows than these: the factor that they choose is close to the one that all rows would choose.
+# A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
+_COARSE_STEP = 10.0
+_SCOUTED_ROWS = 100  # held-out rows that find out where a family is about best, at least: those of one fold or more
+# A family whose best factor is so many nats per row behind that of another on those folds is compared at that factor only.
+_HOPELESS = 0.5
 # Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.
 _SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
 _LARGEST = 1e4
-_PATIENCE = 2  # factors in a row that do not gain end a path
 _GAIN = 1e-3  # nats per row
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
 _LEAST_SHRINKAGE = 1e-6
-# With so many rows per free parameter of the covariance, and so many in all, a penalty gains nothing; docs/lca.md has the
-# evidence. Skewed columns need the second number: there one row in a hundred can shape the kernel.
+# With at least this many rows per free parameter of the covariance, and this many rows in total, a penalty gains nothing;
+# docs/lca.md has the evidence. Skewed columns need the second number, because one row in a hundred can shape the kernel.
 PLENTY, _PLENTY_IN_ALL = 25, 2000
 
 
@@ -77,15 +80,17 @@ def check_reg(reg: Any, n_features: int, name: str = "reg") -> np.ndarray | None
 
 
 def check_semidefinite(reg: np.ndarray, name: str = "reg") -> None:
-    """Refuse a penalty that would reward a narrow kernel."""
+    """Raise an error for a penalty that would reward a narrow kernel."""
     scale = np.sqrt(np.maximum(np.diag(reg), 0.0))
     values = np.linalg.eigvalsh(reg / np.outer(*2 * [np.where(scale > 0, scale, 1.0)]))
     if values[0] < -1e-8 * max(values[-1], 0.0) or np.diag(reg).min() < 0:
-        raise ValueError(f"{name} as a matrix must be positive semidefinite: a penalty does not reward narrow kernels.")
+        raise ValueError(
+            f"{name} as a matrix must be positive semidefinite, because a penalty must not reward narrow kernels."
+        )
 
 
 def free_parameters(structure: Structure, n_features: int) -> int:
-    """The number of free parameters of a covariance of this structure."""
+    """Return the number of free parameters of a covariance of this structure."""
     d = n_features
     if structure.covariance == "full":
         return d * (d + 1) // 2
@@ -96,13 +101,13 @@ def free_parameters(structure: Structure, n_features: int) -> int:
 
 
 def has_plenty(X: np.ndarray, structure: Structure) -> bool:
-    """Whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
+    """Return whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
     enough = max(PLENTY * free_parameters(structure, X.shape[1]), _PLENTY_IN_ALL)
     return len(X) >= enough and len(X) - count_twins(X) >= enough
 
 
 def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
+    """Return the weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
     rows = X - mean_of_rows(X, weight)
     variances = np.average(np.square(rows), axis=0, weights=weight)
     if not variances.all():  # one row has all the weight: there is nothing to estimate
@@ -114,7 +119,7 @@ def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
 
 
 def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
-    """The covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
+    """Return the covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
 
     Parameters
     ----------
@@ -133,7 +138,7 @@ def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: fl
 
 
 def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """The matrix of a family at the factor 1, from the training rows."""
+    """Return the matrix of a family at the factor 1, from the training rows."""
     if family != "diagonal":
         return shrunk_covariance(X, weight, None if family == "shrunk" else _LEAST_SHRINKAGE)
     centred = X - mean_of_rows(X, weight)
@@ -141,12 +146,17 @@ def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) 
 
 
 def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """What is used where no penalty is needed but for directions in which the rows do not differ."""
+    """Return what is used where no penalty is needed but for directions in which the rows do not differ."""
     return _SMALLEST["shrunk"] * family_matrix("shrunk", X, weight)
 
 
 class Fold(Protocol):
     """One split of the rows: fits to its training rows, and scores of its held-out rows."""
+
+    @property
+    def n_held_out(self) -> int:
+        """The number of held-out rows."""
+        ...
 
     def fit(self, family: str, factor: float, start: Any) -> tuple[Any, float]:
         """Fit with a penalty, from a start (None: the usual one); return where it ended and the held-out score."""
@@ -162,25 +172,30 @@ class Choice(NamedTuple):
     at_edge: bool
 
     def best_of(self, family: str) -> float | None:
-        """The best factor of one family, or None where none of them has a finite score."""
+        """Return the best factor of one family, or None where none of them has a finite score."""
         mine = self.table["family"] == family
         scores = self.table["mean_test_score"][mine]
         return float(self.table["factor"][mine][scores.argmax()]) if np.isfinite(scores).any() else None
 
 
 def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1.0) -> Choice:
-    """Follow each family along decreasing factors, and choose the factor of largest held-out likelihood.
+    """Choose the family and the factor of largest held-out likelihood.
 
     Parameters
     ----------
     folds : sequence of Fold
     families : sequence of str
     largest : float
-        Where a path starts. It goes up from there where this factor is the best of its family.
+        The first factor of a path. If it is the best of its family, larger factors are tried as well.
     """
+    n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), _SCOUTED_ROWS))
+    scouted = {family: _scout(folds[:n_scouts], family, largest) for family in families}
+    leader = max(score for _, score in scouted.values())
     tried: list[tuple[str, float, np.ndarray]] = []
-    for family in families:
-        tried.extend(_follow(folds, family, largest))
+    for family, (factor, score) in scouted.items():
+        hopeless = score < leader - _HOPELESS
+        nearby = [factor] if hopeless else [factor * _STEP, factor, factor / _STEP]
+        tried.extend((family, f, scores) for f, scores in _compare(folds, family, nearby))
     scores = np.array([values.mean() for _, _, values in tried])
     best = int(np.argmax(scores))
     family, factor, _ = tried[best]
@@ -196,37 +211,65 @@ def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1
     return Choice(family, _interpolated(mine, factor), table, at_edge)
 
 
-def _follow(folds: Sequence[Fold], family: str, largest: float) -> list[tuple[str, float, np.ndarray]]:
-    """The factors of one family with their held-out scores per fold, in decreasing order of the factor."""
-    down = [largest / _STEP**e for e in range(40) if largest / _STEP**e >= 0.99 * _SMALLEST[family]]
-    tried = list(_path(folds, family, down))
-    if len(tried) and max(range(len(tried)), key=lambda t: tried[t][2].mean()) == 0:
-        up = [largest * _STEP**e for e in range(1, 40) if largest * _STEP**e <= _LARGEST]
-        tried = [*list(_path(folds, family, up))[::-1], *tried]
+def _scout(folds: Sequence[Fold], family: str, largest: float) -> tuple[float, float]:
+    """About the best factor of a family, and its mean score: by large steps down, or up where the first one is the best."""
+    best, score = largest, -np.inf
+    for step in (1.0 / _COARSE_STEP, _COARSE_STEP):
+        path, factor = _Path(folds, family), largest
+        while 0.99 * _SMALLEST[family] <= factor <= 1.01 * _LARGEST:
+            reached = path.scores(factor).mean()
+            if factor != largest and reached <= score + _GAIN:
+                break
+            if reached > score:
+                best, score = factor, reached
+            factor *= step
+        if best != largest:
+            break
+    return best, score
+
+
+def _compare(folds: Sequence[Fold], family: str, factors: Sequence[float]) -> list[tuple[float, np.ndarray]]:
+    """Factors of one family, in decreasing order, with their scores per fold; they go on where the last one is the best.
+
+    One factor is judged by itself.
+    """
+    factors = [f for f in factors if 0.99 * _SMALLEST[family] <= f <= 1.01 * _LARGEST]
+    path = _Path(folds, family)
+    tried = [(factor, path.scores(factor)) for factor in factors]
+    if len(factors) == 1:
+        return tried
+    while _mean_at(tried, -1) > _mean_at(tried, -2) + _GAIN and tried[-1][0] / _STEP >= 0.99 * _SMALLEST[family]:
+        tried.append((tried[-1][0] / _STEP, path.scores(tried[-1][0] / _STEP)))
+    path = _Path(folds, family)
+    while _mean_at(tried, 0) > _mean_at(tried, 1) + _GAIN and tried[0][0] * _STEP <= 1.01 * _LARGEST:
+        tried.insert(0, (tried[0][0] * _STEP, path.scores(tried[0][0] * _STEP)))
     return tried
 
 
-def _path(folds: Sequence[Fold], family: str, factors: Sequence[float]):
-    """Fits along a path, each from the end of the one before, until a few factors in a row do not gain."""
-    starts: list[Any] = [None] * len(folds)
-    best, idle = -np.inf, 0
-    for factor in factors:
-        scores = np.full(len(folds), -np.inf)
-        for f, fold in enumerate(folds):
+def _mean_at(tried: Sequence[tuple[float, np.ndarray]], place: int) -> float:
+    return float(tried[place][1].mean())
+
+
+class _Path:
+    """Fits of one family to all folds, each from the end of the one before."""
+
+    def __init__(self, folds: Sequence[Fold], family: str) -> None:
+        self._folds, self._family, self._starts = folds, family, [None] * len(folds)
+
+    def scores(self, factor: float) -> np.ndarray:
+        """The held-out score of each fold at the next factor; -inf where there is no fit."""
+        scores = np.full(len(self._folds), -np.inf)
+        for f, fold in enumerate(self._folds):
             try:
-                starts[f], held_out = fold.fit(family, factor, starts[f])
+                self._starts[f], held_out = fold.fit(self._family, factor, self._starts[f])
                 scores[f] = held_out if np.isfinite(held_out) else -np.inf
             except (CollapseError, np.linalg.LinAlgError):
-                starts[f] = None
-        yield family, factor, scores
-        idle = 0 if scores.mean() > best + _GAIN else idle + 1
-        best = max(best, scores.mean())
-        if idle == _PATIENCE:
-            return
+                self._starts[f] = None
+        return scores
 
 
 def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
-    """The top of the parabola through the best factor of a family and its neighbours, in logarithms."""
+    """Return the top of the parabola through the best factor of a family and its neighbours, in logarithms."""
     tried = sorted(tried)
     at = [f for f, _ in tried].index(factor)
     if at in (0, len(tried) - 1):
@@ -240,7 +283,7 @@ def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
 
 
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
-    """The fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
+    """Return the fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
 
     Rows that alone make a column vary are never held out: without them the column would have no scale.
     """
@@ -260,7 +303,7 @@ def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarr
 
 
 def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None:
-    """The choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
+    """Return the choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
     if not folds:
         return None
     # The other structures see no more of R than its diagonal, or its trace.
@@ -269,13 +312,13 @@ def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None
 
 
 def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
-    """Warn that held-out rows ask for kernels without width, and name the columns that are the likely cause."""
+    """Warn that held-out rows favour kernels of width zero, and name the columns that are the likely cause."""
     few = np.array([len(np.unique(column)) < 0.1 * len(X) for column in X.T])
     if not few.any():
         return
     warnings.warn(
         f"{method}: held-out rows score higher the narrower the kernel is, down to the smallest penalty of reg='auto'. "
-        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made as high as one likes. Do not compare such scores; "
+        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made arbitrarily high. Do not compare such scores; "
         "leave such columns out, add noise of one step to them, or pass reg (a variance in squared units of the data).",
         UserWarning,
         stacklevel=callers_line(),

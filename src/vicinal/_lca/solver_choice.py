@@ -1,4 +1,4 @@
-"""Which solver an LCA uses for how many rows, and the sweeps of the stochastic one."""
+"""The choice of LCA's solver by the number of rows, and the sweeps of the stochastic solver."""
 
 import sys
 from typing import Any
@@ -12,16 +12,17 @@ from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
 
-# The most pairs of a pass of an exact fit, which takes seconds on two cores; the accelerated solver needs 10 to 30.
+# The maximum number of pairs in a pass of an exact fit. Such a pass takes seconds on two cores, and the accelerated solver
+# needs 10 to 30 of them.
 _EXACT_PAIRS = 2e9
-# From here on an exact fit starts from fits of samples.
+# From this number of rows on, an exact fit starts from fits to samples.
 _LEVELS_FROM_ROWS = 20_000
-# Passes (or sweeps) that a fit makes, about; the engine chooses by it.
+# The approximate number of passes (or sweeps) of a fit, from which the engine chooses a backend.
 PASSES = 20
 
 
 class SolverChoiceMixin:
-    """The choice of a solver of LCA, which has the rest."""
+    """Mixin of LCA that chooses the solver."""
 
     # What LCA has.
     solver: Any
@@ -52,7 +53,7 @@ class SolverChoiceMixin:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
     def _stochastic_options(self):
-        """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
         return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
 
     def _seed(self):
@@ -66,14 +67,14 @@ class SolverChoiceMixin:
         return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit: all pairs in each pass, or those of a sweep."""
+        """Return the pair work of a fit: all pairs in each pass, or those of a sweep."""
         queries = n_samples
         if self._pick_solver(n_samples) == "stochastic":
             queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
         return Work(queries, n_samples, n_features, PASSES)
 
     def _limits(self, max_iter, tol):
-        """The user's max_iter and tol, or these."""
+        """Return the user's max_iter and tol, or these."""
         return {
             "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
             "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),

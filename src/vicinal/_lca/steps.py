@@ -1,4 +1,4 @@
-r"""LCA's pass over the pairs and the steps it is good for, as pure functions of arrays.
+r"""LCA's pass over the pairs and the steps that follow from it, as pure functions of arrays.
 
 A metric is a square matrix A with :math:`\Sigma^{-1} = A'A`; its *frame* is the coordinates z = A x, in
 which the kernel's covariance is the identity. One pass at A gives the penalised leave-one-out objective per
@@ -23,8 +23,8 @@ from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._journal import journaled
 from vicinal._mixtures import LOG_2PI
 
-# A direction whose variance falls below this share of the data's is collapsing: the distances along it have no digits
-# left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.
+# A direction whose variance falls below this share of the data's variance is collapsing, because distances along it have no
+# digits left. Data of twins reach this in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.
 COLLAPSE = 1e-12
 
 
@@ -40,7 +40,7 @@ class Structure(NamedTuple):
 
 
 def inverse_root(covariance):
-    """A with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
+    """Return a with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
     scale = np.sqrt(np.diag(covariance))
     lower = np.linalg.cholesky(covariance / np.outer(scale, scale))
     return np.linalg.inv(lower) / scale
@@ -48,7 +48,7 @@ def inverse_root(covariance):
 
 @journaled()
 def one_pass(problem, metric):
-    """The objective per row at a metric, and the EM matrix M in its frame."""
+    """Return the objective per row at a metric, and the EM matrix M in its frame."""
     with one_blas_thread_beside_pairs(*problem.rows.shape):
         sums, scatter = problem.pairs.at(metric).scatter(problem.weight)
     return (
@@ -63,7 +63,7 @@ def penalised_objective(log_means, weight, metric, reg):
     return float(weight @ log_means / weight.sum() + log_norm - 0.5 * np.vdot(metric @ reg, metric))
 
 
-# Departure 1 (LCA): the penalty is 1/2 tr(Sigma^-1 R) per row, so that the M-step adds R; Algorithm 1 has R = nu I.
+# Departure 1 (LCA): The penalty is added in the M-step. It is 1/2 tr(Sigma^-1 R) per row; Algorithm 1 has R = nu I.
 def em_matrix(scatter, weight, metric, reg):
     """M = S_z / W + A R A', exactly symmetric."""
     matrix = scatter / weight.sum() + metric @ reg @ metric.T
@@ -80,7 +80,7 @@ def objective_and_gradient(problem, metric):
 
 
 def nearest_structured(matrix, covariance, rank=None):
-    """The M-step: the covariance of a structure that maximises ``-log|Sigma| - tr(Sigma^-1 T)`` given T.
+    """Return the M-step: the covariance of a structure that maximises ``-log|Sigma| - tr(Sigma^-1 T)`` given T.
 
     "full": T. "diag": its diagonal. "spherical": its mean diagonal entry (the same trace, sec. 6.2).
     "low_rank": its `rank` largest eigenvalues with their eigenvectors, the others replaced by their mean
@@ -93,6 +93,7 @@ def nearest_structured(matrix, covariance, rank=None):
     if covariance == "spherical":
         return np.eye(len(matrix)) * (np.trace(matrix) / len(matrix))
     values, vectors = np.linalg.eigh(matrix)
+    # Departure 6 (LCA): A low rank averages the other eigenvalues.
     rest = values[: len(values) - rank].mean()
     top = vectors[:, len(values) - rank :]
     return rest * np.eye(len(values)) + (top * (values[len(values) - rank :] - rest)) @ top.T
@@ -128,7 +129,7 @@ class Steps:
         return np.square(metric @ self._root).sum()
 
     def displacement(self, metric):
-        """The objective at the metric and EM's displacement from it."""
+        """Return the objective at the metric and EM's displacement from it."""
         if self._narrowness(metric) > self._largest:
             raise CollapseError
         objective, matrix = self.evaluate(metric)
@@ -139,12 +140,12 @@ class Steps:
         return objective, symmetric_function(matrix, _log)
 
     def em(self, metric):
-        """The objective at the metric, and the metric after EM's step."""
+        """Return the objective at the metric, and the metric after EM's step."""
         objective, displacement = self.displacement(metric)
         return objective, self.move(metric, displacement)[0]
 
     def move(self, metric, displacement):
-        """The metric at the end of a displacement (or the nearest of the structure), and the move made."""
+        """Return the metric at the end of a displacement (or the nearest of the structure), and the move made."""
         if self.structure.covariance == "low_rank":
             inverse = np.linalg.inv(metric)
             there = inverse @ symmetric_function(displacement, np.exp) @ inverse.T
@@ -154,7 +155,7 @@ class Steps:
 
 
 def symmetric_function(matrix, function):
-    """A function of the eigenvalues of a symmetric matrix (elementwise for a diagonal one)."""
+    """Return a function of the eigenvalues of a symmetric matrix (elementwise for a diagonal one)."""
     diagonal = np.diag(matrix)
     if np.count_nonzero(matrix) == np.count_nonzero(diagonal):
         return np.diag(function(diagonal))
@@ -173,7 +174,7 @@ def _log(values):
 
 
 def ordered_metric(metric, covariance):
-    """The same metric with its rows turned to be the local components, in order.
+    """Return the same metric with its rows turned to be the local components, in order.
 
     Row k of the result is the direction a_k, of local variance ``a_k' Sigma a_k = 1``, with the k-th
     largest global variance ``a_k' C a_k``: first come the directions along which the data spread most
@@ -186,6 +187,7 @@ def ordered_metric(metric, covariance):
         The covariance C of the data.
     """
     _, vectors = np.linalg.eigh(metric @ covariance @ metric.T)
+    # Departure 7 (LCA): Components are ordered by global variance.
     rows = vectors[:, ::-1].T @ metric
     # Signs: the entry of each row that is largest (in units of the feature's spread) is positive.
     shares = rows * np.sqrt(np.diag(covariance))

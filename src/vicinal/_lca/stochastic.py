@@ -1,7 +1,7 @@
-r"""LCA on minibatches (sec. 5): each step sees a few rows as terms and a sample of rows as neighbours.
+r"""LCA with minibatches (sec. 5): each step uses a few rows as terms and a sample of rows as neighbours.
 
 A step at the metric A takes B rows (sec. 5.1) and N possible neighbours (sec. 5.2), computes the local covariance
-:math:`\hat C_L` of the B rows, and blends it with what is known (Eq. 7),
+:math:`\hat C_L` of the B rows, and blends it with the current one (Eq. 7),
 
 .. math:: C_L \leftarrow \gamma^{B/n} C_L + (1 - \gamma^{B/n}) \hat C_L .
 """
@@ -34,7 +34,7 @@ def blend(local, estimate, discount, share):
 
 
 def metric_of(local, reg, structure):
-    """The metric of a local covariance: the inverse root of its M-step."""
+    """Return the metric of a local covariance: the inverse root of its M-step."""
     sigma = nearest_structured(local + reg, *structure)
     try:
         metric = inverse_root(0.5 * (sigma + sigma.T))
@@ -47,7 +47,7 @@ def metric_of(local, reg, structure):
 
 @journaled()
 def sampled_covariance(problem, metric, queries, points=None):
-    """The objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
+    """Return the objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def sampled_covariance(problem, metric, queries, points=None):
 
 
 def minibatches(n, n_neighbors, n_rows, batch_size, rng):
-    """One sweep: (terms, neighbours) for each step, as row positions; neighbours None where all rows serve.
+    """Yield one sweep: (terms, neighbours) for each step, as row positions; neighbours None where all rows serve.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def minibatches(n, n_neighbors, n_rows, batch_size, rng):
 
 
 def sweep_path(problem, local, structure, record, *, batch_size, n_neighbors, n_rows, discount, max_iter, tol, rng):
-    """Sweep until two sweeps in a row gain no more than `tol` on rows that are set aside to measure it.
+    """Sweep until two successive sweeps gain no more than `tol` on rows that are set aside to measure it.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def sweep_path(problem, local, structure, record, *, batch_size, n_neighbors, n_
             record.iterated(metric)
             idle = 0 if objective > best + tol else idle + 1
             if idle == 2:
-                raise record.end(Reason.CONVERGED, f"two sweeps in a row gained no more than tol={tol:g}")
+                raise record.end(Reason.CONVERGED, f"two successive sweeps gained no more than tol={tol:g}")
         raise record.end(Reason.LIMIT, f"max_iter={max_iter} sweeps were used")
     return record.path()
 
@@ -144,10 +144,11 @@ _START_PASSES = 50
 
 
 def sampled_start(problem, start, structure, size, rng):
-    """The exact fit to a sample of rows (all, where there are no more), or None where that would be too few.
+    """Return the exact fit to a sample of rows (all, where there are no more), or None where that would be too few.
 
-    Departure 3 (LCA): the paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
+    The paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
     """
+    # Departure 3 (LCA): Stochastic fits start from a sample.
     n = len(problem.rows)
     size = min(size, n)
     if size <= 4 * len(start):
@@ -157,7 +158,7 @@ def sampled_start(problem, start, structure, size, rng):
 
 
 def unbiased_start(problem, start, structure, size, n_neighbors, rng):
-    """The fit to a sample of terms that see *all* rows as neighbours (or as many as can be held), from a start.
+    """Return the fit to a sample of terms with *all* rows as neighbours (or as many as fit into memory), from a start.
 
     A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
     """
@@ -206,8 +207,8 @@ def stochastic_path(problem, start, structure, record, *, n_candidates, warm, ba
     fits = [sampled_start(problem, start, structure, n_candidates or min(SAMPLE, most or n), rng)] if warm else []
     n_rows, n_neighbors = n, n_candidates or min(n, most or n)
     if n_candidates is None and n > SAMPLE:
-        # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
-        # place of n in Eq. 7), so its cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
+        # Departure 4 (LCA): All rows are neighbours in a sweep of fixed size. Nothing is biased then, and with R rows (in
+        # place of n in Eq. 7) the cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
         # Minibatches are a tenth of it, if more than the user's: moving all rows to a new frame costs O(n d^2) too.
         n_rows = rows_per_sweep(n, d)
         batch_size = max(batch_size, n_rows // 10)
@@ -228,7 +229,7 @@ def rows_per_sweep(n, d):
 
 
 def _last(fits, start):
-    """The metric of the last fit that has one, or the start."""
+    """Return the metric of the last fit that has one, or the start."""
     return next((fit.parameters for fit in reversed(fits) if fit is not None), start)
 
 

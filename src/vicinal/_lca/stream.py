@@ -1,4 +1,4 @@
-"""LCA on a stream of rows (sec. 5.1): what ``partial_fit`` remembers and how it learns."""
+"""LCA of a stream of rows (sec. 5.1): the state of ``partial_fit`` and its updates."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Stream:
         Rows seen so far.
     size : int
     seed : int
-        With the number of rows seen it determines what is drawn next, so that nothing else has to be remembered.
+        Together with the number of rows seen, it determines the next draws, so that no other state is needed.
     """
 
     def __init__(self, reservoir, local, seen, size, seed):
@@ -30,10 +30,10 @@ class Stream:
     def learn(self, batch, *, reg, structure, discount, engine):
         """Learn from a minibatch; return its objective per row before that.
 
-        Its rows see each other and the reservoir, never themselves. The exponent of Eq. 7 is B / n with n the rows
-        seen so far, so that early rows do not weigh more than late ones by being early.
+        The neighbours of its rows are the other rows and the reservoir. The exponent of Eq. 7 is B / n, where n is the
+        number of rows seen so far, so that early rows do not have more weight than late ones.
         """
-        # Departure 5 (LCA): a stream has no n and no set of all rows to draw neighbours from.
+        # Departure 5 (LCA): A stream counts the rows seen so far. It has no n, and no set of all rows to draw neighbours from.
         points = np.concatenate([self.reservoir, batch])
         terms = np.arange(len(self.reservoir), len(points))
         problem = leave_one_out(points, None, engine, reg=reg, n_queries=len(batch))

@@ -1,1 +1,1 @@
-"""Manifold Parzen Windows: local frames, tuning."""
+"""Manifold Parzen Windows: local frames and the choice of their parameters."""

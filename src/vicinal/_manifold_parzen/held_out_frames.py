@@ -1,9 +1,9 @@
 """Leave-one-out for Manifold Parzen Windows that leaves the row out of its neighbours' frames as well.
 
-Dropping only a row's own component still leaks: the row has shaped the frames of the points that have it
-among their neighbours, and those are the points that explain it.  Without row i, point j keeps its frame
-unless i is among its k neighbours; then the (k+1)th neighbour takes its place and the frame is rebuilt.
-These are n k pairs in all, so the exact answer costs one pass over the pairs and n k small decompositions.
+Dropping only a row's own component still leaks information: the row has shaped the frames of the points that have it
+among their neighbours, and these points dominate the density at the row.  Without row i, point j keeps its frame
+unless i is among its k neighbours; then the (k+1)th neighbour replaces it and the frame is rebuilt.
+There are n k such pairs, so the exact result costs one pass over the pairs and n k small decompositions.
 """
 
 import numpy as np
@@ -22,13 +22,13 @@ from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_difference
 
 
 def held_out_log_density(X, neighbors, frames, variances, noises, *, rows, weight=None, engine=None, slack=1.0):
-    """Log-density of training rows under the estimate built without them, shape (noises, len(rows)).
+    """Return the log-density of training rows under the estimate built without them, shape (noises, len(rows)).
 
     Parameters
     ----------
     X : array of shape (n, D)
     neighbors : integer array of shape (n, k + 1)
-        The k neighbours of each point and the one that would take a vacant place.
+        The k neighbours of each point, and the next one, which replaces a neighbour that is left out.
     frames, variances : arrays of shape (d, n, D) and (d, n)
         From the k neighbours, `local_frames`.
     noises : sequence of float
@@ -63,7 +63,7 @@ def held_out_log_density(X, neighbors, frames, variances, noises, *, rows, weigh
 
 
 def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, engine, slack):
-    """Scores of (x_i, x_j) under C_j rebuilt without i, the neighbour `slot` of point j, shape (noises, pairs)."""
+    """Return scores of (x_i, x_j) under C_j rebuilt without i, the neighbour `slot` of point j, shape (noises, pairs)."""
     k, D = neighbors.shape[1] - 1, X.shape[1]
     threads = available_threads(engine.threads)
     batch = int(np.clip(engine.memory_bytes // (threads + 1) // (8 * 6 * k * (D + k)), 1, 1024))
@@ -110,7 +110,7 @@ def _split_by_gram(X, neighbors, j, slot, kept, shares, noise, squares, residual
 
     With R the rows ``sqrt(a_m) (x_m - x_j)`` of the kept neighbours and ``R R' = U S^2 U'``, the part of the
     left-out difference along direction l is ``u_l' R (x_i - x_j) / s_l``, and ``R (x_i - x_j)`` is a column
-    of the Gram matrix too: nothing of dimension D is done for a pair.
+    of the Gram matrix, too, so no computation per pair has dimension D.
     """
     once, back = np.unique(j, return_inverse=True)
     rows = X[neighbors[once]].astype(np.float64)
@@ -134,11 +134,11 @@ def _split_by_gram(X, neighbors, j, slot, kept, shares, noise, squares, residual
 
 
 def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=None, slack=1.0, n_folds):
-    """Log-density of training rows under estimates built without their fold, shape (noises, len(rows)).
+    """Return the log-density of training rows under estimates built without their fold, shape (noises, len(rows)).
 
-    For soft neighbourhoods, where every row shapes every frame and rebuilding them for each row would be
-    O(n^2) decompositions.  Arguments as in `held_out_log_density`; Z as in `soft_frames`.  The folds are of
-    rows that weigh something; a row of weight 0 is in no estimate and is scored under that of all.
+    This is used for soft neighbourhoods, where every row shapes every frame and rebuilding them for each row would take
+    O(n^2) decompositions.  The arguments are those of `held_out_log_density`; Z is as in `soft_frames`.  The folds consist
+    of rows of positive weight; a row of weight 0 is in no estimate and is scored under the estimate of all rows.
     """
     scores = np.empty((len(noises), len(rows)))
     alive = np.arange(len(X)) if weight is None else np.flatnonzero(weight)

@@ -1,4 +1,4 @@
-"""What Manifold Parzen Windows takes in besides rows: a metric, a bandwidth; and how many rows they need."""
+"""Validation of the parameters of Manifold Parzen Windows: the metric, the bandwidth, and the number of rows needed."""
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -23,16 +23,16 @@ def check_soft_rows(n_rows, least, purpose):
 
 
 def clone_but_keep_metric(estimator):
-    """Clone all parameters but the metric, an input that would no longer be fitted."""
+    """Clone all parameters except the metric, whose clone would no longer be fitted."""
     copy = BaseEstimator.__sklearn_clone__(estimator)
     copy.metric = estimator.metric
     return copy
 
 
 def rows_under_metric(metric, rows, X):
-    """The rows where the metric's distances are Euclidean.
+    """Return the rows transformed by the metric, for which its distances are Euclidean.
 
-    `rows` are as the user passed them (perhaps with column names, which the metric may know), X the checked
+    `rows` are as the user passed them (perhaps with column names, which the metric may use), and X is the validated
     array.
     """
     if metric is None:
@@ -57,14 +57,14 @@ def rows_under_metric(metric, rows, X):
 
 
 def in_bandwidths(Z, bandwidth):
-    """Rows in units of the bandwidth: where the weight is exp(-|z_i - z_j|^2 / 2)."""
+    """Return rows in units of the bandwidth: where the weight is exp(-|z_i - z_j|^2 / 2)."""
     lower = cholesky(bandwidth_covariance(bandwidth, Z.shape[1]), lower=True)
     centred = (Z - robust_centre(Z)).T
     return np.ascontiguousarray(solve_triangular(lower, centred.astype(np.float64), lower=True).T)
 
 
 def check_parameters(estimator, X):
-    """Refuse parameters that no data would make right."""
+    """Raise an error for parameters that are invalid for any data."""
     for name, least in (("n_components", 0), ("n_neighbors", 1)):
         value = getattr(estimator, name)
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Manifold Parzen Windows: a Gaussian pancake at every training row, flat across the local manifold."""
+"""Manifold Parzen Windows: a kernel at every training row that is flat across the local manifold."""
 
 import numbers
 from typing import Any, ClassVar, Self
@@ -33,16 +33,9 @@ from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames, soft_frames
 from vicinal._supervision import code_classes
 
-_ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise: plenty for one number
+_ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise, which is enough for one number
 _NOISES = 40  # about as many noises are compared
 _FOLDS = 5  # of rows that are held out of soft neighbourhoods
-
-# Departures from the paper (Vincent and Bengio, 2003):
-# 1. Exactly k neighbours, ties in the order of the index; the row itself is none of them (`nearest_neighbors`).
-# 2. The noise can be chosen without a validation set, by rows held out of their neighbours' frames too.
-# 3. Weights of the soft neighbourhood are relative to the largest: they never all underflow (`soft_frames`).
-# 4. `sample_weight` weighs a row as a component and as a neighbour.
-# 5. `metric` may decide who is near whom; directions are those of the rows themselves.
 
 
 class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -58,31 +51,31 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        d, the number of local directions kept. 0 is plain Parzen windows of variance ``noise``.
+        The number d of local directions to keep. 0 is plain Parzen windows of variance ``noise``.
     n_neighbors : int or "auto", default="auto"
-        k, the number of neighbours of a row, itself not counted; at least ``n_components``. Not used with
+        The number k of neighbours of a row, not counting the row itself; at least ``n_components``. Not used with
         ``vicinity="kernel"``.
     noise : float or "auto", default="auto"
-        :math:`\sigma^2`, the variance added in every direction. Where d and k are numbers, "auto" takes the value of
-        largest likelihood of rows that did not shape the density: each is scored under the estimate built without it,
-        frames included (for ``vicinity="kernel"``, by five folds). Up to 1,024 rows, spread over the training
+        :math:`\sigma^2`, the variance added in every direction. If d and k are numbers, "auto" chooses the value with the
+        largest likelihood of rows that did not shape the density: each row is scored under the estimate built without it,
+        including its frames (for ``vicinity="kernel"``, by five folds). Up to 1,024 rows, spread over the training
         set, are scored.
     vicinity : {"nearest", "kernel"}, default="nearest"
-        "nearest" counts exactly the k nearest rows, equally; "kernel" all other rows, with a Gaussian weight.
+        "nearest" uses exactly the k nearest rows, with equal weights; "kernel" uses all other rows, with Gaussian weights.
     bandwidth : float, vector or matrix, optional
-        The width of the Gaussian weight of ``vicinity="kernel"``: a standard deviation, one for each
+        The width of the Gaussian weight of ``vicinity="kernel"``: a standard deviation, one standard deviation per
         feature, or a covariance.
     metric : fitted metric, optional
-        Who is near whom: anything fitted with a ``transform``, after which distances are Euclidean (LCA, RCA,
-        NCA, a scaler, a pipeline). Only neighbourhoods see it. It is kept as it is by
-        :func:`sklearn.base.clone`.
+        The metric that defines neighbours: any fitted object with a ``transform``, after which distances are Euclidean
+        (LCA, RCA, NCA, a scaler, a pipeline). It is used only to find neighbours, and :func:`sklearn.base.clone` does not
+        copy it.
     neighbor_search : {"exact", "approximate"}, default="exact"
-        How neighbours are found: by the pair engine, or by pynndescent (``pip install 'vicinal[ann]'``) for
-        large n.
+        How neighbours are found: exactly, by the pair engine, or approximately, by pynndescent
+        (``pip install 'vicinal[ann]'``), for large n.
     selection : Selection, optional
-        How d, k and the noise are chosen where d or k is "auto": the criterion, the folds and the grids; see
-        :class:`vicinal.Selection`. Where it is given, a noise that is "auto" is chosen in the same way. With
-        ``vicinity="kernel"``, which has no k, nothing is searched but the noise, and "auto" is one direction.
+        How d, k and the noise are chosen if d or k is "auto": the criterion, the folds and the grids; see
+        :class:`vicinal.Selection`. If it is given, a noise that is "auto" is chosen in the same way. With
+        ``vicinity="kernel"``, which has no k, only the noise is searched, and "auto" is one direction.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
@@ -99,7 +92,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     best_score_ : float or None
         The mean over the splits of the score of the values in use.
     active_features_ : ndarray of int
-        The columns that vary; the density is theirs.
+        The columns that vary, of which this is the density.
     constant_values_ : ndarray
         The values of the other columns.
     local_frames_ : ndarray of shape (n_samples, n_components, n_features)
@@ -111,9 +104,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     noise_candidates_, noise_scores_ : ndarrays
         With ``noise="auto"``: the variances tried and their mean held-out log-densities.
     engine_ : str
-        The backend of the pair work of the fit.
+        The backend of the pairwise computations of the fit.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.
@@ -125,10 +118,10 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     Fitting costs the neighbour search plus O(n k D min(k, D)) for the frames, and O(n d D) memory. Scoring m
     rows costs O(m n d D), about d + 1 times plain Parzen windows. ``noise="auto"`` costs about as much as
     scoring 1,024 rows. The search of the default costs about as much as scoring up to 2,048 rows under four densities of
-    up to 32 directions, with an exponential for each of the 16 noises and each number of directions: pass numbers for
-    n_components and n_neighbors to do without.
+    up to 32 directions, with an exponential for each of the 16 noises and each number of directions. Pass numbers for
+    n_components and n_neighbors to avoid it.
 
-    ``sample_weight`` is importance: a row weighs as a component and as a neighbour, and a row of weight 0 is
+    ``sample_weight`` is importance: it weights a row as a component and as a neighbour. A row of weight 0 is
     neither.
 
     References
@@ -186,7 +179,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         X : array-like of shape (n_samples, n_features)
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows; not negative, not all zero.
+            The importance of the rows. The weights must not be negative, and at least one must be positive.
 
         Returns
         -------
@@ -210,7 +203,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         if d == 0:
             frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
         elif self.vicinity == "nearest":
-            # MParzen::Train, step 2: the k nearest rows; and one more, who would take a vacant place when a row is held out.
+            # MParzen::Train, step 2: the k nearest rows; and one more, which replaces a neighbour that is held out.
+            # Departure 5 (ManifoldParzen): A metric may decide who is near whom.
+            # Departure 6 (ManifoldParzen): Tangent distances are not built in.
             places, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
             self._neighbors = nearest_neighbors(
                 places, more, counted, neighbor_search=self.neighbor_search, engine=engine
@@ -224,6 +219,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             self._soft_rows = in_bandwidths(rows_under_metric(self.metric, named_rows, X), self.bandwidth)
             frames, variances = soft_frames(X, self._soft_rows, d, weight, engine=engine)
         # sigma^2, which makes the covariances C_i regular.
+        # Departure 2 (ManifoldParzen): The noise can be chosen without a validation set.
         auto = isinstance(noise, str)
         self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(noise)
         self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
@@ -251,7 +247,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return clone(self).set_params(n_components=d, n_neighbors=k, noise=noise, selection=None)
 
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any]:
-        """The rows and their weights; refuses bad parameters, and finds the columns that vary."""
+        """Return the rows and their weights; refuses bad parameters, and finds the columns that vary."""
         # Plain Parzen windows of a given width need no second row.
         given = isinstance(self.noise, numbers.Real)
         alone = given and not isinstance(self.n_components, str) and self.n_components == 0
@@ -272,7 +268,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return isinstance(self.n_components, str) or isinstance(self.n_neighbors, str) or self.selection is not None
 
     def _search(self):
-        """The search for the parameters that are "auto"."""
+        """Return the search for the parameters that are "auto"."""
         options = Selection() if self.selection is None else self.selection
         names = ("n_components", "n_neighbors", "noise")
         own = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
@@ -282,7 +278,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         """d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
         self.cv_results_, self.best_score_ = None, None
         if not self._searches:
-            # Soft neighbourhoods have no k, and one direction where nothing is said; plain windows have no neighbours.
+            # Soft neighbourhoods have no k, and one direction by default; plain windows have no neighbours.
             sizes = (1 if isinstance(size, str) else size for size in (self.n_components, self.n_neighbors))
             return *sizes, self.noise, None
         search, codes, classes = self._search(), np.zeros(len(X), dtype=int), np.array([0])
@@ -296,8 +292,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return found.params["n_components"], found.params["n_neighbors"], found.params["noise"], found.engine
 
     def _make_mixture(self, X, frames, variances):
-        """The density; without directions plain Parzen windows (sec. 2), to the last bit."""
+        """Return the density; without directions plain Parzen windows (sec. 2), to the last bit."""
         with np.errstate(divide="ignore"):
+            # Departure 4 (ManifoldParzen): Rows can have weights.
             log_weights = None if self._weight is None else np.log(self._weight)
         if len(frames) == 0:
             covariance = self.noise_ * np.eye(X.shape[1])
@@ -305,13 +302,13 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, self._active_names)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit, or of scoring its rows where it has none; that of the search where there is one."""
+        """Return the pair work of a fit, or of scoring its rows where it has none; that of the search where there is one."""
         if self._searches:
             return self._search().work(n_samples, n_features)
         return self._fit_work(n_samples, n_features, 1 if isinstance(self.n_components, str) else self.n_components)
 
     def _fit_work(self, n_samples, n_features, d, noise=None):
-        """The pair work of a fit with d directions."""
+        """Return the pair work of a fit with d directions."""
         auto = isinstance(self.noise if noise is None else noise, str)
         if d == 0:
             return Work(n_samples, n_samples, n_features, LOO_PASSES if auto else 1)
@@ -351,7 +348,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return choice.noise
 
     def _held_out(self, X, frames, variances, noises, rows, engine, slack=1.0):
-        """Log-densities (noises, rows) of training rows under the estimate built without them."""
+        """Return log-densities (noises, rows) of training rows under the estimate built without them."""
         options = {"rows": rows, "weight": self._weight, "engine": engine, "slack": slack}
         if self._neighbors is not None:
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)
@@ -364,9 +361,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            None scores each training row without its *own component only*: the row still shapes the frames of
-            its neighbours, so these scores flatter. To choose parameters or to judge training rows use
-            :meth:`held_out_score_samples`.
+            The rows to score. None scores each training row without its *own component only*: the row still shapes the
+            frames of its neighbours, so these scores are optimistically biased. To choose parameters or to evaluate
+            training rows, use :meth:`held_out_score_samples`.
 
         Returns
         -------
@@ -378,7 +375,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         """Return the log-density of each training row under the estimate built without it.
 
         Without row i, a point that has i among its k neighbours gets its frame from the others and its
-        (k+1)th: exact, for one pass over the pairs and n k small decompositions. With
+        (k+1)th neighbour. This is exact and takes one pass over the pairs and n k small decompositions. With
         ``vicinity="kernel"`` the rows are scored by five folds instead. The noise is kept.
 
         Returns

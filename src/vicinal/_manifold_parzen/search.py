@@ -1,4 +1,4 @@
-"""The search for neighbours, directions and noise of Manifold Parzen Windows, with the work shared."""
+"""The search for neighbours, directions and noise of Manifold Parzen Windows, which shares work between candidates."""
 
 import numbers
 import warnings
@@ -33,11 +33,11 @@ class Found(NamedTuple):
 
 
 class ParameterSearch:
-    """The search over neighbours, directions and noise that "auto" stands for in `ManifoldParzen`.
+    """The search over neighbours, directions and noise for the value "auto" in `ManifoldParzen`.
 
-    It gives the scores of a :class:`~sklearn.model_selection.GridSearchCV` over the same grid, for a fraction of the
-    work: in each split neighbours are found once (for the largest k), frames once for each k (with the largest d), and
-    one pass over the pairs serves all d and all noises of a k.
+    It computes the scores of a :class:`~sklearn.model_selection.GridSearchCV` over the same grid with a fraction of the
+    work: in each split, neighbours are found once (for the largest k), frames are computed once per k (with the largest d),
+    and one pass over the pairs gives the scores of all d and all noises of a k.
 
     For each split and k: O(n k D min(k, D)) for the frames and O(m n d D) for the projections of m held-out rows, with
     the largest d, then O(d) per pair and noise, and one exponential per pair, d and noise. Memory O(n d D).
@@ -56,13 +56,13 @@ class ParameterSearch:
         self.selection, self.neighbor_search, self.engine = selection, neighbor_search, engine
 
     def run(self, X, Z, weight, classes, codes):
-        """Score every point of the grid on held-out rows; None where too few rows differ to hold any out.
+        """Score every point of the grid on held-out rows; return None if too few rows differ to hold any out.
 
         Parameters
         ----------
         X : array of shape (n, D)
         Z : array of shape (n, p)
-            The rows where distances between neighbours are Euclidean.
+            The rows in coordinates in which the distances between neighbours are Euclidean.
         weight : array of shape (n,), optional
         classes : array
             The class labels, for the messages.
@@ -83,7 +83,7 @@ class ParameterSearch:
         return Found(results["params"][best], float(results["mean_test_score"][best]), results, engine.kind)
 
     def work(self, n_samples, n_features):
-        """The pair work of the search: every k of every split is one pass, for all depths and noises together."""
+        """Return the pair work of the search: every k of every split is one pass, for all depths and noises together."""
         neighbors = _NEIGHBORS if isinstance(self.n_neighbors, str) else np.ravel(self.n_neighbors)
         components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
         n_noises = _AUTO_NOISES if isinstance(self.noise, str) else np.size(self.noise)
@@ -95,7 +95,7 @@ class ParameterSearch:
         return frame_work(scored, shape, len(components) * n_noises, len(neighbors) * folds)
 
     def _warn_if_noises_end_too_early(self, results, best, noises):
-        """Noise "auto" should bracket the best: warn if the smallest is the best by more than a thousandth of a nat."""
+        """Warn if the smallest noise of "auto" is the best by more than a thousandth of a nat."""
         scores = results["mean_test_score"][best:]
         if (
             isinstance(self.noise, str)
@@ -105,14 +105,14 @@ class ParameterSearch:
         ):
             warnings.warn(
                 f"ManifoldParzen: the search chose {noises[0]:.3g}, the smallest of noise='auto', and a smaller one may "
-                "score better. Look for dependent columns, columns of few distinct values and rows that almost repeat "
-                "others, or pass selection=Selection(noise=...) with values that go lower.",
+                "score better. Check for dependent columns, columns of few distinct values and rows that almost repeat "
+                "others, or pass selection=Selection(noise=...) with smaller values.",
                 ConvergenceWarning,
                 stacklevel=callers_line(),
             )
 
     def _check_splits(self, data, splits, classes):
-        """Refuse a training part without a class; return the fewest rows of a training part (or class)."""
+        """Raise an error if a training part lacks a class; return the smallest number of rows of a part (or class)."""
         smallest = len(data.X)
         for s, (train, test) in enumerate(splits):
             if len(train) == 0 or len(test) == 0:
@@ -130,7 +130,7 @@ class ParameterSearch:
         return smallest
 
     def _grid(self, data, smallest, engine):
-        """The values of d, k and the noise, in increasing order."""
+        """Return the values of d, k and the noise, in increasing order."""
         D = data.X.shape[1]
         if isinstance(self.n_neighbors, str):
             neighbors = [k for k in _NEIGHBORS if k < smallest] or [max(smallest - 1, 1)]
@@ -142,7 +142,7 @@ class ParameterSearch:
             components = [check_integer(d, "n_components", least=0) for d in np.ravel(self.n_components)]
         if isinstance(self.noise, str):
             check_spread(data.X)
-            # Equal rows are never split, so that a row is not explained by its twin, and twins tell nothing of the scale.
+            # Equal rows are never separated, so that a held-out row has no twin among the training rows.
             rows = np.unique(data.X[data.alive(np.arange(len(data.X)))], axis=0)
             nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
             low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
@@ -171,7 +171,7 @@ class ParameterSearch:
         }
 
     def _split_scores(self, data, train, test, grid, engine):
-        """The score of every (d, k, noise) of the grid on one split; NaN where d > k."""
+        """Return the score of every (d, k, noise) of the grid on one split; NaN where d > k."""
         depths, neighbors, noises = grid["n_components"], grid["n_neighbors"], grid["noise"]
         scores = np.full((len(depths), len(neighbors), len(noises)), np.nan)
         train = data.alive(train)
@@ -196,7 +196,7 @@ class ParameterSearch:
         return scores
 
     def _criterion(self, joint, codes):
-        """The term of each test row, greater is better, shape (depths, noises, test rows)."""
+        """Return the term of each test row, greater is better, shape (depths, noises, test rows)."""
         if not self.selection.classifies:
             return joint[0]
         if self.selection.criterion == "error":
@@ -213,7 +213,7 @@ class _Data:
         self.X, self.Z, self.codes, self.weight, self.n_classes = X, Z, codes, weight, n_classes
 
     def alive(self, rows):
-        """Those of the rows that weigh something."""
+        """Return those of the rows that weigh something."""
         return rows if self.weight is None else rows[self.weight[rows] > 0]
 
 
@@ -237,7 +237,7 @@ def _powers(most):
 
 
 def _results(grid, scores):
-    """Scores (splits, d, k, noise) as GridSearchCV's ``cv_results_``, in the order of ParameterGrid."""
+    """Return scores (splits, d, k, noise) as GridSearchCV's ``cv_results_``, in the order of ParameterGrid."""
     params = [p for p in ParameterGrid(grid) if p["n_components"] <= p["n_neighbors"]]
     tried = np.less_equal.outer(grid["n_components"], grid["n_neighbors"])
     flat = scores[:, tried].reshape(len(scores), -1)

@@ -2,9 +2,9 @@
 
 ::
 
-      protocol.py         Mixture: the calls that every mixture answers
+      protocol.py         Mixture: the interface of all mixtures
           |
-      base.py             MixtureBase: what does not depend on the covariances, written once
+      base.py             MixtureBase: everything that does not depend on the covariances
           |
       +-----------------------+------------------------+------------------------+------------------------+
       | shared_mixture.py     | frame_mixture.py       | local_frame_mixture.py | local_mixture.py       |
@@ -17,7 +17,7 @@
       neighbor_steps.py   mean shift where components have covariances of their own
       conditionals.py     each column of a row given the others, where all components share one covariance
 
-A mixture knows arrays and the pair engine, never an estimator.
+A mixture uses arrays and the pair engine, but no estimator.
 """
 
 from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others, normalised_log_weights

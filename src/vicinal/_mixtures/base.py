@@ -1,4 +1,4 @@
-"""What every Gaussian mixture does in the same way, whatever the covariances of its components."""
+"""The common base of all Gaussian mixtures, whatever the covariances of their components."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from vicinal._tensors import on_device
 
 
 class MixtureBase(ABC):
-    """The calls of `Mixture` that follow from the kernel which the engine places the centres under.
+    """The methods of `Mixture` that follow from the kernel under which the engine places the centres.
 
     Parameters
     ----------
@@ -45,34 +45,34 @@ class MixtureBase(ABC):
         self.engine = engine
         self.feature_names = feature_names
 
-    # -- what the kinds of mixtures say ----------------------------------------------------------------------------
+    # -- abstract methods ------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def kernel_units(self) -> np.ndarray:
-        """What maps rows to where distances are in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
+        """The map to coordinates in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
 
     @abstractmethod
     def _kernel(self) -> Kernel:
-        """The kernel of the components, as `Problem.at` takes it."""
+        """Return the kernel of the components, as `Problem.at` takes it."""
 
     @abstractmethod
     def _work(self, n_queries: int, passes: int) -> Work:
-        """The pair work of asking about so many rows, so many times."""
+        """Return the work of scoring so many rows so many times."""
 
     @abstractmethod
     def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """A row from each of the chosen components."""
+        """Return a row from each of the chosen components."""
 
     @abstractmethod
     def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "MixtureBase":
-        """The mixture of the features at some positions."""
+        """Return the mixture of the features at some positions."""
 
     @abstractmethod
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
     ) -> "MixtureBase":
-        """The mixture of the features at the positions `rest`, given the values of those at `fixed`."""
+        """Return the mixture of the features at the positions `rest`, given the values of those at `fixed`."""
 
     @abstractmethod
     def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
@@ -86,13 +86,13 @@ class MixtureBase(ABC):
         ----------
         X : float64 array of shape (m, D)
         placed : Placement, optional
-            From `placement`, for those who make many steps; the default is one that suits a single step.
+            From `placement`, for many steps; the default suits a single step.
         """
 
     # -- the engine ------------------------------------------------------------------------------------------------
 
     def placement(self, n_queries: int, passes: int = 1, engine: Engine | str | None = None) -> Placement:
-        """Return the components as the engine keeps them to be asked about so many rows, so many times.
+        """Return the components as placed by the engine for scoring so many rows so many times.
 
         A centre may be left out.  `engine` is that of the mixture unless another is given.
         """
@@ -112,16 +112,16 @@ class MixtureBase(ABC):
         return problem.at(self._kernel())
 
     def _as_placed(self, rows: Any) -> Any:
-        """Rows in the coordinates in which the engine holds the centres; by default those of the data."""
+        """Return rows in the coordinates in which the engine holds the centres; by default those of the data."""
         return rows
 
     def _log_weights_of_points(self) -> np.ndarray | None:
-        """The log-weights that the engine adds to the scores of a component; None for none."""
+        """Return the log-weights that the engine adds to the scores of a component; None for none."""
         return self.log_weights
 
     @property
     def _log_norm(self) -> float:
-        """What the engine's log-sums lack to be log-densities."""
+        """The constant that turns the engine's log-sums into log-densities."""
         return -0.5 * self.n_features * LOG_2PI
 
     # -- densities -------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class MixtureBase(ABC):
         Parameters
         ----------
         X : array-like of shape (m, D)
-            NaN where a value is missing. A row of nothing but NaN scores 0.
+            The rows. NaN marks a missing value. A row that contains only NaN scores 0.
         """
         rows = check_queries(X, self.n_features, self.feature_names, gaps=True)
         patterns, pattern_of = np.unique(np.isnan(rows), axis=0, return_inverse=True)
@@ -183,8 +183,8 @@ class MixtureBase(ABC):
         ----------
         X : array-like of shape (m, D)
         least : float
-            Smaller shares are left out, and the rest of the row is normalised. Where kernels are narrow few are kept;
-            where all overlap, the array holds m n numbers.
+            Smaller shares are left out, and the others are normalised. If kernels are narrow, few are kept; if all
+            overlap, the array holds m n numbers.
         """
         rows = self._as_placed(check_queries(X, self.n_features, self.feature_names))
         placed = self.placement(len(rows))
@@ -220,8 +220,8 @@ class MixtureBase(ABC):
     def conditional(self, given: Mapping[Feature, float]) -> "MixtureBase":
         """Return the density of the other features given the values of some, exactly, as another mixture of this kind.
 
-        Every component has the mean and covariance of the other features given those values, and is weighted by how
-        well it explains the values.
+        Every component has the conditional mean and covariance of the other features given those values, and is weighted
+        by its density at the values.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class MixtureBase(ABC):
 
     def in_kernel_units(self, rows: ArrayLike) -> np.ndarray:
         """Return rows where distances are in standard deviations of the kernels, in float64."""
-        # A centre amid the components, so that the units cost no digits far from the origin.
+        # Relative to a centre of the components, so that the map loses no digits far from the origin.
         shifted = np.asarray(rows, dtype=np.float64) - robust_centre(self.centres)
         units = self.kernel_units
         return shifted * units if units.ndim == 1 else shifted @ units.T

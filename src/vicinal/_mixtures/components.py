@@ -10,24 +10,24 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def normalised_log_weights(log_weights: np.ndarray | None, n: int) -> np.ndarray:
-    """The log-weights of n components, of sum one; None is equal weights, of which one number is held."""
+    """Return the log-weights of n components, of sum one; None is equal weights, of which one number is held."""
     if log_weights is None:
         return np.broadcast_to(-np.log(float(n)), n)
     top = log_weights.max()
     if not np.isfinite(top):
         raise ValueError(
-            "no component explains the given values: they lie so far from all, in units of the kernel, that the "
-            "square of the distance overflows. Rescale the data or enlarge the bandwidth or noise."
+            "the given values lie so far from all components, in units of the kernel, that the square of the distance "
+            "overflows. Rescale the data or increase the bandwidth or noise."
         )
     shifted = log_weights - top
     return shifted - np.log(np.exp(shifted).sum())
 
 
 def log_weight_of_others(log_weights: np.ndarray) -> np.ndarray:
-    """log(1 - w_i) for log-weights of sum one, exact also where one component has nearly all the weight."""
+    """Return log(1 - w_i) for log-weights of sum one, exactly even if one component has nearly all the weight."""
     if np.count_nonzero(log_weights > -np.inf) < 2:
         raise ValueError(
-            "leave-one-out needs at least two rows of positive weight: no component is left without the row."
+            "leave-one-out needs at least two rows of positive weight, because no component is left without the row."
         )
     others = np.log1p(-np.exp(np.minimum(log_weights, -1e-16)))
     heaviest = int(np.argmax(log_weights))
@@ -39,7 +39,7 @@ def log_weight_of_others(log_weights: np.ndarray) -> np.ndarray:
 def draw_components(
     log_weights: np.ndarray, n_samples: int, random_state: RandomState
 ) -> tuple[np.random.RandomState, np.ndarray]:
-    """A random generator, and the components that `n_samples` rows come from."""
+    """Return a random generator, and the components that `n_samples` rows come from."""
     if not isinstance(n_samples, numbers.Integral) or isinstance(n_samples, bool) or n_samples < 1:
         raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
     rng = check_random_state(random_state)
@@ -48,11 +48,11 @@ def draw_components(
 
 
 def check_log_density(log_density: np.ndarray) -> np.ndarray:
-    """Return log-densities that are all finite; refuse rows that are infinitely far from every component."""
+    """Return the log-densities, or raise an error if some are not finite because rows are too far from every component."""
     finite = np.isfinite(log_density) if isinstance(log_density, np.ndarray) else log_density.isfinite()
     if not finite.all():
         raise ValueError(
             f"{int((~finite).sum())} rows lie so far from every component, in units of the bandwidth, "
-            "that the square of their distance overflows. Rescale the data or enlarge the bandwidth."
+            "that the square of their distance overflows. Rescale the data or increase the bandwidth."
         )
     return log_density

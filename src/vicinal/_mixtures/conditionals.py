@@ -1,9 +1,9 @@
-"""Each column of a row given the others, in a mixture whose components share a covariance or have frames beside it.
+"""Each column of a row given the others, in a mixture whose components share a covariance or also have frames.
 
 With P_j the inverse of a component's covariance, q the squared distance of a row x from its centre c and ``g = P_j (x - c)``,
-the squared distance in all columns but k is ``q - g_k^2 / P_kk``, and the component says of column k, given the others, that it
-is Gaussian of mean ``x_k - g_k / P_kk`` and variance ``1 / P_kk``.  So all columns of m rows cost O(m n d) where the
-components share P, after O(n d^2), and O(m n d^2) where they do not.
+the squared distance in all columns but k is ``q - g_k^2 / P_kk``, and under the component, column k given the others is
+Gaussian with mean ``x_k - g_k / P_kk`` and variance ``1 / P_kk``.  All columns of m rows therefore cost O(m n d) if the
+components share P, after O(n d^2), and O(m n d^2) if they do not.
 """
 
 import copy
@@ -18,9 +18,9 @@ from vicinal._mixtures.components import LOG_2PI
 from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
 from vicinal._mixtures.shared_mixture import SharedMixture
 
-# Squared distances above this leave q - g_k^2 / P_kk too few digits: such rows are conditioned one by one.
+# For squared distances above this, q - g_k^2 / P_kk has too few digits; such rows are conditioned one by one.
 _LARGEST_SQUARE = 1e8
-_NEGLIGIBLE = 1e-7  # components of a smaller share move no quantile that anyone reads
+_NEGLIGIBLE = 1e-7  # components with a smaller share do not change a quantile noticeably
 _HALVINGS = 28
 
 
@@ -52,7 +52,7 @@ def column_conditionals(
     mixture : SharedMixture or LocalFrameMixture
     X : array of shape (m, d)
     left_out : integer array of shape (m,), optional
-        The component that each row must not see.
+        The component that is left out for each row.
     shares : tuple of float
         Of the quantiles; none are computed by default.
     """
@@ -77,7 +77,7 @@ def column_conditionals(
 
 
 def _row_blocks(mixture: Any, m: int) -> Iterator[slice]:
-    """Some rows at a time, within the engine's memory."""
+    """Return some rows at a time, within the engine's memory."""
     step = max(as_engine(mixture.engine).memory_bytes // (8 * 8 * len(mixture.centres)), 1)
     return (slice(start, start + step) for start in range(0, m, step))
 
@@ -89,7 +89,7 @@ def _without_own(scores: np.ndarray, left_out: np.ndarray | None, rows: slice) -
 
 
 def _shared_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> Iterator[_Block]:
-    """Scores ``log w_j - q_ij / 2`` of components that share P."""
+    """Yield scores ``log w_j - q_ij / 2`` of components that share P."""
     units = mixture.kernel_units
     units = np.diag(units) if units.ndim == 1 else units
     precision = units.T @ units
@@ -108,7 +108,10 @@ def _shared_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> 
 
 
 def _frame_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> Iterator[_Block]:
-    """Scores with the determinants of components that have frames; ``P_j = A' (I - sum_l g_l V_l V_l') A`` with A = L^-1."""
+    """Yield scores with the determinants of components that have frames.
+
+    ``P_j = A' (I - sum_l g_l V_l V_l') A`` with A = L^-1.
+    """
     units, frames, variances = mixture.kernel_units, mixture.frames, mixture.variances
     gains, log_dets = variances / (1.0 + variances), 0.5 * np.log1p(variances).sum(axis=0)
     centres, queries = mixture._as_placed(mixture.centres), mixture._as_placed(np.asarray(X, dtype=np.float64))
@@ -131,7 +134,7 @@ def _frame_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> I
 def _condition_one(
     mixture: Any, X: np.ndarray, i: int, left_out: np.ndarray | None, shares: tuple[float, ...], found: Any
 ) -> None:
-    """One row, by the mixture's own conditionals: for rows so far away that the short way has no digits left."""
+    """Condition one row by the mixture's own conditionals, for rows so far away that the fast formula loses all digits."""
     rest = copy.copy(mixture)
     rest.log_weights, rest.feature_names = mixture.log_weights.copy(), None
     if left_out is not None:

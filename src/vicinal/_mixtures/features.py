@@ -16,10 +16,11 @@ Features = Feature | Iterable[Feature] | np.ndarray
 def check_queries(
     X: ArrayLike | None, n_features: int, names: np.ndarray | None = None, *, gaps: bool = False
 ) -> np.ndarray:
-    """Rows to score: finite (with ``gaps``, or NaN), and with the right columns, by name where both sides have names."""
+    """Return rows to score: finite (with ``gaps``, or NaN), and with the right columns, by name where both sides have
+    names."""
     if X is None:
         raise ValueError(
-            "X must be a table of rows, got None: only the fitted estimator leaves its training rows out, a marginal "
+            "X must be a table of rows, got None. Only a fitted estimator has training rows to leave out; a marginal "
             "or conditional has none."
         )
     passed = _get_feature_names(X)
@@ -58,7 +59,7 @@ def split_features(
     names: np.ndarray | None = None,
     dtype: DTypeLike = np.float64,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions and values of the given features, and positions of the rest; `dtype` is the density's precision."""
+    """Return positions and values of the given features, and positions of the rest; `dtype` is the density's precision."""
     if not isinstance(given, dict):
         raise TypeError(f"given must be a dict of feature: value, got {type(given).__name__}.")
     fixed = feature_positions(list(given), n_features, names)

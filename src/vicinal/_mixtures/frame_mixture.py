@@ -1,6 +1,6 @@
 """Gaussian mixtures with a low-rank frame for each component.
 
-Manifold Parzen Windows is such a mixture: at every training row a Gaussian "pancake", wide along a few
+Manifold Parzen Windows is such a mixture: it has at every training row a Gaussian that is wide along a few
 directions.
 """
 
@@ -55,7 +55,7 @@ class FrameMixture(MixtureBase):
 
     @property
     def kernel_units(self) -> np.ndarray:
-        """What divides rows by the standard deviation of the noise, the smallest of the kernels: a vector (D,)."""
+        """The division by the standard deviation of the noise, the smallest of the kernels, as a vector (D,)."""
         return np.full(self.n_features, 1.0 / np.sqrt(self.noise))
 
     def _kernel(self) -> Frames:
@@ -91,16 +91,19 @@ class FrameMixture(MixtureBase):
         return rows
 
     def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "FrameMixture":
-        """A component keeps the rows of its frame that belong to the features; `_rebuilt` makes them orthonormal again."""
+        """Return the mixture of some features: a component keeps the rows of its frame that belong to the features.
+
+        `_rebuilt` makes them orthonormal again.
+        """
         return self._rebuilt(kept, names, lambda part, factors: (self.centres[part][:, kept], factors[:, :, kept]), 0.0)
 
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
     ) -> "FrameMixture":
-        """Every component given the values is of the same form.
+        """Return the conditional mixture: every component given the values has the same form.
 
         With ``F_j`` the rows ``sqrt(v_jl) V_jl`` a component is ``x = c_j + z F_j + noise``, z standard
-        normal.  The given values are explained best by ``z_j = M_j^-1 F_jB (b - c_jB) / sigma^2``, ``M_j = I
+        normal.  The most likely z given the values is ``z_j = M_j^-1 F_jB (b - c_jB) / sigma^2``, ``M_j = I
         + F_jB F_jB' / sigma^2``; the rest has mean ``c_jA + z_j F_jA`` and covariance ``sigma^2 I + F_jA'
         M_j^-1 F_jA``.
         """
@@ -130,7 +133,7 @@ class FrameMixture(MixtureBase):
         change: Callable[[slice, np.ndarray], tuple[np.ndarray, np.ndarray]],
         log_likelihoods: np.ndarray | float,
     ) -> "FrameMixture":
-        """The mixture on some features; ``change(part, factors)`` gives new centres and factors."""
+        """Return the mixture on some features; ``change(part, factors)`` gives new centres and factors."""
         d, n, _ = self.frames.shape
         depth = min(d, len(kept))
         centres = np.empty((n, len(kept)), dtype=self.centres.dtype)
@@ -147,10 +150,10 @@ class FrameMixture(MixtureBase):
 
 
 def frame_work(n_queries: int, shape: tuple[int, ...], n_tables: int = 1, passes: int = 1) -> Work:
-    """The pair work of queries against frames of shape (d, n, D), with so many combinations of depth and noise.
+    """Return the pair work of queries against frames of shape (d, n, D), with so many combinations of depth and noise.
 
-    Stated in passes of plain distances that cost NumPy as much: a product per direction and the arithmetic around it,
-    and the exponentials of every combination.
+    It is given in passes of plain distances with the same cost in NumPy: a product per direction with its arithmetic, and
+    the exponentials of every combination.
     """
     d, n, n_features = shape
     numbers_per_pair = (d + 1) * n_features + 24 * d + 60 * n_tables  # in units of a coordinate

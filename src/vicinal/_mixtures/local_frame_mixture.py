@@ -1,4 +1,4 @@
-"""Gaussian mixtures whose components share a covariance and have a low-rank frame of their own beside it."""
+"""Gaussian mixtures whose components share a covariance and have one additional low-rank frame each."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ class LocalFrameMixture(MixtureBase):
     r"""The density :math:`p(x) = \sum_j w_j N(x; c_j, \Sigma + L \sum_l v_{jl} V_{jl} V_{jl}^T L^T)`, :math:`L L^T = \Sigma`.
 
     In the coordinates :math:`z = L^{-1} x` the shared covariance is the identity, and this is a `FrameMixture` of noise
-    1. What the coordinates do not change (sampling, steps uphill) is done there; marginals and conditionals are done in
-    coordinates whose first ones are functions of the features that are kept, or given, alone.
+    1. Operations that do not depend on the coordinates (sampling, steps uphill) are done there; marginals and conditionals
+    are computed in coordinates whose first ones depend only on the features that are kept, or given.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class LocalFrameMixture(MixtureBase):
 
     @property
     def kernel_units(self) -> np.ndarray:
-        """What maps rows to where the shared covariance is the identity, shape (D, D): no kernel is narrower than it."""
+        """The map to coordinates in which the shared covariance, the narrowest kernel, is the identity, shape (D, D)."""
         return _inverse_of_lower(self._lower)
 
     @property
@@ -93,7 +93,7 @@ class LocalFrameMixture(MixtureBase):
         return super()._log_norm - float(np.log(np.diag(self._lower)).sum())
 
     def _as_placed(self, rows: Any) -> Any:
-        """Rows in the coordinates z, about a point amid the centres, so that the map costs no digits far from the origin."""
+        """Return rows in the coordinates z, relative to a centre, so that the map loses no digits far from the origin."""
         origin, units = robust_centre(self.centres), self.kernel_units
         if isinstance(rows, np.ndarray):
             return (rows.astype(np.float64, copy=False) - origin) @ units.T
@@ -102,7 +102,7 @@ class LocalFrameMixture(MixtureBase):
         return (rows - origin) @ units.T
 
     def _in_z(self, turn: np.ndarray | None = None) -> FrameMixture:
-        """The mixture in the coordinates z, or in those that an orthogonal matrix turns them into."""
+        """Return the mixture in the coordinates z, or in these coordinates rotated by an orthogonal matrix."""
         centres, frames = self._as_placed(self.centres), self.frames
         if turn is not None:
             centres, frames = centres @ turn.T, frames @ turn.T
@@ -117,10 +117,10 @@ class LocalFrameMixture(MixtureBase):
         return robust_centre(self.centres) + self._in_z()._draw(chosen, rng) @ self._lower.T
 
     def _turned(self, first: np.ndarray) -> tuple[FrameMixture, np.ndarray]:
-        """The mixture in coordinates of which the first ones are functions of the features `first` alone.
+        """Return the mixture in coordinates of which the first ones depend only on the features `first`.
 
-        With the features in the order (first, others) and the root of their shared covariance, those coordinates are
-        again such that this covariance is the identity. So a rotation leads to them from z. The root is returned too.
+        With the features in the order (first, others) and the root of their shared covariance, this covariance is again
+        the identity in those coordinates, so they are a rotation of z. The root is returned, too.
         """
         order = np.concatenate([first, np.setdiff1d(np.arange(self.n_features), first)])
         lower = np.linalg.cholesky(self.covariance[np.ix_(order, order)])

@@ -1,4 +1,4 @@
-"""Gaussian mixtures in which every component has a full covariance of its own."""
+"""Gaussian mixtures in which every component has its own full covariance."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Mean-shift steps where components have covariances of their own: one linear system per row."""
+"""Mean-shift steps for components with different covariances: one linear system per row."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def neighbor_steps(
     X: np.ndarray,
     step_of_row: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """The step of each row of X from the components that have a share in it.
+    """Return the step of each row of X from the components that have a share in it.
 
     Parameters
     ----------

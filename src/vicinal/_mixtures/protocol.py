@@ -1,4 +1,4 @@
-"""The calls that every mixture answers, whatever the covariances of its components."""
+"""The interface of all mixtures, whatever the covariances of their components."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -22,7 +22,7 @@ class Mixture(Protocol):
     log_weights : array of shape (n,)
         Of sum one; a component of weight 0 has log-weight -inf.
     engine : None, str or Engine
-        Who does the pair work. It may be set to another one at any time.
+        The backend of the pairwise computations. It may be changed at any time.
     feature_names : array of shape (D,), or None
     """
 
@@ -67,7 +67,7 @@ class Mixture(Protocol):
 
     @property
     def kernel_units(self) -> np.ndarray:
-        """What maps rows to where distances are in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
+        """The map to coordinates in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
 
     def in_kernel_units(self, rows: ArrayLike) -> np.ndarray:
         """Return rows mapped by `kernel_units`, about a centre amid the components, in float64."""
@@ -76,4 +76,4 @@ class Mixture(Protocol):
         """Return the step uphill ``(sum_j p_ij C_j^-1)^-1 sum_j p_ij C_j^-1 (c_j - x_i)`` of each row, shape (m, D)."""
 
     def placement(self, n_queries: int, passes: int = 1) -> Placement:
-        """Return the components as the engine keeps them to be asked about so many rows, so many times."""
+        """Return the components as placed by the engine for scoring so many rows so many times."""

@@ -27,10 +27,10 @@ class SharedMixture(MixtureBase):
 
     Notes
     -----
-    Scoring m rows costs O(m n d) time, after O(n d^2) to turn the centres unless the covariance is diagonal: once, at
-    the first use, because the engine keeps them (`placement`). Memory beyond the data, a centred and a turned copy of
-    them is the engine's budget. Centres in a memory map that is larger than that budget stay there: they are read block by
-    block for each call, and give log-densities only.
+    Scoring m rows costs O(m n d) time. Unless the covariance is diagonal, the first use takes O(n d^2) to transform the
+    centres, which the engine then keeps (`placement`). The memory beyond the data, a centred and a transformed copy of
+    them is the engine's budget. Centres in a memory map that is larger than that budget are not copied: they are read block
+    by block for each call, and only log-densities are available.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SharedMixture(MixtureBase):
 
     @property
     def kernel_units(self) -> np.ndarray:
-        """What maps rows to where the covariance is the identity: a matrix (d, d), or a vector that is a diagonal."""
+        """The map to coordinates in which the covariance is the identity: a matrix (d, d), or a diagonal as a vector."""
         if _is_diagonal(self._lower):
             return 1.0 / np.diag(self._lower)
         return solve_triangular(self._lower, np.eye(self.n_features), lower=True, check_finite=False)
@@ -90,7 +90,7 @@ class SharedMixture(MixtureBase):
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
     ) -> "SharedMixture":
-        """All components keep one conditional covariance and move their centres by the regression on the values."""
+        """Return the conditional mixture: one conditional covariance, and centres moved by the regression on the values."""
         cross = self.covariance[np.ix_(rest, fixed)]
         factor = (cholesky(self.covariance[np.ix_(fixed, fixed)], lower=True), True)
         gain = cho_solve(factor, cross.T).T

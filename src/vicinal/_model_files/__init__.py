@@ -1,1 +1,1 @@
-"""The model file behind `vicinal.io`: its format, what may be in it, writing, reading, exports."""
+"""The model files of `vicinal.io`: their format and permitted contents, writing, reading, and exports."""

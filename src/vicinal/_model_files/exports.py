@@ -1,7 +1,7 @@
-"""The learned map for other tools: NumPy, torch, faiss, ONNX, sentence-transformers.
+"""Exports of the learned map to other tools: NumPy, torch, faiss, ONNX, sentence-transformers.
 
-A map is a chain of steps, each either linear, ``x -> A x + b``, or the unit length, ``x -> x / |x|``.  Linear steps that
-follow each other are multiplied out.
+A map is a chain of steps, each either linear, ``x -> A x + b``, or a normalisation, ``x -> x / |x|``.  Successive linear
+steps are multiplied.
 """
 
 from importlib import import_module
@@ -30,7 +30,7 @@ class MapStep(NamedTuple):
 
 
 def map_steps(estimator: Any) -> list[MapStep]:
-    """The steps of a fitted metric or pipeline."""
+    """Return the steps of a fitted metric or pipeline."""
     steps = _steps(estimator)
     if not steps or all(step.is_unit_length for step in steps):
         raise TypeError(_refusal(estimator))
@@ -77,12 +77,12 @@ def _refusal(estimator: Any) -> str:
     got = f"Normalizer(norm={estimator.norm!r})" if isinstance(estimator, Normalizer) else type(estimator).__name__
     return (
         f"expected a fitted metric (LCA, RCA, NCA, ...), or a Pipeline of StandardScaler, PCA, Normalizer() and metrics, got "
-        f"{got}: only linear maps and unit lengths can be exported."
+        f"{got}. Only linear maps and normalisations can be exported."
     )
 
 
 def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
-    """Return the learned map as plain arrays, for any language that multiplies matrices.
+    """Return the learned map as plain arrays, for use in any language.
 
     Parameters
     ----------
@@ -92,8 +92,8 @@ def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
     Returns
     -------
     list of MapStep
-        To be applied one after the other: ``x @ A.T + b`` (without b where it is None), or, where A is None, ``x`` over its
-        length.
+        The steps, to be applied in order: ``x @ A.T + b`` (without b if it is None), or, if A is None, ``x`` divided by
+        its length.
 
     Examples
     --------
@@ -168,20 +168,20 @@ def _linear(torch: Any, step: MapStep) -> Any:
 
 
 def to_faiss(estimator: Any, index: Any = None) -> Any:
-    """Return an index of faiss that maps whatever is added or searched.
+    """Return an index of faiss that transforms all rows that are added or searched.
 
     Parameters
     ----------
     estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
     index : faiss.Index, optional
-        The index behind the map, of as many dimensions as the map gives. The default is an exact one: by inner product
-        (cosines) where the map ends with a unit length, else by distance.
+        The index for transformed rows, with as many dimensions as the map returns. The default is exact: by inner product
+        (cosines) if the map ends with a normalisation, otherwise by distance.
 
     Returns
     -------
     faiss.IndexPreTransform
-        In float32, the only precision of faiss: centre data that lie far from the origin first (a pipeline with
-        StandardScaler does). Write it with ``faiss.write_index``.
+        The index, in float32, the only precision of faiss. Centre data that lie far from the origin first, for example by
+        a pipeline with StandardScaler. Write it with ``faiss.write_index``.
     """
     steps = map_steps(estimator)
     faiss = _optional("faiss", "faiss", "to_faiss")
@@ -253,7 +253,7 @@ def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
 
 
 def to_sentence_transformers(estimator: Any) -> list[Any]:
-    """Return the learned map as modules of sentence-transformers, to be put behind a model.
+    """Return the learned map as modules of sentence-transformers, to be appended to a model.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def to_sentence_transformers(estimator: Any) -> list[Any]:
     -------
     list of modules
         ``Dense`` without activation, in float32, and ``Normalize``. ``SentenceTransformer(modules=[*model, *these])`` embeds
-        and maps; what its ``save`` writes loads with sentence-transformers alone.
+        and maps texts; the saved model can be loaded without vicinal.
     """
     steps = to_numpy(estimator)
     _optional("sentence_transformers", "sentence-transformers", "to_sentence_transformers")

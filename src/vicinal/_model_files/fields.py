@@ -1,7 +1,7 @@
-"""The language in which a class declares what it keeps in a model file.
+"""The declarations of the state that a class keeps in a model file.
 
-A declaration is a `State`: the fields by the names that they have in a file, and relations between them. The kind of a
-field says what it may hold. Sizes are symbols, which stand for the same number in the whole state::
+A declaration is a `State`: the fields by their names in a file, and relations between them. The kind of a
+field defines its permitted values. Sizes are symbols, which denote the same number in the whole state::
 
     State(
         {
@@ -13,7 +13,7 @@ field says what it may hold. Sizes are symbols, which stand for the same number 
         [relation("n_features_in_, components_", "as many columns", lambda d, components: components.shape[1] == d)],
     )
 
-Names in a file stay as they are; the attribute that a field stands for can be renamed, here and in the class.
+Names in a file never change; the attribute of a field can be renamed, here and in the class.
 """
 
 import math
@@ -41,9 +41,9 @@ class Fault(NamedTuple):
 
 
 class Kind:
-    """What a value may be: a text, and a function that tells whether a value is of this kind.
+    """A kind of value: a description, and a function that returns whether a value is of this kind.
 
-    The function of a kind with sizes takes the sizes that are known so far as well, and adds to them.
+    The function of a kind with sizes also takes the sizes that are known so far, and adds to them.
     """
 
     def __init__(self, text, holds, *, sized=False):
@@ -55,7 +55,7 @@ class Kind:
         return self._text
 
     def is_satisfied_by(self, value, sizes=None):
-        """Whether the value is of this kind; only then are sizes added."""
+        """Return whether the value is of this kind; only then are sizes added."""
         if not self._sized:
             return bool(self._holds(value))
         found = dict(sizes or {})
@@ -82,22 +82,22 @@ class Field(NamedTuple):
 
 
 def field(*kinds):
-    """A field that holds a value of one of the kinds; None among them is the value None."""
+    """Return a field that holds a value of one of the kinds; None among them is the value None."""
     return Field(tuple(_NONE if kind is None else kind for kind in kinds))
 
 
 def maybe(*kinds, attribute=None):
-    """A field that some states do not have."""
+    """Return a field that some states do not have."""
     return field(*kinds)._replace(attribute=attribute, required=False)
 
 
 def private(attribute, *kinds):
-    """A field whose attribute has another name than the field."""
+    """Return a field whose attribute has another name than the field."""
     return field(*kinds)._replace(attribute=attribute)
 
 
 class Relation(NamedTuple):
-    """What holds between the values of some names; the first is blamed where it does not."""
+    """A relation between the values of some names; an error names the first of them."""
 
     names: tuple[str, ...]
     expected: str
@@ -105,15 +105,15 @@ class Relation(NamedTuple):
 
 
 def relation(listed, expected, holds):
-    """A relation between fields (and parameters) by name.
+    """Return a relation between fields (and parameters) by name.
 
-    It is asked where all of them are present; for an absent one with a question mark it is asked with None.
+    It is checked if all of them are present; a name with a question mark may be absent and is then None.
     """
     return Relation(tuple(listed.split(", ")), expected, holds)
 
 
 class State:
-    """What a class keeps in a file.
+    """The state that a class keeps in a file.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class State:
         self._early = set(early)
 
     def fault(self, values, parameters=None):
-        """The first fault of the values by field name, beside the parameters; None where there is none.
+        """Return the first fault of the values by field name, beside the parameters; None where there is none.
 
         Values are either all required ones (or all early ones) or, for what is not fitted, none of them.
         """
@@ -154,7 +154,7 @@ class State:
 
 
 def _is_true(holds, values):
-    """Whether a relation holds; values of such sizes or types that it cannot be asked do not agree."""
+    """Return whether a relation holds; it does not if the sizes or types of the values do not permit to evaluate it."""
     try:
         with np.errstate(all="ignore"):
             return bool(holds(*values))
@@ -163,14 +163,14 @@ def _is_true(holds, values):
 
 
 def _known(part, sizes):
-    """The sizes that the text of a field speaks of."""
+    """Return the sizes that the text of a field speaks of."""
     text = str(part).replace("(", " ").replace(")", " ").replace(",", " ").split()
     found = [f"{symbol}={size}" for symbol, size in sizes.items() if symbol in text]
     return f", where {', '.join(found)}" if found else ""
 
 
 def shown(value):
-    """A value in a few characters: an array by its shape, a text with whatever could upset a terminal escaped."""
+    """Return a value in a few characters: an array by its shape, a text with whatever could upset a terminal escaped."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}{_range(value)}"
     if value is None or isinstance(value, (str, Real)):
@@ -189,7 +189,7 @@ def _range(array):
 
 
 def is_integer(value):
-    """Whether a value is a whole number, of Python or NumPy, and no flag."""
+    """Return whether a value is a whole number, of Python or NumPy, and no flag."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -199,7 +199,7 @@ def _bounds(least, above, most):
 
 
 def _is_within(values, least, above, most):
-    """Whether no value lies outside of the bounds; NaN lies nowhere."""
+    """Return whether no value lies outside of the bounds; NaN lies nowhere."""
     if np.size(values) == 0:
         return True
     # In Python's floats: a bound may be beyond float32.
@@ -209,7 +209,7 @@ def _is_within(values, least, above, most):
 
 
 def count(symbol=None, *, least=0, most=None):
-    """A whole number; with a symbol, that size."""
+    """Return a whole number; with a symbol, that size."""
 
     def holds(value, sizes):
         if not is_integer(value) or not _is_within(value, least, None, most):
@@ -220,7 +220,7 @@ def count(symbol=None, *, least=0, most=None):
 
 
 def number(*, least=None, above=None, most=None, finite=True):
-    """A number of Python or NumPy, never NaN; finite or not."""
+    """Return a number of Python or NumPy, never NaN; finite or not."""
 
     def holds(value):
         if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)) or value != value:
@@ -239,12 +239,12 @@ RANDOM_STATE = Kind("a RandomState", lambda value: isinstance(value, np.random.R
 
 
 def one_of(*choices):
-    """One of some texts."""
+    """Return one of some texts."""
     return Kind(" or ".join(map(repr, choices)), lambda value: isinstance(value, str) and value in choices)
 
 
 def _fits(array, shape, sizes):
-    """Whether an array has the shape, in numbers and symbols; symbols that are not known yet become known."""
+    """Return whether an array has the shape, in numbers and symbols; symbols that are not known yet become known."""
     if array.ndim != len(shape):
         return False
     return all(
@@ -258,7 +258,7 @@ def _shape_text(shape):
 
 
 def floats(*shape, finite=True, nan=False, least=None, above=None, most=None, row_major=False):
-    """An array of float32 or float64; NaN only where that is said."""
+    """Return an array of float32 or float64; NaN only where that is said."""
 
     def holds(value, sizes):
         if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
@@ -273,7 +273,7 @@ def floats(*shape, finite=True, nan=False, least=None, above=None, most=None, ro
 
 
 def integers(*shape, least=0, below=None):
-    """An array of int32 or int64; `below` may be a symbol that is known by then."""
+    """Return an array of int32 or int64; `below` may be a symbol that is known by then."""
 
     def holds(value, sizes):
         if not isinstance(value, np.ndarray) or value.dtype not in (np.int32, np.int64):
@@ -288,7 +288,7 @@ def integers(*shape, least=0, below=None):
 
 
 def names(size):
-    """The names of columns: an array of texts."""
+    """Return the names of columns: an array of texts."""
 
     def holds(value, sizes):
         texts = isinstance(value, np.ndarray) and value.dtype == object and _fits(value, (size,), sizes)
@@ -298,7 +298,7 @@ def names(size):
 
 
 def labels(size):
-    """The names of classes, in increasing order."""
+    """Return the names of classes, in increasing order."""
 
     def holds(value, sizes):
         if not isinstance(value, np.ndarray) or not _fits(value, (size,), sizes):
@@ -311,12 +311,12 @@ def labels(size):
 
 
 def list_of(kind):
-    """A list of values of one kind."""
+    """Return a list of values of one kind."""
     return Kind(f"a list of {kind}", lambda value: isinstance(value, list) and all(map(kind.is_satisfied_by, value)))
 
 
 def mapping(**kinds):
-    """A dict with exactly these keys."""
+    """Return a dict with exactly these keys."""
 
     def holds(value, sizes):
         if not isinstance(value, dict) or set(value) != set(kinds):
@@ -331,7 +331,7 @@ def mapping(**kinds):
 
 
 def record(*class_names, **shapes):
-    """A record of one of the classes, whose arrays of these names have these shapes."""
+    """Return a record of one of the classes, whose arrays of these names have these shapes."""
 
     def holds(value, sizes):
         if name_of_class(type(value)) not in class_names:
@@ -343,7 +343,7 @@ def record(*class_names, **shapes):
 
 
 def estimator(*class_names, method=None, inputs="d", outputs=None):
-    """A fitted estimator, of one of the classes or with a method, for rows of `inputs` columns."""
+    """Return a fitted estimator, of one of the classes or with a method, for rows of `inputs` columns."""
 
     def holds(value, sizes):
         if not isinstance(value, BaseEstimator) or not is_fitted(value):
@@ -363,7 +363,7 @@ def estimator(*class_names, method=None, inputs="d", outputs=None):
 
 
 def estimators(size, **options):
-    """A list of so many fitted estimators."""
+    """Return a list of so many fitted estimators."""
     kind = estimator(**options)
 
     def holds(value, sizes):
@@ -375,7 +375,7 @@ def estimators(size, **options):
 
 
 def network(inputs, outputs):
-    """A network of float64 numbers, from rows of `inputs` columns to rows of `outputs` columns."""
+    """Return a network of float64 numbers, from rows of `inputs` columns to rows of `outputs` columns."""
 
     def holds(value, sizes):
         if not is_network(value) or not has_float64(value):
@@ -388,12 +388,12 @@ def network(inputs, outputs):
 
 
 def real_steps(pipeline):
-    """The estimators of a pipeline."""
+    """Return the estimators of a pipeline."""
     return [step for _, step in pipeline.steps if not (step is None or isinstance(step, str))]
 
 
 def is_fitted(value):
-    """Whether an estimator is fitted; a pipeline is if all of its steps are."""
+    """Return whether an estimator is fitted; a pipeline is if all of its steps are."""
     if isinstance(value, Pipeline):
         return all(map(is_fitted, real_steps(value)))
     try:
@@ -404,14 +404,14 @@ def is_fitted(value):
 
 
 def inputs_of(value):
-    """The number of columns that a fitted estimator takes; None where it takes any."""
+    """Return the number of columns that a fitted estimator takes; None where it takes any."""
     if isinstance(value, Pipeline):
         return next((inputs_of(step) for step in real_steps(value)), None)
     return getattr(value, "n_features_in_", None)
 
 
 def outputs_of(value):
-    """The number of columns that a fitted estimator transforms rows to; None where that is not known."""
+    """Return the number of columns that a fitted estimator transforms rows to; None where that is not known."""
     if isinstance(value, Pipeline):
         steps = real_steps(value)
         return outputs_of(steps[-1]) if steps else None

@@ -1,8 +1,8 @@
-"""The container of a model file: named arrays and one text, checksummed, read and written in one pass.
+"""The container of a model file: named arrays and one text with a checksum, read and written in one pass.
 
 A model file is a valid `safetensors <https://github.com/huggingface/safetensors>`_ file, so that the arrays
-can be read by other programs, with three things added: the text that says how the arrays make an estimator,
-a checksum, and where the checksum stands::
+can be read by other programs, with three additions: the text that describes the estimator, a checksum, and
+a fixed position of the checksum::
 
     8 bytes     n, the length of the header, little-endian
     n bytes     {"__metadata__":{"sha256":"<64 hex digits>","format":"vicinal-model","version":"2",
@@ -10,8 +10,8 @@ a checksum, and where the checksum stands::
                  and spaces
     the rest    the arrays: C order, little-endian, one after the other without gaps
 
-The digest always stands at the same place. It covers every other byte of the file, so no bit can change
-unseen. A signed file has ``"hmac":"<64 hex digits>"`` right after it: the HMAC-SHA256 of the file under a key. Sizes are checked against the size of the file before anything is allocated; nothing in a file is
+The digest is always at the same position. It covers every other byte of the file, so every changed bit is
+detected. A signed file has ``"hmac":"<64 hex digits>"`` right after it: the HMAC-SHA256 of the file under a key. Sizes are checked against the size of the file before anything is allocated; nothing in a file is
 ever executed.
 
 Loading takes at most three times the size of the file plus 32 MB of memory. The arrays are read once, and the limits
@@ -68,7 +68,7 @@ def write_arrays(path, model, arrays, key=None):
 
 
 def _header_of(model: str, arrays: dict[str, np.ndarray], *, signed: bool) -> bytes:
-    """The bytes of a header, with zeros for the digests."""
+    """Return the bytes of a header, with zeros for the digests."""
     metadata = {"sha256": "0" * 64, **({"hmac": "0" * 64} if signed else {})}
     metadata |= {"format": FORMAT, "version": str(VERSION), "model": model}
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -94,7 +94,7 @@ def _header_of(model: str, arrays: dict[str, np.ndarray], *, signed: bool) -> by
 
 
 def _checksum(start: bytes | bytearray, data: list[Any]) -> bytes:
-    """The digits of the checksum: of all bytes but these digits."""
+    """Return the digits of the checksum: of all bytes but these digits."""
     checksum = hashlib.sha256(memoryview(start)[:_DIGEST_AT])
     for part in (memoryview(start)[_DIGEST_END:], *data):
         checksum.update(part)
@@ -102,7 +102,7 @@ def _checksum(start: bytes | bytearray, data: list[Any]) -> bytes:
 
 
 def _signature(key: bytes, start: bytes | bytearray, data: list[Any]) -> bytes:
-    """The digits of the signature: of all bytes but the digits of the checksum, with zeros for its own."""
+    """Return the digits of the signature: of all bytes but the digits of the checksum, with zeros for its own."""
     signature = hmac.new(key, memoryview(start)[:_DIGEST_AT], "sha256")
     for part in (memoryview(start)[_DIGEST_END:_SIGNATURE_AT], b"0" * 64, memoryview(start)[_SIGNATURE_END:], *data):
         signature.update(part)
@@ -145,7 +145,7 @@ class _MalformedError(ValueError):
 
 
 def _read_verified(path, key):
-    """The length and header, and the data, once the checksum (and with a key, the signature) agrees."""
+    """Return the length and header, and the data, once the checksum (and with a key, the signature) agrees."""
     # Asked before opening: opening a named pipe would wait for ever.
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -175,7 +175,7 @@ def _read_verified(path, key):
         data = np.empty(expected, dtype=np.uint8)
         got = file.readinto(data.data) if expected else 0
         if got != expected or len(start) != 8 + length or file.read(1):
-            raise _MalformedError("it changed while it was read. Try again when nobody writes it.")
+            raise _MalformedError("it changed while it was read. Try again when no other process writes it.")
     if _checksum(start, [data.data]) != start[_DIGEST_AT:_DIGEST_END]:
         raise _MalformedError(
             "its checksum does not agree with its contents: it is damaged or truncated. Copy it again from "
@@ -189,8 +189,8 @@ def _read_verified(path, key):
 def _check_signature(key: bytes, start: bytes, data: np.ndarray) -> None:
     if start[_DIGEST_END:_SIGNATURE_AT] != _SIGNATURE_PREFIX or len(start) < _SIGNATURE_END:
         raise _MalformedError(
-            "it is not signed, and a key was given. Save it with vicinal.io.save(..., key=key) where it comes from, or load "
-            "it without a key if you do not need to know who wrote it."
+            "it is not signed, but a key was given. Save it again with vicinal.io.save(..., key=key), or load "
+            "it without a key if its origin need not be verified."
         )
     if not hmac.compare_digest(_signature(key, start, [data.data]), start[_SIGNATURE_AT:_SIGNATURE_END]):
         raise _MalformedError(
@@ -207,7 +207,7 @@ def _physical_memory():
 
 
 def _decoded(start: bytes) -> str:
-    """The text of a header, without a copy of its bytes."""
+    """Return the text of a header, without a copy of its bytes."""
     try:
         return str(memoryview(start)[8:], "ascii")
     except UnicodeDecodeError as error:
@@ -271,7 +271,7 @@ def _check_metadata(metadata):
 
 
 def _cut(header, data):
-    """The arrays by name; together they must make up the data exactly, one after the other."""
+    """Return the arrays by name; together they must make up the data exactly, one after the other."""
     if not all(isinstance(entry, dict) for entry in header.values()):
         raise _MalformedError("an array has no description.")
     arrays, end = {}, 0
@@ -296,7 +296,7 @@ def _cut(header, data):
 
 
 def check_shape(shape):
-    """A list of sizes as a tuple; refuses what NumPy could not hold."""
+    """Return a list of sizes as a tuple; refuses what NumPy could not hold."""
     whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not whole or len(shape) > 32 or math.prod(max(size, 1) for size in shape) >= 2**56:
         raise _MalformedError(f"an array has the impossible shape {_short(shape)}.")

@@ -11,13 +11,14 @@ _ACTIVATIONS = ("Sigmoid", "Tanh", "ReLU", "SiLU", "Softsign", "LogSigmoid", "Id
 
 
 def is_network(value):
-    """Whether a value is a module of torch; torch is not imported to find out."""
+    """Return whether a value is a module of torch; torch is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def layers_of(network):
-    """The layers as (name, arrays) pairs, or None where the network is not a plain chain of layers of the closed set."""
+    """Return the layers as (name, arrays) pairs, or None where the network is not a plain chain of layers of the closed
+    set."""
     from torch import nn
 
     chain = list(network) if type(network) is nn.Sequential else [network]
@@ -37,18 +38,18 @@ def layers_of(network):
 
 
 def widths_of(network):
-    """The columns that a network of such layers takes and gives; None where no layer is linear."""
+    """Return the columns that a network of such layers takes and gives; None where no layer is linear."""
     shapes = [arrays["weight"].shape for name, arrays in layers_of(network) if name == "Linear"]
     return (shapes[0][1], shapes[-1][0]) if shapes else None
 
 
 def has_float64(network):
-    """Whether a network of such layers computes in float64."""
+    """Return whether a network of such layers computes in float64."""
     return all(array.dtype == np.float64 for _, arrays in layers_of(network) for array in arrays.values())
 
 
 def network_of(layers, *, chain, training, trainable):
-    """The network of (name, arrays) pairs; ValueError where they do not make one."""
+    """Return the network of (name, arrays) pairs; ValueError where they do not make one."""
     try:
         import torch
     except ImportError as error:

@@ -1,11 +1,11 @@
-"""What each parameter of a class may hold in a model file.
+"""The permitted values of the parameters of each class in a model file.
 
-A loaded estimator that is fitted again does what its parameters say, and a file may come from anyone. So a parameter
-holds one of the values that are declared here and nothing else; a parameter that is not declared holds nothing. The
-declarations are written as scikit-learn writes its own: `_OWN` and `_SHARED` for the classes of vicinal, and for those
+When a loaded estimator is fitted again, its parameters determine what it does, and a file may come from anyone. A parameter
+may therefore hold only the values that are declared here; a parameter that is not declared may hold none. The
+declarations have the form that scikit-learn uses: `_OWN` and `_SHARED` for the classes of vicinal, and for those
 of scikit-learn the class's ``_parameter_constraints``, of which only numbers, arrays of numbers, flags, seeds and named
-choices are kept. What names a path or a cache (``memory``), and what is called (``callback``, ``init`` as a function),
-is thereby refused in every class, also in one that joins the closed set later.
+choices are kept. Paths, caches (``memory``) and functions (``callback``, ``init`` as a function) are thereby refused in
+every class, including classes that are added to the closed set later.
 """
 
 import re
@@ -26,7 +26,7 @@ _DEVICE = re.compile(r"(?:cpu|cuda|mps|xpu)(?::[0-9]{1,3})?")
 
 
 def find_fault(class_name, parameters):
-    """The first parameter of an estimator that a model file may not hold, or None.
+    """Return the first parameter of an estimator that a model file may not hold, or None.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def find_fault(class_name, parameters):
 
 @cache
 def _declared(class_name):
-    """The constraints by name for a class of the closed set."""
+    """Return the constraints by name for a class of the closed set."""
     cls: Any = find_class(class_name)
     general = getattr(cls, "_parameter_constraints", {}) if class_name.startswith("sklearn.") else _SHARED
     declared = {name: general.get(name, ()) for name in parameters_of(cls)} | _OWN.get(class_name, {})
@@ -55,7 +55,7 @@ def _declared(class_name):
 
 
 def _as_constraint(declared):
-    """What checks a value; None for a constraint that would let through more than plain values."""
+    """Return what checks a value; None for a constraint that would let through more than plain values."""
     constraint = declared.constraint if isinstance(declared, Hidden) else declared
     if isinstance(constraint, str) and constraint == "array-like":
         return NUMBERS  # the array-likes of scikit-learn may hold anything, estimators too
@@ -184,6 +184,7 @@ _OWN: dict[str, dict[str, list]] = {
         "noise": [one_of("auto"), NUMBER],
         "selection": [None, record("Selection")],
         "shared": [one_of("auto"), NUMBER],
+        "vicinity": [one_of("nearest", "kernel")],
     },
     "ManifoldParzen": {
         "n_components": [one_of("auto"), INTEGER],

@@ -1,7 +1,7 @@
-"""From a tree of JSON values and a table of arrays back to an estimator.
+"""Conversion of a tree of JSON values and a table of arrays to an estimator.
 
-The tree may come from anywhere: whatever does not follow the rules of `_model_files/writer`, or the declaration of its
-class in `_model_files/states`, is a ValueError. What an estimator holds is checked as a whole and then written into its
+The tree is not trusted: anything that does not follow the rules of `_model_files/writer`, or the declaration of its
+class in `_model_files/states`, raises a ValueError. The state of an estimator is checked as a whole and then written into its
 ``__dict__``: no constructor, property or ``__setstate__`` of an estimator runs.
 """
 
@@ -25,6 +25,7 @@ from vicinal._model_files.states import state_of
 from vicinal._model_files.types import (
     CHARACTERS_PER_OBJECT,
     MAX_DEPTH,
+    MOST_EQUAL_HASHES,
     MOST_OBJECTS,
     MOST_REFERENCES,
     SPARSE,
@@ -59,7 +60,7 @@ class Reader:
         self._n_objects, self._most_objects = 0, MOST_OBJECTS + n_characters // CHARACTERS_PER_OBJECT
 
     def estimator(self, tree, depth=0):
-        """The estimator of a tree."""
+        """Return the estimator of a tree."""
         _expect(tree, "estimator", {"class", "parameters", "attributes"}, optional={"metadata_request"})
         cls = find_class(tree["class"])
         if cls is None or not issubclass(cls, BaseEstimator):
@@ -95,7 +96,7 @@ class Reader:
                 warnings.warn(warning, stacklevel=callers_line())
 
     def value(self, tree, depth=0):
-        """The value of a tree."""
+        """Return the value of a tree."""
         if depth > 4 * MAX_DEPTH:  # the writer counts an item of a dict once, here it is three lists deep
             raise ValueError("its values are nested too deeply.")
         if tree is None or isinstance(tree, (bool, int, float, str)):
@@ -122,6 +123,12 @@ class Reader:
         pairs = self._items(tree["items"], depth)
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise ValueError("a dict is not made of pairs.")
+        # Numbers are easily chosen so that all have the same hash, and the time of a dict grows with its square then.
+        hashes = Counter(map(hash, (key for key, _ in pairs)))
+        if max(hashes.values(), default=0) > MOST_EQUAL_HASHES:
+            raise ValueError(
+                f"a dict has more than {MOST_EQUAL_HASHES} keys with the same hash. vicinal.io.save writes no such file."
+            )
         found = dict(pairs)
         if len(found) < len(pairs):
             raise ValueError("a dict repeats a key.")
@@ -154,7 +161,8 @@ class Reader:
         return array
 
     def _copied_array(self, tree: Any) -> Any:
-        """An array of which a copy will be made: nothing else may refer to it, so that copies take what the file does."""
+        """Return an array of which a copy will be made: nothing else may refer to it, so that copies take what the file
+        does."""
         if isinstance(tree, dict) and isinstance(tree.get("name"), str):
             self._copied.add(tree["name"])
         return self._array(tree, 0)
@@ -237,7 +245,7 @@ class Reader:
         return record
 
     def _fields(self, class_name, trees, depth, what):
-        """The values of declared fields by name; others are refused before their values are looked at."""
+        """Return the values of declared fields by name; others are refused before their values are looked at."""
         declared = state_of(class_name).fields
         for name, _ in _named(trees):
             if name not in declared:
@@ -277,7 +285,7 @@ def _refuse(class_name, fault):
 
 
 def _by_attribute(class_name, values):
-    """What an object keeps, by the names of its attributes."""
+    """Return what an object keeps, by the names of its attributes."""
     attributes = state_of(class_name).attributes
     return {attributes[name]: value for name, value in values.items()}
 
@@ -289,7 +297,7 @@ def _named(trees):
 
 
 def _random_state() -> np.random.RandomState:
-    """A random state to be set."""
+    """Return a random state to be set."""
     return np.random.RandomState(0)
 
 
@@ -305,7 +313,7 @@ def _from_bits(bits, dtype):
 
 
 def _restored(plain, tree):
-    """The array in its own dtype, with its axes in the order in which they lay in memory."""
+    """Return the array in its own dtype, with its axes in the order in which they lay in memory."""
     dtype = read_dtype(tree["dtype"]) if "dtype" in tree else plain.dtype
     array = from_plain(plain, dtype) if "dtype" in tree else plain
     # At most one copy is made, for all reasons together.

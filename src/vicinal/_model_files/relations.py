@@ -1,7 +1,7 @@
-"""What must hold between the values of a state: functions of arrays, for `_model_files/states`.
+"""Relations between the values of a state, as functions of arrays, for `_model_files/states`.
 
 They allow for rounding, because a file may have been written on another machine. Matrices are compared some rows at a
-time: a check takes little memory beyond the file.
+time, so that a check needs little memory beyond the file.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from vicinal._tables import KINDS, PARTS
 
 
 def sums_to_one(weights):
-    """Whether weights are such of a whole."""
+    """Return whether weights are such of a whole."""
     return bool(abs(weights.sum(dtype=np.float64) - 1.0) <= 1e-4)
 
 
 def has_widths(spreads):
-    """Whether all widths of (median, width) pairs are greater than 0; None has none."""
+    """Return whether all widths of (median, width) pairs are greater than 0; None has none."""
     return spreads is None or bool((spreads[:, 1] > 0).all())
 
 
 def are_of_constants(variances, densities):
-    """Whether variances are those of columns whose constant the density of their class knows."""
+    """Return whether variances are those of columns whose constant the density of their class knows."""
     known = [getattr(density, "_constants", None) for density in densities]
     return all(
         not (variance != 0).any() or (constants is not None and not np.isnan(constants[variance != 0]).any())
@@ -32,17 +32,17 @@ def are_of_constants(variances, densities):
 
 
 def has_rows(array):
-    """Whether a table has a row and a column."""
+    """Return whether a table has a row and a column."""
     return array.shape[0] > 0 and array.shape[1] > 0
 
 
 def is_increasing(values):
-    """Whether no value is below the one before."""
+    """Return whether no value is below the one before."""
     return bool(np.all(values[:-1] <= values[1:]))
 
 
 def is_symmetric(matrix):
-    """Whether a matrix can be that of sums of squares, as far as its diagonal and its symmetry tell."""
+    """Return whether a matrix can be that of sums of squares, as far as its diagonal and its symmetry tell."""
     diagonal = np.diag(matrix)
     if np.any(diagonal < 0):
         return False
@@ -51,7 +51,10 @@ def is_symmetric(matrix):
 
 
 def _is_close(matrix: Any, expected: Callable[[slice], Any], share: float, scale: Any, *, least: float = 0.0) -> bool:
-    """Whether a square matrix is the expected one but for a share of scale_i scale_j; `expected` gives some of its rows."""
+    """Return whether a square matrix is the expected one but for a share of scale_i scale_j.
+
+    `expected` gives some of its rows.
+    """
     size = max(1, 2**17 // max(1, len(matrix)))
     # Not sklearn.utils.gen_batches: its checks of two integers take longer than those of a small matrix.
     for rows in (slice(start, start + size) for start in range(0, len(matrix), size)):
@@ -61,27 +64,27 @@ def _is_close(matrix: Any, expected: Callable[[slice], Any], share: float, scale
 
 
 def is_positive_definite(covariances, kind="full"):
-    """Whether covariances, or variances where the kind is "diag" or "spherical", are positive definite."""
+    """Return whether covariances, or variances where the kind is "diag" or "spherical", are positive definite."""
     if kind in ("diag", "spherical"):
         return bool(np.all(covariances > 0))
     return bool(np.isfinite(np.linalg.cholesky(covariances)).all())
 
 
 def is_cholesky(lower, covariance):
-    """Whether a lower triangle is the Cholesky factor of a matrix."""
+    """Return whether a lower triangle is the Cholesky factor of a matrix."""
     scale = np.sqrt(np.diag(covariance))
     triangular = not any(lower[i, i + 1 :].any() for i in range(len(lower))) and bool(np.all(np.diag(lower) > 0))
     return triangular and _is_close(covariance, lambda rows: lower[rows] @ lower.T, 1e-6, scale)
 
 
 def is_of_active(mixture, constants, n_features):
-    """Whether a mixture, where it was kept, has the columns whose values are not constant, at least one."""
+    """Return whether a mixture, where it was kept, has the columns whose values are not constant, at least one."""
     n_active = n_features if constants is None else int(np.isnan(constants).sum())
     return n_active > 0 and (not hasattr(mixture, "centres") or mixture.centres.shape[1] == n_active)
 
 
 def is_gram(precision, constants, *components):
-    """Whether a matrix is A'A for the stacked rows A of the components, in the columns that vary; others are zero."""
+    """Return whether a matrix is A'A for the stacked rows A of the components, in the columns that vary; others are zero."""
     rows = np.concatenate(components)
     if constants is not None:
         if np.any(rows[:, ~np.isnan(constants)]):
@@ -94,23 +97,23 @@ def is_gram(precision, constants, *components):
 
 
 def are_directions(frames: np.ndarray) -> bool:
-    """Whether vectors are of length one, or zero."""
+    """Return whether vectors are of length one, or zero."""
     return bool(np.all(np.einsum("qnd,qnd->qn", frames, frames, dtype=np.float64) <= 1.001))
 
 
 def fits_type(covariances, covariance_type, means):
-    """Whether covariances have the shape that a Gaussian mixture of this type has."""
+    """Return whether covariances have the shape that a Gaussian mixture of this type has."""
     c, d = means.shape
     return covariances.shape == {"full": (c, d, d), "tied": (d, d), "diag": (c, d), "spherical": (c,)}[covariance_type]
 
 
 def is_of_mixture(covariance, mixture):
-    """Whether a covariance is that of the mixture, where the mixture was kept."""
+    """Return whether a covariance is that of the mixture, where the mixture was kept."""
     return not hasattr(mixture, "covariance") or np.array_equal(covariance, mixture.covariance)
 
 
 def has_neighbors(mixture, neighbors, soft_rows, k):
-    """Whether frames came from nearest neighbours or from a soft neighbourhood, and plain windows from neither."""
+    """Return whether frames came from nearest neighbours or from a soft neighbourhood, and plain windows from neither."""
     if not hasattr(mixture, "frames"):
         return neighbors is None and soft_rows is None
     if neighbors is None:
@@ -119,37 +122,40 @@ def has_neighbors(mixture, neighbors, soft_rows, k):
 
 
 def is_local_mixture(mixture, rows, neighbors, base, *values):
-    """Whether the mixture of Local LCA has what its kernels were made from, or has free covariances as in version 1."""
+    """Return whether the mixture of Local LCA has what its kernels were made from, or has free covariances as in version
+    1."""
     if not hasattr(mixture, "covariance"):
         return rows is None and neighbors is None and base is not None
     if rows is None or any(value is None for value in values):
         return False
-    d, k, noise, shared, _ = values
+    d, k, noise, shared, _, vicinity = values
     if (shared > 0 and base is None) or not noise + shared > 0:
         return False
     if not hasattr(mixture, "frames"):
         return d == 0 and neighbors is None
-    return neighbors is not None and neighbors.shape[1] == k < len(rows) and len(mixture.frames) == d <= k
+    if neighbors is None or not d <= k < len(rows) or len(mixture.frames) != d:
+        return False
+    return neighbors.shape[1] == k if vicinity == "nearest" else k <= neighbors.shape[1] < len(rows)
 
 
 def has_positive_diagonals(factors, covariance_type):
-    """Whether Cholesky factors of a Gaussian mixture of this type are such: their logarithms are taken."""
+    """Return whether Cholesky factors of a Gaussian mixture of this type are such: their logarithms are taken."""
     if covariance_type in ("full", "tied"):
         factors = np.diagonal(factors, axis1=-2, axis2=-1)
     return bool(np.all(factors > 0))
 
 
 def are_kinds(kinds):
-    """Whether texts are kinds of columns."""
+    """Return whether texts are kinds of columns."""
     return set(kinds.tolist()) <= set(KINDS)
 
 
 def have_steps(lattices, kinds):
-    """Whether each lattice among some columns has a step that is a number greater than 0."""
+    """Return whether each lattice among some columns has a step that is a number greater than 0."""
     steps = lattices[kinds == "lattice", 0]
     return bool(np.all(np.isfinite(steps) & (steps > 0)))
 
 
 def are_parts(parts):
-    """Whether texts say what is made of a column."""
+    """Return whether texts say what is made of a column."""
     return all(part.startswith("=") or part in PARTS for part in parts)

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all."""
+"""Files that are replaced completely or not at all."""
 
 import contextlib
 import glob
@@ -15,13 +15,13 @@ except ImportError:  # on Windows
 
 @contextlib.contextmanager
 def replacing(path):
-    """Open a binary file for writing that takes the place of `path` only when the block ends well.
+    """Open a binary file for writing that replaces `path` only if the block ends without an error.
 
-    The bytes go to a temporary file in the same folder, reach the disk (fsync) and are renamed in one step
-    (`os.replace`). Whatever goes wrong before (an exception, a full disk, Ctrl-C) leaves the old file as it
-    was and removes the temporary one; what a killed process left behind, the next one that replaces the same
-    file removes. A link is followed; an existing file keeps its permissions, a new one
-    gets the usual ones.
+    The bytes are written to a temporary file in the same folder, flushed to the disk (fsync), and renamed in one step
+    (`os.replace`). If anything fails before (an exception, a full disk, Ctrl-C), the old file is not changed
+    and the temporary one is removed; a temporary file of a killed process is removed by the next process that
+    replaces the same file. A link is followed; an existing file keeps its permissions, and a new one gets the
+    usual ones.
     """
     target = os.path.realpath(os.fspath(path))
     folder = os.path.dirname(target)
@@ -49,7 +49,8 @@ def replacing(path):
 
 
 def _open_locked(folder: str, prefix: str) -> tuple[str, int]:
-    """A new temporary file, held by a lock for as long as it is open: one without a lock was left by a killed process."""
+    """Return a new temporary file, held by a lock for as long as it is open: one without a lock was left by a killed
+    process."""
     while True:
         temporary = os.path.join(folder, f"{prefix}{secrets.token_hex(8)}.tmp")
         # Not tempfile.mkstemp: its files are readable by the owner only, whatever the umask says.
@@ -61,7 +62,7 @@ def _open_locked(folder: str, prefix: str) -> tuple[str, int]:
 
 
 def _locked(descriptor: int) -> bool:
-    """Whether a lock could be taken; True also where the file system has none."""
+    """Return whether a lock could be taken; True also where the file system has none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

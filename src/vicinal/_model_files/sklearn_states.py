@@ -1,6 +1,6 @@
-"""What the estimators of scikit-learn keep in a model file, as of its versions 1.6 to 1.9.
+"""The states of scikit-learn's estimators in a model file, as of its versions 1.6 to 1.9.
 
-Fields that not all of these versions have are optional. A scaler may have seen columns of nothing but NaN.
+Fields that are not in all of these versions are optional. A scaler may have been fitted to columns that contain only NaN.
 """
 
 from vicinal._model_files.fields import (
@@ -29,10 +29,12 @@ from vicinal._model_files.relations import fits_type, has_positive_diagonals, ha
 
 # A bound far above the cores of the machines that vicinal is used on.
 MOST_THREADS = 4096
+# Of a class that keeps no array of their number: scikit-learn makes a name for each where it is asked for the names.
+MOST_COLUMNS = 10**6
 
 
 def _steps_fit(steps):
-    """Whether every step but the last transforms, and fitted ones take as many columns as the one before gives."""
+    """Return whether every step but the last transforms, and fitted ones take as many columns as the one before gives."""
     estimators = [step for _, step in steps if not (step is None or isinstance(step, str))]
     last = steps[-1][1]  # IndexError: there is none
     ahead = [step for step in estimators if step is not last]
@@ -45,7 +47,7 @@ def _steps_fit(steps):
 
 
 def _can_transform(_, solver, directions, centre):
-    """Whether the solver's own attributes of LinearDiscriminantAnalysis are there; "lsqr" has none."""
+    """Return whether the solver's own attributes of LinearDiscriminantAnalysis are there; "lsqr" has none."""
     return solver == "lsqr" or (directions is not None and (solver == "eigen" or centre is not None))
 
 
@@ -54,7 +56,7 @@ def _column(**options):
 
 
 def _needs(switch, name):
-    """A column of numbers is there where a parameter switches its use on."""
+    """Return a relation: there is a column of numbers if a parameter requires it."""
     return relation(
         f"{name}, {switch}", f"numbers, where {switch} is True", lambda found, on: not on or found is not None
     )
@@ -179,7 +181,7 @@ SKLEARN_STATES: dict[str, State] = {
     "sklearn.MinMaxScaler": State(
         {**ROWS, **_SEEN, **{name: _column() for name in ("scale_", "min_", "data_min_", "data_max_", "data_range_")}}
     ),
-    "sklearn.Normalizer": State(ROWS),
+    "sklearn.Normalizer": State({**ROWS, "n_features_in_": count("d", least=1, most=MOST_COLUMNS)}),
     "sklearn.PCA": State(
         {
             **ROWS,

@@ -1,7 +1,7 @@
-"""The closed set of what a model file can hold: classes, dtypes, and how an array becomes plain numbers.
+"""The closed set of classes and dtypes that a model file can hold, and the conversion of arrays to plain numbers.
 
-Classes are looked up in `_CLASSES` and among the public names of vicinal, never by a name that a file makes
-up.
+Classes are looked up in `_CLASSES` and among the public names of vicinal, never by an arbitrary name in a
+file.
 """
 
 import inspect
@@ -55,6 +55,7 @@ SPARSE = {f"{kind}_{form}": kind for kind in ("csr", "csc", "coo") for form in (
 MAX_DEPTH = 25
 # What keeps the time and memory of loading in proportion to the size of a file; docs/model_files.md states them.
 MOST_REFERENCES = 8  # to one array: each may be checked with cubic cost
+MOST_EQUAL_HASHES = 8  # among the keys of a dict: each further one is compared with all of them
 MOST_OBJECTS, CHARACTERS_PER_OBJECT = 1000, 256  # estimators, records and layers: 1000, and one per so many characters
 METADATA_REQUEST = "_metadata_request"  # stands in a file apart from the other attributes
 
@@ -63,7 +64,7 @@ _DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][0-9]{1,8}|[Mm]8(?
 
 
 def find_class(name):
-    """The class of the closed set that has this name in a file, or None."""
+    """Return the class of the closed set that has this name in a file, or None."""
     if not isinstance(name, str):
         return None
     try:
@@ -77,7 +78,7 @@ def find_class(name):
 
 
 def name_of_class(cls: type) -> str | None:
-    """The name under which a class of the closed set stands in a file, or None for other classes."""
+    """Return the name under which a class of the closed set stands in a file, or None for other classes."""
     return _name_of_class(cls)
 
 
@@ -88,12 +89,12 @@ def _name_of_class(cls):
 
 
 def foreign_estimators():
-    """The estimators of scikit-learn that a file can hold, as text."""
+    """Return the estimators of scikit-learn that a file can hold, as text."""
     return ", ".join(name for name in _CLASSES if name.startswith("sklearn."))
 
 
 def parameters_of(cls: type) -> tuple[str, ...]:
-    """The names of an estimator's constructor parameters."""
+    """Return the names of an estimator's constructor parameters."""
     return _parameters_of(cls)
 
 
@@ -115,17 +116,17 @@ def default_parameters(cls, given):
 
 
 def fields_of(cls):
-    """The fields of a dataclass or a named tuple; none for other classes."""
+    """Return the fields of a dataclass or a named tuple; none for other classes."""
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else getattr(cls, "_fields", ())
 
 
 def can_hold(dtype):
-    """Whether a file can hold arrays and numbers of this dtype."""
+    """Return whether a file can hold arrays and numbers of this dtype."""
     return _DTYPE.fullmatch(dtype.str) is not None and dtype.fields is None and dtype.subdtype is None
 
 
 def read_dtype(name):
-    """The dtype of a name; ValueError for names out of the closed set."""
+    """Return the dtype of a name; ValueError for names out of the closed set."""
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
         raise ValueError(f"it holds numbers of the unknown dtype {name!r}.")
     try:
@@ -135,12 +136,12 @@ def read_dtype(name):
 
 
 def is_plain(dtype):
-    """Whether the file's own dtypes say all about this one."""
+    """Return whether the file's own dtypes say all about this one."""
     return dtype.kind in _PLAIN_KINDS and dtype == dtype.newbyteorder("<")
 
 
 def as_plain(array):
-    """The array in C order and in a dtype of the file, with one more axis where its own dtype needs it.
+    """Return the array in C order and in a dtype of the file, with one more axis where its own dtype needs it.
 
     Texts become code points, complex numbers pairs, times integers.
     """

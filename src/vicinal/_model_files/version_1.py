@@ -1,7 +1,7 @@
-"""Model files of format version 1, which held the attributes of an object as they were then.
+"""Model files of format version 1, which held all attributes of an object under their Python names.
 
-Their descriptions are turned into those of version 2, by the names that attributes and parameters had in version 1.
-These names never change, whatever becomes of the attributes and parameters.
+Their descriptions are converted to those of version 2, by the names of attributes and parameters in version 1.
+These names never change, even if attributes and parameters are renamed.
 """
 
 from vicinal._model_files.version_1_parameters import renamed_parameters, searched_parameters
@@ -51,7 +51,10 @@ _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
 
 
 def as_version_2(tree):
-    """The description of version 2 that a description of version 1 stands for, at any depth; the latter is overwritten."""
+    """Return the description of version 2 that a description of version 1 stands for, at any depth.
+
+    The latter is overwritten.
+    """
     if not isinstance(tree, (dict, list)):
         return tree
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
@@ -74,7 +77,7 @@ def as_version_2(tree):
 
 
 def _searched(tree):
-    """What a ManifoldParzenCV stands for now: its best estimator, or an unfitted ManifoldParzen with a selection."""
+    """Return what a ManifoldParzenCV stands for now: its best estimator, or an unfitted ManifoldParzen with a selection."""
     best = tree["attributes"].get("best_estimator_")
     if isinstance(best, dict):
         return best

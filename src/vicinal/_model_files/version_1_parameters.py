@@ -67,7 +67,7 @@ def _lca_gauss(trees: Trees) -> Trees:
 
 
 def _local_lca(trees: Trees) -> Trees:
-    """What made the free covariances of version 1 has no parameters any more; a new fit chooses its kernels."""
+    """Return what made the free covariances of version 1 has no parameters any more; a new fit chooses its kernels."""
     return {name: trees[name] for name in ("reg", "engine", "verbose") if name in trees}
 
 
@@ -87,7 +87,7 @@ def _structure(trees: Trees) -> Trees:
 
 
 def _objective(trees: Trees, kind: str) -> Trees:
-    """The objective with its soft targets and its penalty."""
+    """Return the objective with its soft targets and its penalty."""
     kind = trees.get("objective", kind)
     defaults = {"match": "class", "match_scale": None, "reg": 0.0}
     options = _options(trees, "Objective", defaults, {"reg": "penalty"})

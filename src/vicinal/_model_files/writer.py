@@ -1,8 +1,8 @@
-"""From an estimator to a tree of JSON values and a table of arrays.
+"""Conversion of an estimator to a tree of JSON values and a table of arrays.
 
-``None``, booleans, integers, strings, finite floats and lists stand for themselves; everything else is an
-object whose ``"is"`` names its type. Arrays go into the table by name and the tree refers to them, so an
-array that is shared is stored once and shared again (once for every eight references to it).
+``None``, booleans, integers, strings, finite floats and lists are written directly; everything else is an
+object whose ``"is"`` names its type. Arrays are stored in the table by name and the tree refers to them, so a
+shared array is stored once (once for every eight references to it).
 """
 
 import math
@@ -33,7 +33,7 @@ from vicinal._model_files.types import (
 from vicinal._row_sources import in_file
 
 _SET = "Set it to such a value first."
-_FIT = "A fit did not finish, or something was changed after it: fit again before saving."
+_FIT = "A fit did not finish, or an attribute was changed after it. Fit again before saving."
 
 
 class Writer:
@@ -48,7 +48,7 @@ class Writer:
         self._alive = []  # an identity must not be used again by another array
 
     def estimator(self, estimator, place=()):
-        """The tree of an estimator."""
+        """Return the tree of an estimator."""
         cls = type(estimator)
         name = name_of_class(cls)
         if name is None:
@@ -77,7 +77,7 @@ class Writer:
         return tree
 
     def value(self, value, place):
-        """The tree of a value; `place` says where it stands, for messages and for the names of arrays."""
+        """Return the tree of a value; `place` says where it stands, for messages and for the names of arrays."""
         kind = type(value)
         if len(place) > MAX_DEPTH:
             raise TypeError(f"{_where(place[:1])} is nested too deeply to be saved, or holds itself.")
@@ -106,12 +106,12 @@ class Writer:
         if getattr(kind, "is_distant", False):
             raise TypeError(
                 f"{_where(place)} is on the workers of a Dask cluster, and a model file never holds a reference. Call gather() "
-                "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
+                "on the estimator to copy its training rows into memory, or fit a metric with engine=Engine(keep='metric')."
             )
         if _holds_rows(value) and in_file(getattr(value, "centres", None)):
             raise TypeError(
                 f"the components of {_where(place)} are in a file of rows, and a model file never holds a reference. Call gather() "
-                "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
+                "on the estimator to copy its training rows into memory, or fit a metric with engine=Engine(keep='metric')."
             )
         if isinstance(value, BaseEstimator):
             return self.estimator(value, place)
@@ -183,7 +183,7 @@ class Writer:
 
 
 def _by_field(class_name, kept, place):
-    """What an object keeps, by the names that it has in a file; all of it must be declared."""
+    """Return what an object keeps, by the names that it has in a file; all of it must be declared."""
     names = state_of(class_name).names
     for attribute in kept:
         if attribute not in names:
@@ -206,7 +206,7 @@ def _refuse(fault, place, remedy):
 
 
 def _without_rows(estimator):
-    """What a metric holds, less the density that is made of its training rows."""
+    """Return the state of a metric without the density of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
         stub = find_class("RowsLeftOut")(type(estimator).__name__)
         kept = {name: value for name, value in vars(estimator).items() if name != "_incomplete_rows"}
@@ -229,13 +229,13 @@ def _holds_rows(value):
 
 
 def _memory_order(array):
-    """The axes, slowest first, where that is not the usual order: last digits of sums may depend on it."""
+    """Return the axes, slowest first, where that is not the usual order: last digits of sums may depend on it."""
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     return {} if array.flags.c_contiguous or axes == sorted(axes) else {"axes": axes}
 
 
 def _requests_by_method(request):
-    """What metadata scikit-learn was asked to route to which method."""
+    """Return what metadata scikit-learn was asked to route to which method."""
     methods = {name: part for name, part in vars(request).items() if name != "owner"}
     requests = {name: dict(getattr(part, "requests", {})) for name, part in methods.items()}
     return {name: asked for name, asked in requests.items() if asked}
@@ -267,12 +267,13 @@ def _cannot_save(value, place):
 
 
 def _set_to_none(place):
-    """The remedy for a parameter that a file holds only as None, as a call on the estimator that has the parameter."""
+    """Return the remedy for a parameter that a file holds only as None, as a call on the estimator that has the
+    parameter."""
     return f"Set it to None first: {_expression(place[:-1])}.set_params({place[-1]}=None)."
 
 
 def _expression(place):
-    """The object at a place, as Python."""
+    """Return the object at a place, as Python."""
     return "estimator" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in place)
 
 

@@ -1,1 +1,1 @@
-"""Neighbourhood Components Analysis and what stands on soft neighbours."""
+"""Neighbourhood Components Analysis and estimators that predict from soft neighbours."""

@@ -1,4 +1,4 @@
-"""NCA by anchors: each anchor tells its own positive from other rows (the linear form of InfoNCE)."""
+"""NCA by anchors: each anchor distinguishes its own positive from other rows (the linear form of InfoNCE)."""
 
 from typing import Any, ClassVar, Self
 
@@ -30,53 +30,54 @@ from vicinal._supervision import power_of_two, read_chunklets
 
 Array = NDArray[Any]
 
-_LEAST_HELD_OUT = 5  # pairs; fewer say too little to stop by
+_LEAST_HELD_OUT = 5  # the minimum number of held-out pairs for early stopping
 _MOST_HELD_OUT = 1000
-_OTHERS = 4000  # rows that held-out positives are ranked among
-_LEAST_STEPS = 10  # between two looks
-_STEPS_IN_ROUND = 100  # between two looks at the held-out pairs, at most
-_MINED_FROM = 20_000  # rows that hard negatives are looked for in
+_OTHERS = 4000  # rows among which held-out positives are ranked
+_LEAST_STEPS = 10  # between two evaluations
+_STEPS_IN_ROUND = 100  # the maximum between two evaluations of the held-out pairs
+_MINED_FROM = 20_000  # rows among which hard negatives are searched
 _GATHERED = 8192  # rows that are mapped at a time
-_SPARE_OF_GROUP = 50  # more of the nearest are looked at where these may all be of the anchor's group
-_START_ROWS = 50_000  # rows that the start is computed from
-_RAW_SHARE = 0.1  # of the columns' own variances in the start
+_SPARE_OF_GROUP = 50  # more of the nearest rows are searched if these may all be of the anchor's group
+_START_ROWS = 50_000  # rows from which the initial matrix is computed
+_RAW_SHARE = 0.1  # the share of the columns' own variances in the initial matrix
 _MOMENTUM, _MEMORY = 0.9, 0.999
 
 
 class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     r"""Learn a linear map under which each anchor finds its positive among other rows.
 
-    Given are pairs (a, b): the anchor a, often a query, should find the row b. Maximised is
+    The anchor a of a pair (a, b), often a query, should find the row b. The objective is
 
     .. math:: \frac{1}{\sum w_{ab}} \sum_{(a,b)} w_{ab} \log \frac{\exp s_{ab}}{\sum_{c} \exp s_{ac}}
 
-    with c over the candidates of a batch: the positives of its other anchors, and hard negatives. Other positives of a are
-    not among them. The similarity s is the cosine of the images over a temperature, which is InfoNCE with a linear map, or
-    minus their squared distance over a temperature. :class:`PairNCA` maximises Eq. 8 of the NCA paper instead, which has
-    one denominator for all pairs, so that near rows repel each other wherever they are.
+    where c runs over the candidates of a batch: the positives of its other anchors, and hard negatives. Other positives of
+    a are excluded. The similarity s is the cosine of the transformed rows divided by a temperature, which is InfoNCE with a
+    linear map, or minus their squared distance divided by a temperature. :class:`PairNCA` maximises Eq. 8 of the NCA paper
+    instead, which has one denominator for all pairs, so that all rows that are near each other repel each other.
 
     Parameters
     ----------
     n_components : int, optional
-        Rows of the map; the default is the number of features.
+        The number of rows of the map. The default is the number of features.
     init : {"rca", "identity"} or array of shape (n_components, n_features), default="rca"
-        The start. "rca" whitens the differences within pairs, shrunk by a tenth: in units of the columns, or towards the raw
-        metric where held-out pairs prefer that.
+        The initial matrix. "rca" whitens the differences within pairs. Their covariance is shrunk by a tenth, in units of the
+        columns, or towards the raw metric if that is better on held-out pairs.
     similarity : {"cosine", "distance"}, default="cosine"
+        The similarity s of two transformed rows.
     temperature : float, default=0.05
-        The smaller, the more the nearest wrong candidates count.
+        The divisor of the similarity. The smaller it is, the more weight the nearest wrong candidates have.
     solver : "adam" or Adam, default="adam"
-        :class:`vicinal.Adam` has the batch size, the learning rate (relative to the size of the start), and how pairs are
-        held out for early stopping. "adam" is ``Adam(early_stopping=True)``.
+        :class:`vicinal.Adam` sets the batch size, the learning rate (relative to the size of the initial matrix), and the
+        pairs that are held out for early stopping. "adam" is ``Adam(early_stopping=True)``.
     hard_negatives : int, default=0
-        Rows per anchor that are near to it without being its positive, found again in every epoch, and added to the
-        candidates. They are looked for among at most 20,000 rows.
+        The number of hard negatives per anchor: rows that are near the anchor but are not its positives. They are searched
+        again in every epoch, among at most 20,000 rows, and added to the candidates.
     max_iter : int, default=30
-        Passes over the pairs; where these are fewer than ten batches, ten steps count as a pass.
+        The maximum number of passes over the pairs. If a pass has fewer than ten batches, ten steps count as a pass.
     tol : float, default=1e-4
-        A gain of the held-out score that counts.
+        The smallest gain of the held-out score that counts as progress.
     callback : callable, optional
-        Called as ``callback(parameters, n_iter)`` after each round; it may raise StopIteration. A model file does not hold it.
+        Called as ``callback(parameters, n_iter)`` after each round; it may raise StopIteration. Model files do not contain it.
     engine : None, str or Engine, default=None
         The backend of the search for hard negatives; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -87,13 +88,13 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     ----------
     components_ : ndarray of shape (n_components, n_features)
     objectives_ : ndarray
-        After each round (an epoch, or 100 steps of a longer one), the mean of :math:`1 / \log_2(1 + r)` over held-out pairs
-        (weighted as they are) whose positive has rank r among up to 4,000 other rows. Without held-out pairs, the objective of the batches. The
-        last entry belongs to ``components_``, which are the best ones.
+        The mean of :math:`1 / \log_2(1 + r)` over held-out pairs after each round (an epoch, or 100 steps of a longer
+        epoch), where r is the rank of the positive among up to 4,000 other rows; pairs are weighted. Without held-out pairs,
+        the objective of the batches. The last entry belongs to ``components_``, the best matrix.
     held_out_pairs_ : ndarray of shape (q,)
-        The positions of the pairs that were held out; whole connected components of pairs.
+        The positions of the pairs that were held out, which are whole connected components of pairs.
     n_iter_ : int
-        Rounds.
+        The number of rounds.
     converged_ : bool
     random_state_ : RandomState
     n_features_in_ : int
@@ -101,17 +102,17 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     See Also
     --------
-    RCA : the closed form; the better choice for some hundred pairs.
+    RCA : A closed form, which is the better choice for a few hundred pairs.
     PairNCA : Eq. 8 of the paper.
 
     Notes
     -----
-    A step costs O(b d k + b^2 k) for batches of b pairs. X and the queries may be memory maps: only rows in pairs, the rows
-    of the start and those that hard negatives are looked for in are read.
+    A step costs O(b d k + b^2 k) for batches of b pairs. X and the queries may be memory maps: the fit reads only rows in
+    pairs, the rows for the initial matrix and the rows among which hard negatives are searched.
 
     Examples
     --------
-    Views of one thing that agree in the first two columns and in nothing else:
+    The rows of each pair agree in the first two columns and in no others:
 
     >>> import numpy as np
     >>> from vicinal import AnchorNCA
@@ -177,7 +178,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-            The rows that are to be found; a memory map stays one.
+            The rows to be found. A memory map is not copied.
         y : array-like of shape (n,), optional
             Groups: rows of one group are positives of each other; -1, None and NaN mean no group.
         pairs : array-like of shape (p, 2), optional
@@ -188,9 +189,9 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         negatives : array-like of shape (q, 2), optional
             Positions (anchor, row) of rows that an anchor should not find.
         queries : array-like of shape (m, n_features), optional
-            A table of anchors of their own, in the same columns.
+            A separate table of anchors, with the same columns.
         pair_weight : array-like of shape (p,), optional
-            Weights of pairs or triplets; not negative, not all zero.
+            The weights of pairs or triplets. They must not be negative, and at least one must be positive.
 
         Returns
         -------
@@ -230,7 +231,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return options.set_params(early_stopping=True) if isinstance(self.solver, str) else options
 
     def _read(self, X: Any, *, reset: bool) -> Array:
-        """A table of rows; of a memory map, only rows that are used are looked at."""
+        """Return a table of rows; of a memory map, only rows that are used are checked."""
         mapped = isinstance(X, np.memmap)
         rows = validate_data(
             self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=2 if reset else 1,
@@ -241,7 +242,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return rows
 
     def _check_named_rows(self, rows: "_Rows", anchored: AnchorPairs) -> None:
-        """Refuse pairs that name nothing but zeros; the first parts of the rows usually tell."""
+        """Raise an error if all rows in pairs are zero; usually the first parts of the rows decide this."""
         for table, column in ((rows.X, anchored.pairs[:, 1]), (rows.anchors, anchored.pairs[:, 0])):
             for start in range(0, len(column), _GATHERED):
                 if table[column[start : start + _GATHERED]].any():
@@ -249,7 +250,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
 
     def _starts(self, rows: "_Rows", anchored: AnchorPairs, random: RandomState) -> list[Array]:
-        """Matrices to start from: of RCA (differences within pairs, whitened), the identity, or what the user gave."""
+        """Return initial matrices: those of RCA (which whiten the differences within pairs), the identity, or the user's."""
         d = rows.X.shape[1]
         k = check_size(self.n_components, d, False)
         if not isinstance(self.init, str):
@@ -267,18 +268,18 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         some = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
         left, right = rows.anchors[anchored.pairs[some, 0]], rows.X[anchored.pairs[some, 1]]
         both = np.concatenate([left, right]).astype(np.float64)
-        # Fourth powers of the rows have to be numbers, whatever their unit is.
+        # Fourth powers of the rows must be finite in any unit.
         unit = power_of_two(both.ravel())
         both /= unit
         sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
         within, total = sums.within / sums.n_points, sums.total / sums.n_rows
-        # Where pairs hold equal rows, or nothing varies, there is nothing to whiten.
+        # If pairs hold equal rows, or no column varies, there is nothing to whiten.
         spread = np.diag(total) + 1e-9 * np.trace(total) / d
         size = float(np.mean(np.diag(within) / spread)) if spread.all() else 0.0
         if size <= 0.0:
             return [np.eye(k, d)]
         reference = total + np.diag(spread - np.diag(total))
-        # Shrunk in units of the columns, so that a loud column does not drown the others; and towards the raw metric, which
+        # Shrunk in units of the columns, so that a column of large variance does not dominate; and towards the raw metric, which
         # suits embeddings, whose columns have no units.
         targets = (size * spread, np.full(d, np.trace(within) / d))
         found = [
@@ -305,24 +306,26 @@ class _Rows:
         self.dtype = np.result_type(X.dtype, anchors.dtype)
 
     def of(self, batch: Batch) -> tuple[Array, Array]:
-        """The anchors and the candidates of a batch."""
+        """Return the anchors and the candidates of a batch."""
         return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
 
     def gather(self, table: Array, positions: Array) -> Array:
-        """Some rows, refusing what is not finite."""
+        """Return some rows, or raise an error if they are not finite."""
         rows = np.asarray(table[positions], dtype=self.dtype)
         if self.unread and not np.isfinite(rows).all():
-            raise ValueError("X or queries contain NaN or infinity in rows that pairs name. Drop or fill such rows.")
+            raise ValueError(
+                "X or queries contain NaN or infinity in rows of pairs. Drop such rows or fill in their values."
+            )
         return rows
 
 
 def _climb(
     rows: _Rows, anchored: AnchorPairs, starts: list[Array], estimator: AnchorNCA, options: Adam, random: RandomState
 ) -> FitPath:
-    """Adam over batches of pairs, from the best start; after each round the held-out pairs decide what is kept.
+    """Run Adam over batches of pairs from the best initial matrix, and keep the best matrix by the held-out pairs.
 
-    A round that gains nothing returns to the best matrix and halves the step; `n_iter_no_change` of them in a row end the
-    climb.
+    A round without a gain returns to the best matrix and halves the step; `n_iter_no_change` successive rounds without a
+    gain end the fit.
     """
     train, held_out = _held_out(anchored, options, random)
     watched = None if held_out is None else _HeldOutPairs(rows, anchored, held_out, estimator.similarity, random)
@@ -339,7 +342,7 @@ def _climb(
         for _ in range(estimator.max_iter):
             mined = _hard_negatives(rows, anchored, A, estimator, random) if estimator.hard_negatives else None
             values: list[float] = []
-            # One pass over the pairs, or several where these are few; long passes are looked at in between.
+            # One pass over the pairs, or several if there are few pairs; long passes are evaluated in between.
             passes = max(-(-_LEAST_STEPS * options.batch_size // len(train)), 1)
             for left in range(passes - 1, -1, -1):
                 for number, batch in enumerate(anchored.batches(train, options.batch_size, random, mined), 1):
@@ -372,7 +375,7 @@ class _Moments:
         self._first, self._second, self._age = np.zeros_like(A), np.zeros_like(A), 0
 
     def direction(self, gradient: Array) -> Array:
-        """The step of unit size per entry, up the gradient."""
+        """Return the step of unit size per entry, up the gradient."""
         self._age += 1
         self._first += (1.0 - _MOMENTUM) * (gradient - self._first)
         self._second += (1.0 - _MEMORY) * (gradient**2 - self._second)
@@ -381,7 +384,7 @@ class _Moments:
 
 
 def _held_out(anchored: AnchorPairs, options: Adam, random: RandomState) -> tuple[Array, Array | None]:
-    """Pairs to learn from, and those to look at; None where too few would be held out."""
+    """Return pairs to learn from and pairs to evaluate on, or None if too few would be held out."""
     everything = np.arange(len(anchored.pairs))
     if not options.early_stopping:
         return everything, None
@@ -406,7 +409,7 @@ class _HeldOutPairs:
         self._similarity = similarity
 
     def score(self, A: Array) -> float:
-        """How well the held-out anchors find their positives."""
+        """Return how well the held-out anchors find their positives."""
         batch = self._batch
         return held_out_gain(
             A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity, batch.weights
@@ -414,7 +417,7 @@ class _HeldOutPairs:
 
 
 def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: AnchorNCA, random: RandomState) -> Array:
-    """For each pair, rows near its anchor that are not known to be positives; -1 where there are fewer."""
+    """Return for each pair rows near its anchor that are not known to be positives, filled up with -1."""
     some = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
     asking, number = np.unique(anchored.pairs[:, 0], return_inverse=True)
     images, queries = (
@@ -433,7 +436,7 @@ def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: Anc
 
 
 def _images(rows: _Rows, table: Array, positions: Array, A: Array, similarity: str) -> Array:
-    """The images of some rows, gathered in parts: the rows of a memory map may not fit into memory."""
+    """Return the images of some rows, gathered in parts: the rows of a memory map may not fit into memory."""
     Z = np.concatenate(
         [
             rows.gather(table, positions[start : start + _GATHERED]) @ A.T

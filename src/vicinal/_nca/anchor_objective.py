@@ -1,10 +1,10 @@
-r"""The per-anchor objective: each anchor tells its own positive from the other rows of a batch.
+r"""The per-anchor objective: each anchor distinguishes its own positive from the other rows of a batch.
 
 .. math:: f(A) = \frac{1}{\sum_i w_i} \sum_i w_i \log \frac{\exp s_{ib_i}}{\sum_{c \in C_i} \exp s_{ic}}
 
-over anchors i with positives b_i, where C_i holds the candidates of the batch less the other positives of i and i itself.
-Eq. 8 of the NCA paper (`PairNCA`) has one denominator over all pairs of rows instead: there a pair competes with all pairs,
-here only with the pairs of its own anchor.
+over anchors i with positives b_i, where C_i holds the candidates of the batch except the other positives of i and i itself.
+Eq. 8 of the NCA paper (`PairNCA`) has one denominator over all pairs of rows instead, so that a pair competes with all
+pairs. Here it competes only with the pairs of its own anchor.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def anchor_objective(
     temperature: float,
     weights: Array | None = None,
 ) -> Evaluation:
-    """The objective of a batch and its gradient by A.
+    """Return the objective of a batch and its gradient by A.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def anchor_objective(
         scores = left @ right.T / temperature
     else:
         left, right = queries, points
-        # Less the square of the query, which all of its candidates share.
+        # Without the square of the query, which all of its candidates share.
         scores = (2.0 * (left @ right.T) - np.square(right).sum(axis=1)) / temperature
     scores[masked] = -np.inf
     scores -= scores.max(axis=1, keepdims=True)
@@ -85,7 +85,8 @@ def held_out_gain(
     similarity: str,
     weights: Array | None = None,
 ) -> float:
-    """The weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant row."""
+    """Return the weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant
+    row."""
     queries, points = anchors @ A.T, candidates @ A.T
     if similarity == "cosine":
         scores = queries @ (points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-30)).T

@@ -1,4 +1,4 @@
-"""Anchors and what they should and should not find: pairs, groups, triplets and negatives, read into one form."""
+"""Conversion of pairs, groups, triplets and negatives of anchors into one form."""
 
 import warnings
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class AnchorPairs:
         Rows that an anchor should not find.
     n_anchors, n_rows : int
     own_table : bool
-        Whether anchors are in a table of their own; else they are rows of X, which do not compete with themselves, and a
+        Whether anchors are in a separate table. Otherwise they are rows of X, which do not compete with themselves, and a
         pair counts in both directions.
     codes : int array of shape (n_rows,), optional
         Groups instead of pairs: rows of one group are positives of each other.
@@ -70,14 +70,14 @@ class AnchorPairs:
         return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
     def batches(self, chosen: Array, size: int, random: np.random.RandomState, mined: Array | None) -> Iterator[Batch]:
-        """One pass over some pairs in random order; `mined` holds hard negatives of each pair, -1 for none."""
+        """Yield one pass over some pairs in random order; `mined` holds hard negatives of each pair, -1 for none."""
         order = random.permutation(chosen)
         for start in range(0, len(order), size):
             some = order[start : start + size]
             if len(some) < 2 and start:
                 return
             anchors, positives = self.pairs[some].T
-            if not self.own_table and self.codes is None:  # alike in both directions
+            if not self.own_table and self.codes is None:  # a pair counts in both directions
                 turned = random.rand(len(some)) < 0.5
                 anchors, positives = np.where(turned, positives, anchors), np.where(turned, anchors, positives)
             more = [self._some_negatives(anchors, random)]
@@ -88,7 +88,7 @@ class AnchorPairs:
             )
 
     def batch(self, anchors: Array, positives: Array, more: Array, weights: Array | None = None) -> Batch:
-        """The batch of some anchors, with their positives and further rows as candidates."""
+        """Return the batch of some anchors, with their positives and further rows as candidates."""
         candidates = np.unique(np.concatenate([positives, more[more >= 0]]))
         self._place[candidates] = np.arange(len(candidates))
         masked = np.zeros((len(anchors), len(candidates)), dtype=bool)
@@ -103,7 +103,7 @@ class AnchorPairs:
         return Batch(anchors, candidates, own, masked, weights)
 
     def are_positives(self, anchors: Array, rows: Array) -> Array:
-        """Which of some rows (m, c) each of m anchors is known to belong to, itself included."""
+        """Return which of some rows (m, c) are known to belong to each of m anchors, including the anchor itself."""
         if self.codes is not None:
             return self.codes[rows] == self.codes[anchors][:, None]
         n_rows = self.shape[1]
@@ -112,7 +112,7 @@ class AnchorPairs:
         return np.append(keys, -1)[np.searchsorted(keys, wanted)] == wanted
 
     def _some_negatives(self, anchors: Array, random: np.random.RandomState) -> Array:
-        """One of the given negatives of each anchor that has any."""
+        """Return one of the given negatives of each anchor that has any."""
         starts, counts = self.negatives.indptr[anchors], np.diff(self.negatives.indptr)[anchors]
         have = counts > 0
         return self.negatives.indices[starts[have] + (random.rand(have.sum()) * counts[have]).astype(np.int64)]
@@ -126,7 +126,7 @@ def read_anchor_pairs(
     given = [name for name, value in (("y", y), ("pairs", pairs), ("triplets", triplets)) if value is not None]
     if not given:
         raise ValueError(
-            "AnchorNCA requires y to be passed, but the target y is None, and neither pairs nor triplets are given. Pass one."
+            "AnchorNCA requires y to be passed, but the target y is None, and neither pairs nor triplets are given. Pass one of them."
         )
     if len(given) > 1:
         raise ValueError(f"AnchorNCA takes one of y, pairs and triplets, got {' and '.join(given)}. Pass one of them.")
@@ -135,11 +135,13 @@ def read_anchor_pairs(
     codes = None
     if y is not None:
         if own_table:
-            raise ValueError("y holds groups of the rows of X and says nothing about queries. Pass pairs with queries.")
+            raise ValueError(
+                "y holds groups of the rows of X and has no groups of the queries. Pass pairs together with queries."
+            )
         codes = code_groups(y)
         check_length(codes, n_rows, "y", "Pass one group per row (-1 for none).")
         listed = _mates(codes, random)
-        # Rows in no group compete with all.
+        # Rows in no group compete with all rows.
         codes = np.where(codes >= 0, codes, -2 - np.arange(n_rows))
     elif pairs is not None:
         listed = (
@@ -167,7 +169,7 @@ def read_anchor_pairs(
     if contradicted:
         warnings.warn(
             f"{contradicted} of {len(unlike)} negatives are positives of the same anchor, or the anchor itself: they are "
-            "ignored. Look at how the pairs and the negatives were made.",
+            "ignored. Check how the pairs and the negatives were made.",
             UserWarning,
             stacklevel=callers_line(),
         )
@@ -178,7 +180,7 @@ def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> Array | None:
     if pair_weight is None:
         return None
     if groups:
-        raise ValueError("pair_weight weighs pairs or triplets, and y was passed. Pass pairs instead.")
+        raise ValueError("pair_weight holds weights of pairs or triplets, but y was passed. Pass pairs instead of y.")
     weights = np.asarray(pair_weight, dtype=np.float64)
     if weights.shape != (n_pairs,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise ValueError(
@@ -188,7 +190,7 @@ def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> Array | None:
 
 
 def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> Array:
-    """Positions of shape (p, width), each column within its own table."""
+    """Return positions of shape (p, width), each column within its own table."""
     if values is None:
         return np.empty((0, width), dtype=np.int64)
     table = np.asarray(values)
@@ -200,13 +202,13 @@ def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> Ar
         if len(column) and (column.min() < 0 or column.max() >= size):
             raise ValueError(
                 f"{name} must hold positions from 0 to {size - 1}, got {column.min()} to {column.max()}. The first column "
-                "counts anchors (rows of queries where these are passed), the others rows of X."
+                "refers to anchors (rows of queries if these are passed), the others to rows of X."
             )
     return table.astype(np.int64)
 
 
 def _mates(codes: Array, random: np.random.RandomState) -> Array:
-    """Each row of a group with the next one in a random circle through its group."""
+    """Return each row of a group with the next one in a random circle through its group."""
     order = random.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     order = order[codes[order] >= 0]
@@ -217,7 +219,7 @@ def _mates(codes: Array, random: np.random.RandomState) -> Array:
 
 
 def _lists(pairs: Array, shape: tuple[int, int]) -> csr_array:
-    """The second positions by the first ones, each once and in their order."""
+    """Return the second positions by the first ones, each once and in their order."""
     lists = csr_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=shape)
     lists.sum_duplicates()
     return lists

@@ -1,20 +1,22 @@
-"""Climbing an objective of a matrix A from a start, in units that make the units of X irrelevant."""
+"""Maximisation of an objective of a matrix A from a start, in units that make the units of X irrelevant."""
 
 import numpy as np
 
 from vicinal._fit_loops import Recorder, ascend
 
+# Departure 2 (NCA): L-BFGS is the default solver. The paper's conjugate gradients are "cg".
+# Departure 9 (NCA): Delta-bar-delta is not offered. Line searches need no rule for steps.
 METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 
-# A line search rarely needs more than two passes an iteration; this only stops a hopeless one.
+# A line search rarely needs more than two passes per iteration; this limit only ends one that makes no progress.
 _PASSES_PER_ITERATION = 20
 
 
 def climb(evaluate, start, estimator, *, solver, iterations=None):
-    """Climb ``evaluate(A)`` (an `Evaluation`) from a `Start` by L-BFGS or conjugate gradients; return a `FitPath`.
+    """Maximise ``evaluate(A)`` (an `Evaluation`) from a `Start` by L-BFGS or conjugate gradients; return a `FitPath`.
 
-    The optimiser sees ``B = A / units``, which has the size of a rotation at the start. `estimator` gives max_iter,
-    tol, verbose and callback; `iterations` counts for the callback, where one fit climbs more than once.
+    The optimiser works on ``B = A / units``, which has the size of a rotation at the start. `estimator` gives max_iter,
+    tol, verbose and callback; `iterations` counts the calls of the callback when one fit runs the optimiser several times.
     """
 
     def objective_and_gradient(B):
@@ -35,7 +37,7 @@ def climb(evaluate, start, estimator, *, solver, iterations=None):
 
 
 def climb_briefly(evaluate, start, n_iter, solver):
-    """The matrix after a few iterations from a start."""
+    """Return the matrix after a few iterations from a start."""
 
     def objective_and_gradient(B):
         found = evaluate(B * start.units)
@@ -54,12 +56,12 @@ def climb_briefly(evaluate, start, n_iter, solver):
 
 
 def as_matrix(A):
-    """A square matrix for a diagonal that is held as a vector; a matrix as it is."""
+    """Return the square matrix of a diagonal that is given as a vector; return a matrix unchanged."""
     return np.diag(A) if A.ndim == 1 else A
 
 
 def relevance(A, spread):
-    """Each feature's share of the mean squared distance under a diagonal A."""
+    """Return each feature's share of the mean squared distance under a diagonal A."""
     share = (A * spread) ** 2
     total = share.sum()
     return share / total if total > 0 else np.full(len(A), 1.0 / len(A))

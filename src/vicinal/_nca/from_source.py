@@ -1,7 +1,7 @@
-"""NCA on rows that do not fit into memory: every round of minibatches works on rows that are drawn anew from a source.
+"""NCA of rows that do not fit into memory: every round of minibatches works on a new draw of rows from a source.
 
-A round looks for neighbours among the rows of its draw, as many as the working memory takes.  The start, and the rows that
-judge all rounds, come from the first draw.
+A round searches neighbours among the rows of its draw, which are as many as fit into the working memory.  The initial
+matrix, and the rows on which all rounds are evaluated, come from the first draw.
 """
 
 from collections.abc import Callable
@@ -50,9 +50,9 @@ class DrawnRows:
         return self._targets if self._counted is None else self._targets[self._counted]
 
     def draw(self) -> tuple[np.ndarray, Rows]:
-        """Some rows as the source has them, and those that count with their targets.
+        """Return some rows as the source has them, and those that count with their targets.
 
-        A row that is the only one of its class in a draw has nobody to agree with there, and is left out.
+        A row that is the only one of its class in a draw agrees with no other row there, and is left out.
         """
         n = self._source.shape[0] if self._counted is None else len(self._counted)
         chosen = np.sort(self._rng.choice(n, min(self._most, n), replace=False))
@@ -62,7 +62,7 @@ class DrawnRows:
             positions = positions[np.bincount(codes)[codes] > 1]
         if len(positions) < 2:
             raise ValueError(
-                f"no two of {len(chosen):,} rows that were drawn at random from {n:,} are of one class. Merge small classes, or "
+                f"no two of {len(chosen):,} rows that were drawn at random from {n:,} rows have the same class. Merge small classes, or "
                 "give the engine more memory, as in Engine(memory='4 GB'), to draw more rows at a time."
             )
         if self.first is None:
@@ -73,7 +73,7 @@ class DrawnRows:
         return X, prepare_rows(X, self._targets[positions], weight, match, scale)
 
     def rounds(self, estimator: Any, n_queries: int, n_points: int, n_dims: int, passes: int) -> Callable[[], Rows]:
-        """A function that returns other rows for each round, handed to the engine for such `Work`."""
+        """Return a function that returns other rows for each round, handed to the engine for such `Work`."""
 
         def draw() -> Rows:
             return self.draw()[1].resident(fit_engine(estimator), Work(n_queries, n_points, n_dims, passes))

@@ -1,8 +1,8 @@
-"""Where to start: scikit-learn's named matrices, and a start that does not care about units.
+"""Initial matrices: scikit-learn's named ones, and one that does not depend on the units of the data.
 
-The objectives of NCA are not concave and are flat where the softmax is saturated: at a scale where every
-row sees one neighbour only (X times 1000, say) the gradient vanishes and the start is returned as the
-answer. `auto_start` therefore chooses, from the data, the units of the columns and the scale of the matrix.
+The objectives of NCA are not concave, and they are flat where the softmax is saturated: if every row has only
+one effective neighbour (X times 1000, for example), the gradient vanishes and the initial matrix is returned as
+the result. `auto_start` therefore chooses the units of the columns and the scale of the matrix from the data.
 """
 
 from typing import NamedTuple
@@ -20,16 +20,16 @@ from vicinal._nca.options import MultiStart
 INITS = ("auto", "pca", "lda", "identity", "random")
 STRUCTURES = ("full", "diag")
 
-# Rows that the searches below look at: enough to place a scale within a few per cent, cheap beside one pass.
+# The number of rows that the searches below use: enough to find a scale within a few per cent, cheap compared with a pass.
 _QUERIES, _POINTS = 256, 2048
 _OCTAVES = 60
 SCALES_TRIED = 20  # by a search, usually
-# Starts that see the classes are left out below so many rows per column: they would fit the labels by chance.
+# With fewer rows per column, starts that use the classes are left out, because they would fit the labels by chance.
 _ROWS_PER_COLUMN = 5
 
 
 class Start(NamedTuple):
-    """A start and its units: the optimiser climbs in ``components / units``, whose entries have no unit."""
+    """A start and its units: the optimiser works on ``components / units``, whose entries have no unit."""
 
     components: np.ndarray  # (d, D), or (D,) for a diagonal
     units: np.ndarray | float  # (D,), or one number for all columns
@@ -39,7 +39,7 @@ class Start(NamedTuple):
 
 
 def as_starts(init, names):
-    """The starts that ``init`` stands for; refuses what is neither a name, an array nor a `MultiStart`."""
+    """Return the starts that ``init`` selects; raise an error if it is neither a name, an array nor a `MultiStart`."""
     if not isinstance(init, MultiStart):
         init = MultiStart.named(init)
     _check_init(init.first, names)
@@ -60,7 +60,7 @@ def _check_init(init, names):
 
 
 def check_size(n_components, n_features, diagonal=False):
-    """The number of rows of A."""
+    """Return the number of rows of A."""
     if n_components is None:
         return n_features
     if n_components > n_features:
@@ -77,7 +77,7 @@ def check_size(n_components, n_features, diagonal=False):
 
 
 def image_width(estimator, n_features):
-    """The number of rows of A, as far as the parameters tell."""
+    """Return the number of rows of A, as far as the parameters tell."""
     if estimator.n_components is not None:
         return estimator.n_components
     init = getattr(estimator.init, "first", estimator.init)
@@ -85,7 +85,7 @@ def image_width(estimator, n_features):
 
 
 def user_start(init, X, classes, n_components, diagonal, random_state):
-    """The start for a name other than "auto", or for an array."""
+    """Return the start for a name other than "auto", or for an array."""
     n_features = X.shape[1]
     if not isinstance(init, str):
         start = given_start(init, n_features, diagonal)
@@ -108,14 +108,14 @@ def user_start(init, X, classes, n_components, diagonal, random_state):
 
 
 def given_start(given, n_features, diagonal=False, name="init"):
-    """The start for an array; a diagonal one may be given as a vector."""
+    """Return the start for an array; a diagonal one may be given as a vector."""
     A = check_array(given, dtype=np.float64, ensure_2d=False, input_name=name)
     if A.ndim == 1 and diagonal:
         A = np.diag(A)
     if A.ndim != 2 or A.shape[1] != n_features:
         raise ValueError(f"{name} must have as many columns as X has features, {n_features}, got shape {A.shape}.")
     if not A.any():
-        raise ValueError(f"{name} must not be all zero: there the objective has no slope.")
+        raise ValueError(f"{name} must not be all zero, because the gradient of the objective is zero there.")
     if A.shape[0] > A.shape[1]:
         raise ValueError(f"{name} must not have more rows than columns, got shape {A.shape}.")
     if diagonal:
@@ -126,7 +126,7 @@ def given_start(given, n_features, diagonal=False, name="init"):
 
 
 def named_start(init, X, classes, n_components, random_state):
-    """The start of scikit-learn's NeighborhoodComponentsAnalysis for the same arguments, to the last bit."""
+    """Return the start of scikit-learn's NeighborhoodComponentsAnalysis for the same arguments, to the last bit."""
     n_features = X.shape[1]
     if init == "identity":
         return np.eye(n_components, n_features)
@@ -168,10 +168,10 @@ def _lda(X, classes, n_components):
 
 
 def given_units(components):
-    """The units in which to climb from a start that the user chose.
+    """Return the units in which to climb from a start that the user chose.
 
-    SciPy's first step has length one. A start of ordinary size is climbed in its own units, which is
-    scikit-learn's path; one that is far from that size (its data are in other units) is first brought to
+    SciPy's first step has length one. A start of ordinary size is optimised in its own units, as in
+    scikit-learn. A start that is far from that size (because the data are in other units) is first scaled to
     the size of a rotation.
     """
     largest = float(np.abs(components).max(initial=0.0)) or 1.0  # its square may be beyond all numbers
@@ -183,7 +183,7 @@ def given_units(components):
 
 
 def sample_rows(n, n_queries=_QUERIES, n_points=_POINTS):
-    """Positions of the queries and of the points to search the scale on: evenly spaced, so a pure function
+    """Return positions of the queries and of the points to search the scale on: evenly spaced, so a pure function
     of n.
 
     The queries are among the points; rows that are sorted by class give each class its share.
@@ -203,9 +203,9 @@ def column_spread(X):
 def auto_units(X, spread, score):
     """Units of the columns in which X has none; None where all rows are equal.
 
-    Plain distances on the columns as they are, and on standardised columns, each at its best scale: those that score
-    higher give the units. Pixels keep their own. A table of kilograms and years, where few columns hold the variance, is
-    standardised in any case.
+    Plain distances of raw columns and of standardised columns are compared, each at its best scale; the ones with the
+    higher score give the units. Pixels therefore stay unscaled. A table of kilograms and years, where few columns hold most
+    of the variance, is always standardised.
 
     Parameters
     ----------
@@ -222,15 +222,15 @@ def auto_units(X, spread, score):
 
 
 def auto_start(X, spread, score, units, *, kind, n_components, classes=None, diagonal=False, random_state=None):
-    """A start that is the same, up to the scale of X, whatever the units of X.
+    """Return a start that does not depend on the units of X, except for the scale.
 
     1. Directions, in the units of `auto_units`: `kind` is "lda", "rca", "whitening", "pca", "identity" or "random".
     2. Scale: the one with the highest score.
 
-    The score to use is the leave-one-out likelihood (Eq. 6) even where Eq. 3 is climbed. Measured on eleven
-    data sets: the scale that is best for Eq. 3 itself is so large that the climb ends in a poor local
-    maximum (sonar, rank 2: 0.74 against 0.95), and the likelihood's is never far from the best of five
-    fixed perplexities.
+    The score is the leave-one-out likelihood (Eq. 6), even if the fit maximises Eq. 3. On eleven data sets, the
+    scale that is best for Eq. 3 itself is so large that the fit ends in a poor local maximum (sonar, rank 2: 0.74
+    against 0.95), and the scale that is best for the likelihood is never much worse than the best of five fixed
+    perplexities.
 
     Parameters
     ----------
@@ -240,12 +240,12 @@ def auto_start(X, spread, score, units, *, kind, n_components, classes=None, dia
     score : callable
         ``score(A)``, to be maximised; A of shape (d, D) or (D,).
     units : array of shape (D,) or None
-        What `auto_units` found.
+        The result of `auto_units`.
     """
     n_features = X.shape[1]
-    if units is None:  # all rows are equal: every matrix is as good as any other
+    if units is None:  # all rows are equal, so all matrices are equally good
         return Start(np.ones(n_features) if diagonal else np.eye(n_components, n_features), 1.0)
-    # Columns that do not move keep a unit, so that nothing is divided by zero.
+    # Constant columns get the unit 1, so that nothing is divided by zero.
     nonzero = np.where(spread > 0, units, units.max())
     if diagonal:
         if kind == "random":
@@ -263,9 +263,9 @@ def auto_start(X, spread, score, units, *, kind, n_components, classes=None, dia
 
 
 def _variance_is_shared(spread):
-    """Whether the columns look as if they had one unit: the variance is not in a few of them.
+    """Return whether the columns seem to have the same unit, that is, no few of them dominate the variance.
 
-    The participation ratio of the variances, 0 for one column and 1 for equal ones. Measured: images,
+    The criterion is the participation ratio of the variances, 0 for one column and 1 for equal variances. Images,
     spectra and scores have 0.33 or more; tables in mixed units have 0.26 or less.
     """
     variance = (spread / spread.max()) ** 2
@@ -275,11 +275,12 @@ def _variance_is_shared(spread):
 
 
 def auto_kind(n_components, n_features, n_rows, n_classes):
-    """Which directions to start with, by the shape of the problem.
+    """Return which directions to start with, by the shape of the problem.
 
-    scikit-learn's rule, with one departure: LDA on few rows per column separates any labelling
-    almost perfectly, and the fit would end where it starts; principal components are used there.
+    This is scikit-learn's rule with one departure: with few rows per column, LDA separates any labelling
+    almost perfectly, and the fit would end where it starts. Principal components are used instead.
     """
+    # Departure 3 (NCA): The start is chosen from the data.
     enough = n_rows >= _ROWS_PER_COLUMN * n_features and n_rows > n_features + (n_classes or 0)
     if n_classes is not None and n_components <= min(n_features, n_classes - 1) and enough:
         return "lda"
@@ -287,10 +288,10 @@ def auto_kind(n_components, n_features, n_rows, n_classes):
 
 
 def auto_kinds(n_components, n_features, n_rows, n_classes):
-    """All directions that are worth a trial of a few iterations, by the shape of the problem.
+    """Return all directions that are worth a trial of a few iterations, by the shape of the problem.
 
-    Where the objective has many maxima the start decides: on wine, vehicle and image segmentation the within-class
-    whitening of RCA leads to far lower errors than the directions of `auto_kind`, on iris these are better.
+    If the objective has many maxima, the start decides which one is found: on wine, vehicle and image segmentation, the
+    within-class whitening of RCA leads to far lower errors than the directions of `auto_kind`; on iris the latter are better.
     """
     kinds = [auto_kind(n_components, n_features, n_rows, n_classes), "whitening"]
     if n_classes is not None and n_rows >= _ROWS_PER_COLUMN * n_features:
@@ -316,7 +317,10 @@ def _directions(X, kind, n_components, classes, random_state):
 
 
 def _whitened(X, classes):
-    """Rows that whiten the shrunk covariance of X, or within classes; those of largest total variance for it first."""
+    """Return rows that whiten the shrunk covariance of X, or within classes.
+
+    Those of largest total variance for it first.
+    """
     X = X.astype(np.float64)
     centred = X - X.mean(axis=0)
     total = centred.T @ centred / len(X)
@@ -344,8 +348,8 @@ def best_scale(score, A, X):
     """Return ``(score, A * scale)`` at the scale with the highest score: octaves first, then a golden
     section.
 
-    The octaves span from where the farthest tenth of the pairs just begin to fade to where even nearest
-    neighbours do not count, and go on as long as the end is the best.
+    The octaves range from the scale at which the farthest tenth of the pairs just begins to lose weight to the
+    scale at which even nearest neighbours have none, and are extended as long as the last one is the best.
     """
     some = X[:: max(len(X) // _QUERIES, 1)]
     # The distances of each row to all others, nearest first.

@@ -50,9 +50,9 @@ from vicinal._supervision import check_targets, read_targets
 _OBJECTIVES = ("accuracy", "likelihood")
 _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
 
-# Up to here a pass over all pairs takes seconds, and exact gradients converge in tens of passes.
+# Up to this number of rows, a pass over all pairs takes seconds, and exact gradients converge in tens of passes.
 _EXACT_ROWS = 20_000
-# Beyond, a pass from the start must be expected to visit no more pairs than these.  Pruned pairs take twice the time.
+# With more rows, the first pass must be expected to visit no more pairs than these.  Pruned pairs take twice the time.
 _EXACT_PAIRS = 2e8
 _EXACT_PASSES, _ROUNDS = 50, 20  # that fits usually make, for the choice of the engine
 
@@ -60,60 +60,60 @@ _EXACT_PASSES, _ROUNDS = 50, 20  # that fits usually make, for the choice of the
 class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     r"""Neighbourhood Components Analysis (Goldberger, Roweis, Hinton, Salakhutdinov 2004).
 
-    Learns a matrix A, square or low rank, in whose image a row's soft nearest neighbours have its class.
-    Row i picks row j as its neighbour with probability
+    NCA learns a matrix A, square or of low rank, such that the soft nearest neighbours of a transformed row
+    have its class. Row i picks row j as its neighbour with probability
 
     .. math:: p_{ij} = \frac{\exp(-\|A x_i - A x_j\|^2)}{\sum_{k \ne i} \exp(-\|A x_i - A x_k\|^2)},
               \qquad a_i = \sum_j p_{ij} m_{ij}
 
-    where :math:`m_{ij}` is 1 for rows of the same class (or the agreement of soft targets). Maximised is, per
-    row, the expected accuracy :math:`f = \sum_i a_i` (Eq. 3) or the likelihood :math:`g = \sum_i \log a_i`
+    where :math:`m_{ij}` is 1 for rows of the same class (or the agreement of soft targets). The objective, per
+    row, is the expected accuracy :math:`f = \sum_i a_i` (Eq. 3) or the likelihood :math:`g = \sum_i \log a_i`
     (Eq. 6), minus a penalty if the objective has one.
 
-    A superset of :class:`sklearn.neighbors.NeighborhoodComponentsAnalysis`: to migrate, change the import.
+    NCA is a superset of :class:`sklearn.neighbors.NeighborhoodComponentsAnalysis`: to migrate, change the import.
 
     Parameters
     ----------
     n_components : int, optional
-        Rows of A; the default is the number of features.
+        The number of rows of A. The default is the number of features.
     init : {"auto", "pca", "lda", "identity", "random"}, array or MultiStart, default="auto"
-        The start. :class:`vicinal.MultiStart` tries several. The named ones are scikit-learn's, to the last bit, and
-        depend on the units of X as they do there. "auto" does not: from the data it chooses between the columns as they are and standardised
-        columns; takes discriminant directions (fewer components than classes), principal components or the
-        identity, and beside them directions that whiten the data and that whiten the classes (RCA); scales each to the
-        highest leave-one-out likelihood; and keeps the kind that is best after five iterations, by the objective of
-        held-out rows (three folds of up to 2,048 rows; below 60 rows the first kind is taken).
-        Directions that see the classes are left out below five rows per column.
+        The initial matrix. :class:`vicinal.MultiStart` tries several. The named matrices equal scikit-learn's to the last
+        bit, and depend on the units of X. "auto" does not depend on the units. It chooses between raw and standardised
+        columns. It tries discriminant directions (if there are fewer components than classes), principal components or the
+        identity, and also directions that whiten the data and directions that whiten the classes (RCA). It scales each of
+        them to the highest leave-one-out likelihood, and keeps the kind with the best objective on held-out rows after
+        five iterations (three folds of up to 2,048 rows; with fewer than 60 rows, the first kind is used).
+        With fewer than five rows per column, directions that use the classes are left out.
     objective : {"accuracy", "likelihood"} or Objective, default="accuracy"
-        Eq. 3 or Eq. 6. :class:`vicinal.Objective` has soft targets (``match``) and a penalty on the size of A.
+        Eq. 3 or Eq. 6. :class:`vicinal.Objective` offers soft targets (``match``) and a penalty on the size of A.
     structure : {"full", "diag"}, default="full"
-        The form of A. With "diag" one weight per feature is learned: ``components_`` is diagonal, and
-        ``feature_relevance_`` tells which features matter.
+        The form of A. With "diag", one weight per feature is learned: ``components_`` is diagonal, and
+        ``feature_relevance_`` is the share of each feature in the distances.
     solver : {"auto", "lbfgs", "cg", "stochastic"} or StochasticGradient, default="auto"
         "lbfgs" and "cg" (the paper's) use all pairs in every pass. "stochastic" samples the rows i and keeps all j; its
-        options are those of :class:`vicinal.StochasticGradient`. "auto" is "lbfgs" up to 20,000 rows, and beyond where
-        a pass from the start is expected to visit at most 200 million pairs (most are skipped where neighbourhoods are
-        small, see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
+        options are those of :class:`vicinal.StochasticGradient`. "auto" is "lbfgs" up to 20,000 rows, and with more rows
+        if the first pass is expected to visit at most 200 million pairs (most pairs are skipped if neighbourhoods are
+        small, see :class:`vicinal.Engine`); otherwise it is "stochastic". ``solver_`` is the solver that was used.
     max_iter : int, default=50
-        Iterations of the optimiser, as in scikit-learn. Passes over the pairs, line searches included, are a few
-        more: see ``n_iter_``. A climb that ends on a plateau of the wrong scale is
-        resumed once, with as many iterations again. With "stochastic": rounds of 64 batches, or of one visit of every
-        row if that is fewer.
+        The maximum number of iterations of the optimiser, as in scikit-learn. There are a few more passes over the pairs
+        than iterations, because of line searches; see ``n_iter_``. A fit that ends on a plateau at a wrong scale is
+        resumed once, with the same number of iterations. For "stochastic", the maximum number of rounds of 64 batches, or
+        of one visit of every row if that is fewer.
     tol : float, default=1e-5
-        The fit has converged when two iterations in a row gain no more than this, per row; "stochastic" then halves
+        The fit has converged when two successive iterations gain no more than this, per row; "stochastic" then halves
         its step, up to four times.
     warm_start : bool, default=False
-        Start from the ``components_`` of the last fit; `n_components` and `init` are then ignored.
+        Whether to start from the ``components_`` of the last fit; `n_components` and `init` are then ignored.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each iteration, with the flattened matrix and the number of
         iterations of this start, as in scikit-learn. It may raise StopIteration: the fit then ends, warns that it has
-        not converged, and keeps the best matrix so far. A model file does not hold it.
+        not converged, and keeps the best matrix so far. Model files do not contain it.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
         Print a line per pass to stderr.
     random_state : int, RandomState or None, default=None
-        For random starts, randomised PCA and "stochastic".
+        Used for random initial matrices, randomised PCA and "stochastic".
 
     Attributes
     ----------
@@ -123,25 +123,25 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The objective per row after each pass (each round of "stochastic", on ``evaluation_rows_``), the last one
         belonging to ``components_``.
     n_iter_ : int
-        Passes over the pairs, line searches included; rounds of "stochastic".
+        The number of passes over the pairs, including line searches; rounds of "stochastic".
     converged_ : bool
         A ConvergenceWarning is issued when it is False.
     effective_neighbors_ : ndarray of shape (n_samples,)
-        The perplexity of each row's p: the paper's real-valued estimate of K. With "stochastic" and many
-        rows, of ``evaluation_rows_`` only.
+        The perplexity of each row's p, which is the paper's real-valued estimate of K. With "stochastic" and many
+        rows, only for ``evaluation_rows_``.
     feature_relevance_ : ndarray of shape (n_features,), only with structure="diag"
         Each feature's share of the mean squared distance between rows; sums to one.
     evaluation_rows_ : ndarray, only with "stochastic"
-        The rows on which the objective was followed.
+        The rows on which the objective was evaluated.
     dropped_mass_ : float, only with "stochastic"
         The mean probability that `n_neighbors` left out, on the evaluation rows; 0 when all j are kept.
     match_scale_ : ndarray of shape (n_outputs,), only with the match "gaussian"
     solver_ : str
         The solver that was used.
     engine_ : str
-        The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
+        The backend of the pairwise computations that was used; see :func:`vicinal.which_engine`.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
@@ -160,9 +160,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     See Also
     --------
-    PairNCA : from close pairs only (Eq. 8).
-    SoftNeighborsClassifier : predicts with the probabilities p.
-    NeuralNCA : the same objectives for a network.
+    PairNCA : Learns from close pairs only (Eq. 8).
+    SoftNeighborsClassifier : Predicts with the probabilities p.
+    NeuralNCA : The same objectives for a network.
 
     Examples
     --------
@@ -230,9 +230,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Labels, or what the `match` of the objective says.
+            Labels, or targets in the form that the `match` of the objective requires.
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows; not negative, not all zero.
+            The importance of the rows. The weights must not be negative, and at least one must be positive.
 
         Returns
         -------
@@ -248,7 +248,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             solver = "stochastic" if drawn else self._choose_solver(rows, first)
 
         def evaluate(A):
-            """The p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
+            """Return the p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
             found = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
             return with_penalty(found, A, penalty)
 
@@ -259,7 +259,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
                 return climb_by_batches(rows, start, self, options, objective=objective.kind, penalty=penalty, **more)
             return self._climb_exactly(evaluate, rows, start, solver, objective.kind)
 
-        # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
+        # This includes the start and the optimiser, but not minibatches, whose products take more time than their pairs.
         with nullcontext() if solver == "stochastic" else one_blas_thread_beside_pairs(*rows.X.shape):
             later = (self._initial_metric(X, rows, starts.first, attempt) for attempt in range(1, starts.n_starts))
             path = best_path(climb_from(start) for start in chain([first], later))
@@ -272,13 +272,18 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return self
 
     def _read(self, X: Any, y: Any, sample_weight: Any, objective: Objective) -> tuple[NDArray[Any], Rows, Any]:
-        """The checked rows, and those that count with their targets; of a large source, a draw, and what draws more."""
+        """Return the checked rows, and those that count with their targets.
+
+        For a large source, return a draw and a function that draws more.
+        """
         source = large_source(X, self.engine)
         self.random_state_ = check_random_state(self.random_state)
         if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
             drawn = DrawnRows(self, source, y, sample_weight, objective)
             X, rows = drawn.draw()
-            by_class = objective.match == "class"  # then rows that are alone in a draw have been left out of it
+            by_class = (
+                objective.match == "class"
+            )  # rows that are the only ones of their class in a draw have been left out of it
             check_agreement(check_targets(drawn.targets, "class", None) if by_class else rows.targets, objective)
             return X, rows, drawn
         X = check_rows(self, X, reset=True, min_rows=2)
@@ -297,7 +302,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return "stochastic" if n_rows > _EXACT_ROWS else "lbfgs"
 
     def _choose_solver(self, rows, start):
-        """The solver; "auto" is exact where few of the pairs have to be visited, counted on a sample of rows."""
+        """Return the solver; "auto" is exact if few pairs have to be visited, as counted on a sample of rows."""
         n, solver = len(rows.X), self._pick_solver(len(rows.X))
         if self.solver == "auto" and solver == "stochastic":
             share = placed_at(rows.problem, start.components).expected_share
@@ -305,11 +310,11 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return solver
 
     def _stochastic_options(self):
-        """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
         return self.solver if isinstance(self.solver, StochasticGradient) else StochasticGradient()
 
     def _objective(self):
-        """The objective as a record."""
+        """Return the objective as a record."""
         found = as_record(self.objective, Objective, "objective", _OBJECTIVES)
         check_choice(found.kind, "the kind of objective", _OBJECTIVES)
         return found
@@ -320,18 +325,18 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             return Work(n_samples, n_samples, n_dims, _EXACT_PASSES)
         return Work(rows_in_round(self._stochastic_options(), n_samples, n_features), n_samples, n_dims, _ROUNDS)
 
-    # -- the climb -------------------------------------------------------------------------------------------
+    # -- the optimisation ------------------------------------------------------------------------------------
 
     def _climb_exactly(self, evaluate, rows, start, solver, objective):
-        """Exact gradients over all pairs."""
+        """Maximise the objective by exact gradients over all pairs."""
         iterations = count(1)
         path = climb(evaluate, start, self, solver=solver, iterations=iterations)
         try:
             sample = Sample(rows)
             if not self._is_saturated(path, rows, sample, objective):
                 return path
-            # Departure 4: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale,
-            # not of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
+            # Departure 4 (NCA): A climb that ends on a plateau is resumed once. A maximum where one neighbour takes all
+            # (or all count alike) has the wrong scale, not wrong directions: these stay, at a scale with a slope.
             A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
             scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(len(A))))
             again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
@@ -344,7 +349,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return path.ended_by(again.reason)
 
     def _is_saturated(self, path, rows, sample, objective):
-        """Whether a climb ended on a plateau below the best conceivable value."""
+        """Return whether a climb ended on a plateau below the best conceivable value."""
         if not path.converged or not rows.spread.any() or rows.targets.all_equal():
             return False
         best = 1.0 - rows.targets.alone().mean() if objective == "accuracy" else 0.0
@@ -411,8 +416,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         places = np.full(len(X), -1)
         places[rows.positions] = np.arange(len(rows.positions))
         places = places[seen]
+        # Departure 10 (NCA): Local numbers of neighbours are reported only.
         placed = placed_at(rows.problem, A)
         if (places >= 0).all():
             self.effective_neighbors_ = placed.perplexities(places)
-        else:  # rows without weight are nobody's neighbours but have neighbours: they leave nobody out
+        else:  # rows of weight 0 are not neighbours of any row but have neighbours, so they need not be left out
             self.effective_neighbors_ = placed.perplexities(X[seen], left_out=places)

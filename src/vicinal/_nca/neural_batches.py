@@ -1,9 +1,9 @@
-"""What is known about the rows, in batches, for `NeuralNCA`.
+"""The supervision of `NeuralNCA`, in batches.
 
-Both sources answer the same questions: which parts to train on and which to set aside (`split`), the batches of an
-epoch, the rows in a batch, the objective of its embedded rows, and how to judge the scale of a first embedding
-(`judge`: some rows, and a function that turns their outputs into a score of scales).  What they know about all rows goes to
-the device once (`place`), and the batches of an epoch go there together (`placed`).
+Both sources have the same interface: which parts to train on and which to set aside (`split`), the batches of an
+epoch, the rows in a batch, the objective of its embedded rows, and the evaluation of the scale of a first embedding
+(`judge` returns some rows, and a function that turns their outputs into a score of scales).  The targets of all rows are
+copied to the device once (`place`), and the batches of an epoch are copied together (`placed`).
 """
 
 import numpy as np
@@ -25,13 +25,13 @@ class NeighborSource:
         self.weight = np.ones(len(targets.values)) if weight is None else weight
 
     def split(self, share, random):
-        """Rows to train on and rows set aside."""
+        """Return rows to train on and rows set aside."""
         order = random.permutation(len(self.weight))
         count = max(round(share * len(order)), 2) if share else 0
         aside = np.sort(order[:count])
         if count and self.targets.take(aside).alone().all():
             raise ValueError(
-                f"early_stopping has nothing to follow: none of the {count} rows set aside agrees with another of them. "
+                f"early_stopping cannot be used: none of the {count} rows that are set aside agrees with another of them. "
                 "Raise validation_fraction, or set early_stopping=False."
             )
         return np.sort(order[count:]), aside
@@ -55,7 +55,7 @@ class NeighborSource:
         return _on_device(torch, batches, device)
 
     def objective_of(self, torch, z, batch):
-        """The objective of a batch, and what it weighs, as tensors."""
+        """Return the objective of a batch and its weight, as tensors."""
         weight, values = (known[batch] for known in self._there)
         terms, has_mate = neighbor_terms(z, agreement(self.targets.kind, values), self.objective, weight.log())
         counted = weight * has_mate if self.objective == "likelihood" else weight
@@ -123,7 +123,7 @@ class PairSource:
         )
 
     def placed(self, torch, batches, device):
-        """Rows, pairs, and where the pairs' rows are among the rows."""
+        """Return rows, pairs, and where the pairs' rows are among the rows."""
         places = [np.searchsorted(rows, self._pairs[chosen]) for rows, chosen in batches]
         rows, chosen = zip(*batches, strict=True)
         return list(zip(*(_on_device(torch, part, device) for part in (rows, chosen, places)), strict=True))

@@ -1,4 +1,4 @@
-"""NCA with a network in the place of the matrix (sec. 5 of the paper); needs torch."""
+"""NCA with a network instead of a matrix (sec. 5 of the paper); needs torch."""
 
 import copy
 import warnings
@@ -34,14 +34,14 @@ from vicinal._supervision import check_targets, read_close_pairs, read_targets
 from vicinal._tensors import device_of_fit, on_device
 
 _HIDDEN_UNITS = 100  # of the default network
-_LARGEST_START = 1.0  # the standard deviation of the first outputs; larger ones begin saturated
+_LARGEST_START = 1.0  # the standard deviation of the first outputs; with larger ones, training would start saturated
 
 
 class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Neighbourhood Components Analysis with a network :math:`z = A(x)` (Goldberger et al. 2004, sec. 5).
 
-    Maximised is, over batches of rows, the expected accuracy (Eq. 3), the likelihood (Eq. 6), either of them with soft
-    targets, or the closeness of given pairs (Eq. 8), with distances between the outputs of the network. Needs
+    The objective, over batches of rows, is the expected accuracy (Eq. 3), the likelihood (Eq. 6), either of them with soft
+    targets, or the closeness of given pairs (Eq. 8), with distances between the outputs of the network. This class needs
     ``pip install "vicinal[torch]"``.
 
     Parameters
@@ -55,28 +55,27 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
     objective : {"accuracy", "likelihood", "pairs"} or Objective, default="accuracy"
         Eq. 3, Eq. 6 or Eq. 8. :class:`vicinal.Objective` has soft targets (``match``), as in :class:`NCA`.
     standardize : bool, default=True
-        Standardise the columns of X first, with the means and standard deviations of the training rows.
+        Whether to standardise the columns of X first, with the means and standard deviations of the training rows.
     solver : "adam" or Adam, default="adam"
-        :class:`vicinal.Adam` has the batch size, the learning rate, the weight decay and early stopping.
+        :class:`vicinal.Adam` sets the batch size, the learning rate, the weight decay and early stopping.
     max_iter : int, default=200
-        The largest number of epochs.
+        The maximum number of epochs.
     tol : float, default=1e-4
         The fit has converged when the objective per row (per unit of pair weight) has not gained this much for
         ``n_iter_no_change`` epochs.
     warm_start : bool, default=False
-        Go on from the network of the last fit.
+        Whether to continue from the network of the last fit.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each epoch, with the weights of the network, flattened in the
         order of ``module_.parameters()`` and followed by ``scale_``, and the number of epochs. It may raise StopIteration:
-        the fit then ends, warns that it has not converged, and keeps the best network so far. A model file does not hold
-        it.
+        the fit then ends, warns that it has not converged, and keeps the best network so far. Model files do not contain it.
     device : str, optional
-        A torch device; the default is that of X where X is a tensor on a GPU, then "cuda" where there is one, else "cpu".
+        A torch device. The default is that of X if X is a tensor on a GPU, otherwise "cuda" if available, otherwise "cpu".
     verbose : int, default=0
         Print a line per epoch to stderr.
     random_state : int, RandomState or None, default=None
-        For the initial weights and the batches. On a CPU the same seed gives the same network; torch's global generator
-        is neither used nor changed.
+        Used for the initial weights and the batches. On a CPU the same seed gives the same network; torch's global
+        generator is neither used nor changed.
 
     Attributes
     ----------
@@ -85,15 +84,15 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
     scale_ : float
         A learned factor of the outputs.
     mean_, spread_ : ndarray of shape (n_features,)
-        What was subtracted from and divided out of the columns.
+        The numbers that are subtracted from the columns and by which they are divided.
     objectives_ : ndarray
-        The objective after each epoch: on the rows set aside by early stopping, else the mean over the epoch's
-        batches. The last entry belongs to ``module_``: where the last epoch was not the best, that of the best one stands
-        there once more.
+        The objective after each epoch, on the rows set aside by early stopping, or else the mean over the epoch's
+        batches. The last entry belongs to ``module_``: if the last epoch was not the best, the value of the best epoch is
+        appended.
     best_epoch_ : int
-        The epoch, counted from 1, that was kept: the highest of ``objectives_``.
+        The epoch, counted from 1, with the highest objective, which was kept.
     n_iter_ : int
-        Epochs.
+        The number of epochs.
     converged_ : bool
         A ConvergenceWarning is issued when it is False.
     n_features_in_ : int
@@ -101,13 +100,13 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
 
     See Also
     --------
-    NCA, PairNCA : the same objectives for a matrix, exact.
-    SoftNeighborsClassifier : takes a fitted NeuralNCA as its metric.
+    NCA, PairNCA : The same objectives for a matrix, with exact sums.
+    SoftNeighborsClassifier : Accepts a fitted NeuralNCA as its metric.
 
     Notes
     -----
-    An epoch costs n / batch_size passes of batch_size^2 pairs and the network's own work. In a batch a row sees
-    batch_size - 1 possible neighbours, so that the objective is that of a smaller training set: larger batches are
+    An epoch costs n / batch_size passes of batch_size^2 pairs and the computations of the network. In a batch, a row has
+    batch_size - 1 possible neighbours, so the objective is that of a smaller training set: larger batches are
     closer to the paper's sums over all rows.
 
     Examples
@@ -182,7 +181,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Labels, or what the `match` of the objective says; groups for the objective "pairs".
+            Labels, or targets in the form that the `match` of the objective requires; groups for the objective "pairs".
         pairs : array-like of shape (n_pairs, 2), optional
         pair_weight : array-like of shape (n_pairs,), optional
             Close pairs and their weights, only for the objective "pairs"; see :class:`PairNCA`.
@@ -219,7 +218,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         return self
 
     def transform(self, X: ArrayLike) -> Any:
-        """The outputs of the network.
+        """Return the outputs of the network.
 
         Parameters
         ----------
@@ -245,7 +244,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
     def _read(
         self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any, objective: Objective
     ) -> tuple[NDArray[Any], Any]:
-        """The rows that count and what is known about them."""
+        """Return the rows of positive weight and their supervision."""
         if objective.kind == "pairs":
             X = check_rows(self, X, reset=True, min_rows=2)
             check_spread(X)
@@ -264,19 +263,19 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         alone = int(targets.alone().sum())
         if alone == len(X) or (alone and objective.kind == "likelihood"):
             raise ValueError(
-                f"{alone} of {len(X)} rows agree with no other row: objective={objective.kind!r} cannot use them. Merge "
+                f"{alone} of {len(X)} rows agree with no other row, so objective={objective.kind!r} cannot use them. Merge "
                 "or drop rare classes, or raise match_scale."
             )
         if targets.all_equal():
             warnings.warn(
-                f"all {len(X)} targets are equal: every network predicts them, and nothing is learned.",
+                f"all {len(X)} targets are equal, so every network predicts them and nothing is learned.",
                 UserWarning,
                 stacklevel=callers_line(),
             )
         return X, NeighborSource(targets, weight, objective.kind)
 
     def _initial_network(self, torch, rows, source):
-        """The network to begin with, and the scale of its outputs at which neighbours count neither all nor one."""
+        """Return the initial network and a scale of its outputs at which a row has more than one but not all neighbours."""
         if self.warm_start and hasattr(self, "module_"):
             return copy.deepcopy(self.module_), float(np.log(self.scale_))
         if self.network is None or isinstance(self.network, Integral):
@@ -312,7 +311,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         scale = min(scale, _LARGEST_START / max(float(Z.std()), 1e-30))
         last = network[-1] if isinstance(network, torch.nn.Sequential) else network
         if isinstance(last, torch.nn.Linear):
-            # In the weights, where Adam's steps are small beside it.
+            # The scale is put into the weights, because Adam's steps are small compared with it.
             with torch.no_grad():
                 for parameter in last.parameters():
                     parameter.mul_(scale)
@@ -320,7 +319,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         return network, float(np.log(scale))
 
     def _check_parameters(self):
-        """The objective and the options of the solver; refuses bad parameters."""
+        """Return the objective and the options of the solver; raise an error for invalid parameters."""
         for name in ("n_components", "max_iter"):
             check_integer(getattr(self, name), name)
         for name in ("standardize", "warm_start"):
@@ -344,7 +343,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
 
 
 def _outputs(torch, network, rows, batch=4096):
-    """The network's outputs for rows, where they are, a few rows at a time."""
+    """Return the network's outputs for rows, on their device, a few rows at a time."""
     network.eval()
     with torch.no_grad():
         parts = [network(torch.as_tensor(rows[k : k + batch])) for k in range(0, len(rows), batch)]

@@ -1,6 +1,6 @@
-"""NCA's objectives of a batch of embedded rows, as torch expressions that differentiate themselves.
+"""NCA's objectives of a batch of embedded rows, as differentiable torch expressions.
 
-The symbols are those of `_nca/objectives`; the matrix A is gone, because the rows are images already.
+The symbols are those of `_nca/objectives`; there is no matrix A, because the rows are already transformed.
 """
 
 
@@ -23,8 +23,8 @@ def agreement(kind, values):
 def neighbor_terms(z, match, objective, log_weights):
     """``a_i`` (Eq. 2) or ``log a_i`` (Eq. 6) of each row of the batch among the others.
 
-    Returns the terms, and whether each row agrees with any other row of the batch: the others have no slope, and -inf
-    as their logarithm, which is replaced by 0.
+    Return the terms, and whether each row agrees with any other row of the batch. The other rows have no gradient, and
+    their logarithm, -inf, is replaced by 0.
     """
     scores = log_weights[None, :] - square_distances(z)
     scores = scores.masked_fill(_diagonal(scores), -float("inf"))
@@ -33,7 +33,7 @@ def neighbor_terms(z, match, objective, log_weights):
     has_mate = (match > 0).any(1)
     if objective == "accuracy":
         return (log_p.exp() * match).sum(1), has_mate
-    # In the log domain, and with rows that have no mate kept out of the graph: their gradient would be NaN.
+    # In the log domain. Rows without a class mate are kept out of the graph, because their gradient would be NaN.
     log_match = match.clamp_min(1e-300 if match.dtype.itemsize == 8 else 1e-37).log()
     log_match = log_match.masked_fill(match <= 0, -float("inf"))
     safe = log_match.masked_fill(~has_mate[:, None], 0.0)
@@ -43,7 +43,7 @@ def neighbor_terms(z, match, objective, log_weights):
 
 
 def pair_term(z, pairs, pair_weight, log_weights):
-    """The negative of Eq. 8 for the pairs of a batch, per unit of pair weight; c != d over the rows of the batch."""
+    """Return the negative of Eq. 8 for the pairs of a batch, per unit of pair weight; c != d over the rows of the batch."""
     squares = square_distances(z)
     attraction = (pair_weight * squares[pairs[:, 0], pairs[:, 1]]).sum() / pair_weight.sum()
     scores = log_weights[:, None] + log_weights[None, :] - squares

@@ -1,4 +1,4 @@
-"""The training of `NeuralNCA`: Adam over batches, without a copy or a question to the device per batch."""
+"""The training of `NeuralNCA`: Adam over batches, without a copy or a synchronisation with the device per batch."""
 
 import copy
 from numbers import Integral
@@ -14,8 +14,8 @@ _GRAPH_FROM_BATCHES = 4  # batches that are done one by one before a graph of on
 class _Epochs:
     """Steps of Adam over the batches of an epoch.
 
-    Nothing is asked of the device within an epoch: values and weights of batches come back together at its end.  Where one
-    of them turns out to be without a finite value or a slope, the epoch is done again with a look at each batch.
+    There is no synchronisation with the device within an epoch: the values and weights of all batches are copied back at
+    its end.  If one of them has no finite value or no gradient, the epoch is repeated with a check of each batch.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class _Epochs:
     source : NeighborSource or PairSource
     options : Adam
     may_capture : bool
-        Whether a step of the network does nothing that a graph could not repeat.
+        Whether a step of the network can be captured in a graph.
     """
 
     def __init__(self, torch: Any, network: Any, scale: Any, rows: Any, source: Any, options: Any, may_capture: bool):
@@ -41,12 +41,12 @@ class _Epochs:
         self._graph: Any = None
 
     def objective(self, batch: Any) -> tuple[Any, Any]:
-        """The objective of a batch, and what it weighs, as tensors."""
+        """Return the objective of a batch, and what it weighs, as tensors."""
         z = self._scale.exp() * self._network(self._rows[self._source.rows(batch)])
         return self._source.objective_of(self._torch, z, batch)
 
     def train(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
-        """One epoch; the values and weights of the batches that had a slope."""
+        """Run one epoch; return the values and weights of the batches that had a gradient."""
         before = self._state()
         found = [self._step(batch) for batch in batches]
         values, weights = self.collected(found)
@@ -57,13 +57,13 @@ class _Epochs:
         return values, weights
 
     def judge(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
-        """The values and weights of batches, without a step."""
+        """Return the values and weights of batches, without a step."""
         self._network.eval()
         with self._torch.no_grad():
             return self.collected([self.objective(batch) for batch in batches])
 
     def collected(self, found: list[tuple[Any, Any]]) -> tuple[np.ndarray, np.ndarray]:
-        """Values and weights on the host, by one copy."""
+        """Return values and weights on the host, by one copy."""
         if not found:
             return np.empty(0), np.empty(0)
         both = self._torch.stack([self._torch.stack(pair).double() for pair in found]).cpu().numpy()
@@ -96,7 +96,7 @@ class _Epochs:
         return [self._climbed(value, weight)]
 
     def _capture(self, rows: Any) -> None:
-        """Record one step, which replays of the graph repeat for the rows that `_index` holds then."""
+        """Capture one step; replays of the graph repeat it for the rows that `_index` then holds."""
         torch = self._torch
         self._index = rows.clone()
         self._optimiser.zero_grad()
@@ -106,7 +106,7 @@ class _Epochs:
             self._value, self._weight = self._climbed(*self.objective(self._index))
 
     def _state(self) -> Any:
-        """What an epoch changes, as copies on the device."""
+        """Return copies of the tensors that an epoch changes, on the device."""
         tensors = [*self._network.state_dict().values(), self._scale.data]
         moments = [entry for state in self._optimiser.state.values() for entry in state.values()]
         return [tensor.clone() for tensor in tensors], [copy.deepcopy(entry) for entry in moments]
@@ -138,7 +138,7 @@ def train(
     device: str,
     random: Any,
 ) -> FitPath:
-    """Adam over batches; return a `FitPath` whose parameters are the best network, on the CPU, and its scale."""
+    """Run Adam over batches; return a `FitPath` whose parameters are the best network, on the CPU, and its scale."""
     network = network.to(device=device, dtype=torch.float32).train()
     scale = torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device))
     some, aside = source.split(options.validation_fraction if options.early_stopping else 0.0, random)
@@ -166,7 +166,7 @@ def train(
             values, weights = epochs.train(batches)
             if len(values) == 0:
                 raise ValueError(
-                    "no batch had a finite objective with a slope: lower learning_rate, raise batch_size, or check "
+                    "no batch had a finite objective with a nonzero gradient. Lower learning_rate, raise batch_size, or check "
                     "the network."
                 )
             if held_out:
@@ -181,7 +181,9 @@ def train(
         raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} epochs were used")
     weights_kept, scale_kept = record.kept
     network.load_state_dict(weights_kept)
-    network = network.to(device="cpu", dtype=torch.float64).eval()  # so that a row's image does not depend on its batch
+    network = network.to(
+        device="cpu", dtype=torch.float64
+    ).eval()  # so that the output of a row does not depend on its batch
     for parameter in network.parameters():
         parameter.grad = None
     return record.path()._replace(parameters=(network, scale_kept))

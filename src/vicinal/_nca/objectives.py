@@ -10,11 +10,11 @@ Goldberger, Roweis, Hinton and Salakhutdinov (2004).  With ``p_ij`` the softmax 
 and the gradient of either is ``2 A S(v)`` with the scatter ``S(v) = sum_ij v_ij x_ij x_ij'`` of the signed
 weights ``v_ij = w_i p_ij (a_i - m_ij)`` (Eq. 5) or ``w_i p_ij (1 - m_ij / a_i)`` (Eq. 7).
 
-The engine's scores are ``-|z_i - z_j|^2 / 2``, so its metric is ``sqrt(2) A``; it returns what ``v`` pulls on the
-images, ``P``, as ``P' X = sqrt(2) A S(v)``, and the gradient is ``sqrt(2) P' X``: the pair work has as many dimensions
-as A has rows, however wide X is.
+The engine's scores are ``-|z_i - z_j|^2 / 2``, so its metric is ``sqrt(2) A``. It returns the pull ``P`` of the weights
+``v`` on the images, with ``P' X = sqrt(2) A S(v)``, and the gradient is ``sqrt(2) P' X``. The pairwise computations have as
+many dimensions as A has rows, however many columns X has.
 
-Everything is *per row* (divided by the sum of the weights), so that tolerances do not depend on n. A
+All values are *per row* (divided by the sum of the weights), so that tolerances do not depend on n. A
 diagonal A is given and differentiated as the vector of its diagonal.
 """
 
@@ -36,7 +36,7 @@ class Evaluation(NamedTuple):
 
 
 def placed_at(problem, A):
-    """The rows of a problem in the image of A, where distances are those of Eq. 1; a vector A is a diagonal."""
+    """Return the rows of a problem in the image of A, where distances are those of Eq. 1; a vector A is a diagonal."""
     return problem.at(ROOT2 * np.asarray(A, dtype=np.float64))
 
 
@@ -47,7 +47,7 @@ def log_or_none(weight):
 
 @journaled(Evaluation._make)
 def neighbor_objective(A, problem, *, objective="accuracy", weight=None, rows=None):
-    """The paper's f or g per row, and its gradient by A.
+    """Return the paper's f or g per row, and its gradient by A.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def neighbor_objective(A, problem, *, objective="accuracy", weight=None, rows=No
 
 
 def neighbor_value(A, problem, *, objective="accuracy", weight=None, rows=None):
-    """The value of `neighbor_objective` alone, which takes fewer sweeps over the pairs."""
+    """Return the value of `neighbor_objective` alone, which takes fewer sweeps over the pairs."""
     with one_blas_thread_beside_pairs(problem.n_points if rows is None else len(rows), problem.n_features):
         log_agreement = placed_at(problem, A).log_agreement(rows)
     return mean_term(log_agreement, objective, _of_rows(weight, rows))
@@ -85,13 +85,15 @@ def _of_rows(weight, rows):
 
 
 def mean_term(log_agreement, objective, row_weights):
-    """The mean of ``a_i`` or of ``log a_i``, weighted."""
+    """Return the mean of ``a_i`` or of ``log a_i``, weighted."""
+    # Departure 1 (NCA): Objectives are per row.
     terms = np.exp(log_agreement) if objective == "accuracy" else log_agreement
     return float(terms.mean() if row_weights is None else row_weights @ terms / row_weights.sum())
 
 
 def with_penalty(evaluation, A, penalty):
     """Subtract ``sum_k penalty_k |A_k|^2`` over the columns of A from the objective."""
+    # Departure 5 (NCA): A penalty is offered.
     if not np.any(penalty):
         return evaluation
     A = np.asarray(A, dtype=np.float64)
@@ -108,12 +110,12 @@ def size_penalty(A, penalty):
 
 @journaled(Evaluation._make)
 def pair_objective(A, problem, pull_close):
-    """The negative of Eq. 8 per unit of pair weight, and its gradient by A.
+    """Return the negative of Eq. 8 per unit of pair weight, and its gradient by A.
 
     ``sum_ab w_ab log(exp(-|y_a - y_b|^2) / sum_{c != d} exp(-|y_c - y_d|^2))`` with ``y = A x`` and weights
-    that sum to one; c and d run over all ordered pairs of rows. The kernel is symmetric, hence what
-    ``q_cd`` (the softmax over all pairs) pulls on its first index it pulls on its second, and the shifts from a
-    row to its softmax mean are all that is needed.
+    that sum to one; c and d run over all ordered pairs of rows. The kernel is symmetric, so ``q_cd`` (the softmax
+    over all pairs) pulls equally on both of its indices, and only the shifts from each row to its softmax mean are
+    needed.
 
     Parameters
     ----------

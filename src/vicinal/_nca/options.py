@@ -1,4 +1,4 @@
-"""The options of the NCA family, as records: what is maximised, where to start, and how to climb."""
+"""The options of the NCA family, as records: the objective, the start and the solvers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ MATCHES = ("class", "gaussian", "dot")
 
 @dataclass(frozen=True, eq=False)
 class Objective(Record):
-    r"""What :class:`vicinal.NCA`, :class:`vicinal.PairNCA` and :class:`vicinal.NeuralNCA` maximise.
+    r"""The objective of :class:`vicinal.NCA`, :class:`vicinal.PairNCA` and :class:`vicinal.NeuralNCA`.
 
     ``NCA(objective="likelihood")`` is ``NCA(objective=Objective("likelihood"))``.
 
@@ -22,16 +22,17 @@ class Objective(Record):
         The expected accuracy (Eq. 3 of the paper), the likelihood (Eq. 6), or the closeness of given pairs (Eq. 8).
         The likelihood punishes confident mistakes, and every row needs another row of its class.
     match : {"class", "gaussian", "dot"}, default="class"
-        What y holds and when two of its rows agree (sec. 5). "class": labels. "gaussian": a continuous target with one
-        or several outputs, and :math:`m_{ij} = \exp(-|y_i - y_j|^2 / 2 s^2)`. "dot": rows of class probabilities
-        (label noise, several annotators), and :math:`m_{ij} = y_i \cdot y_j`; one-hot rows are hard classes.
+        The form of y and the agreement of two of its rows (sec. 5). For "class", y holds labels. For "gaussian", y is a
+        continuous target with one or several outputs, and :math:`m_{ij} = \exp(-|y_i - y_j|^2 / 2 s^2)`. For "dot", y holds
+        rows of class probabilities (label noise, several annotators), and :math:`m_{ij} = y_i \cdot y_j`; one-hot rows give
+        the same result as labels.
     match_scale : float or array of shape (n_outputs,), optional
         The standard deviation s of ``match="gaussian"``. The default is a quarter of each output's standard deviation
         times the square root of the number of outputs.
     penalty : float, default=0.0
         The weight of the penalty :math:`\mathrm{penalty} \sum_k v_k \|A_{\cdot k}\|^2`, which is subtracted from the
-        objective per row; :math:`v_k` is the variance of column k of X. It is the squared size of A in standardised
-        units, so that the same number means the same in other units. Networks have
+        objective per row; :math:`v_k` is the variance of column k of X. The sum is the squared size of A in standardised
+        units, so the effect of the number does not depend on the units. Networks have
         :class:`Adam(weight_decay=...) <vicinal.Adam>` instead.
 
     Examples
@@ -64,7 +65,7 @@ class MultiStart(Record):
     Parameters
     ----------
     first : str or array, default="auto"
-        The first start: whatever ``init`` accepts.
+        The first start: any value that ``init`` accepts.
     n_starts : int, default=5
         The number of starts. The others are random matrices at a safe scale (with ``first="random"``, further draws
         of it). The fit with the highest objective is kept.
@@ -98,8 +99,8 @@ class StochasticGradient(Record):
         The number of rows i in a step. The default is chosen so that the pairwise computations outweigh the products
         with X.
     n_neighbors : int, optional
-        Keep only this many nearest neighbours j of a row (and its nearest class mates), found again in every round, and
-        report in ``dropped_mass_`` the probability that is left out. By default all j are kept.
+        The number of nearest neighbours j that are kept per row, in addition to the nearest class mate. They are searched
+        again in every round, and ``dropped_mass_`` is the probability that is left out. By default all j are kept.
 
     Examples
     --------
@@ -126,14 +127,14 @@ class Adam(Record):
     Parameters
     ----------
     batch_size : int, default=512
-        The number of rows in a batch; neighbours are looked for inside the batch. For the objective "pairs" of NeuralNCA,
-        half as many pairs are drawn, and rows that are in no pair fill the batch. AnchorNCA draws so many pairs.
+        The number of rows in a batch; neighbours are searched within the batch. For the objective "pairs" of NeuralNCA,
+        half as many pairs are drawn, and rows that are in no pair fill the batch. For AnchorNCA, the number of pairs.
     learning_rate : float, default=0.01
-        The size of a step; for AnchorNCA relative to the root mean square of the entries of the start.
+        The size of a step; for AnchorNCA, relative to the root mean square of the entries of the initial matrix.
     weight_decay : float, default=0.0
         This number times half the sum of squares of the weights is subtracted from the objective.
     early_stopping : bool, default=False
-        Set rows aside, follow the objective on them, and return to the epoch where it was highest.
+        Whether to set rows aside, evaluate the objective on them, and return to the epoch in which it was highest.
     validation_fraction : float, default=0.1
         The share of the rows (or pairs) that is set aside.
     n_iter_no_change : int, default=10

@@ -51,35 +51,37 @@ _PASSES = 50  # that a fit usually makes, for the choice of the engine
 class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     r"""Neighbourhood Components Analysis from close pairs, without labels (Goldberger et al. 2004, Eq. 8).
 
-    Given are pairs (a, b) of rows that should be close, with weights; everything else is unknown. Maximised is
+    PairNCA learns from pairs (a, b) of rows that should be close, with weights. The objective is
 
     .. math:: \frac{1}{\sum w_{ab}} \sum_{(a,b)} w_{ab}
               \log \frac{\exp(-\|A x_a - A x_b\|^2)}{\sum_{c \ne d} \exp(-\|A x_c - A x_d\|^2)}
 
-    with c and d over all rows: close pairs attract each other, and all rows repel each other, the nearest most.
+    where c and d run over all rows: the rows of close pairs attract each other, and all rows repel each other, the nearest
+    ones most.
 
     Parameters
     ----------
     n_components : int, optional
-        Rows of A; the default is the number of features.
+        The number of rows of A. The default is the number of features.
     init : {"auto", "pca", "identity", "random"}, array or MultiStart, default="auto"
-        The start. :class:`vicinal.MultiStart` tries several. "auto" does not depend on the units of X: it chooses between the columns as they are and standardised
-        columns, takes principal components or the identity, and scales them by the objective.
+        The initial matrix. :class:`vicinal.MultiStart` tries several. "auto" does not depend on the units of X: it chooses
+        between raw and standardised columns, uses principal components or the identity, and scales them by the objective.
     objective : "pairs" or Objective, default="pairs"
-        Eq. 8. :class:`Objective("pairs", penalty=...) <vicinal.Objective>` has a penalty on the size of A.
+        Eq. 8. :class:`Objective("pairs", penalty=...) <vicinal.Objective>` adds a penalty on the size of A.
     structure : {"full", "diag"}, default="full"
         The form of A. With "diag" one weight per feature is learned; see ``feature_relevance_``.
     solver : {"lbfgs", "cg"}, default="lbfgs"
+        L-BFGS or conjugate gradients.
     max_iter : int, default=50
-        Iterations of the optimiser.
+        The maximum number of iterations of the optimiser.
     tol : float, default=1e-5
-        The fit has converged when two iterations in a row gain no more than this, in nats per unit of pair weight.
+        The fit has converged when two successive iterations gain no more than this, in nats per unit of pair weight.
     warm_start : bool, default=False
-        Start from the ``components_`` of the last fit.
+        Whether to start from the ``components_`` of the last fit.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each iteration, with the flattened matrix and the number of
         iterations of this start, as in scikit-learn. It may raise StopIteration: the fit then ends, warns that it has
-        not converged, and keeps the best matrix so far. A model file does not hold it.
+        not converged, and keeps the best matrix so far. Model files do not contain it.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -94,7 +96,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The objective after each pass, the last one belonging to ``components_``. At A = 0 it is
         :math:`-\log n(n-1)`, and no metric exceeds :math:`-\log 2p` for p distinct pairs of equal weight.
     n_iter_ : int
-        Passes over the pairs of rows, line searches included.
+        The number of passes over the pairs of rows, including line searches.
     converged_ : bool
         A ConvergenceWarning is issued when it is False.
     effective_neighbors_ : ndarray of shape (n_samples,)
@@ -103,9 +105,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     solver_ : str
         The solver that was used.
     engine_ : str
-        The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
+        The backend of the pairwise computations that was used; see :func:`vicinal.which_engine`.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
@@ -113,20 +115,20 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     See Also
     --------
-    RCA : the closed form for chunklets, when close pairs differ by Gaussian noise.
-    NeuralNCA : the same objective for a network.
+    RCA : A closed form for chunklets, for close pairs that differ by Gaussian noise.
+    NeuralNCA : The same objective for a network.
 
     Notes
     -----
     One pass costs O(n^2 d) for the pairs of rows and O(n D d) for the products with X; the given pairs cost O(p d), and
     groups are never turned into lists of pairs. Memory beyond one copy of X and its image is the engine's budget. The
-    kernel is symmetric, so that one sweep serves the value and the gradient.
+    kernel is symmetric, so one sweep gives the value and the gradient.
 
-    ``sample_weight`` weighs a row as c and as d; the given pairs have weights of their own.
+    ``sample_weight`` weights a row as c and as d; the given pairs have their own weights.
 
     Examples
     --------
-    Pairs of views of one thing, which agree in the first column and in nothing else:
+    The rows of each pair agree in the first column and in no others:
 
     >>> import numpy as np
     >>> from vicinal import PairNCA
@@ -200,9 +202,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             Row positions of the close pairs, instead of `y`. The order inside a pair does not matter, and a pair given
             twice counts twice.
         pair_weight : array-like of shape (n_pairs,), optional
-            Weights :math:`w_{ab}` of the pairs; not negative, not all zero.
+            The weights :math:`w_{ab}` of the pairs. They must not be negative, and at least one must be positive.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows in the sum over c and d; not negative, not all zero.
+            The weights of the rows in the sum over c and d, with the same conditions.
 
         Returns
         -------
@@ -235,14 +237,14 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     def _read(
         self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any
     ) -> tuple[NDArray[Any], Any, NDArray[Any] | None]:
-        """The checked rows, the close pairs, and the weights of the rows."""
+        """Return the checked rows, the close pairs, and the weights of the rows."""
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
         weight = check_weights(sample_weight, X)
         self.random_state_ = check_random_state(self.random_state)
         close = read_close_pairs(y, pairs, pair_weight, len(X), "PairNCA")
         if weight is not None:
-            # The sums over c and d see only rows with weight; pairs may join any rows.
+            # The sums over c and d use only rows of positive weight; pairs may contain any rows.
             weight = np.maximum(weight, 1e-300)
         return X, close, weight
 
@@ -272,7 +274,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         )
 
     def _check_parameters(self):
-        """The objective and the starts; refuses bad parameters."""
+        """Return the objective and the starts; raise an error for invalid parameters."""
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
         check_choice(self.structure, "structure", STRUCTURES)

@@ -1,4 +1,4 @@
-"""The rows that a fit of NCA works on, and a sample of them to judge a scale by."""
+"""The rows that a fit of NCA works on, and a sample of them for evaluating a scale."""
 
 import warnings
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from vicinal._tensors import take_rows
 
 
 class Rows(NamedTuple):
-    """The rows that count: those of positive weight, sorted by class (kernels like runs)."""
+    """The rows of positive weight, sorted by class (kernels are faster on runs of one class)."""
 
     X: np.ndarray
     targets: Targets
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     problem: Problem | None = None
 
     def resident(self, engine, work):
-        """The rows where the engine wants them for such `Work`, and X as they are there: about a centre."""
+        """Return the rows as a problem of the engine for such `Work`, and X relative to its centre."""
         problem = prepare(
             engine,
             self.X,
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 
 class Sample:
-    """A few queries against a few thousand points, to judge a start by: a small problem of its own."""
+    """A small problem of a few queries and a few thousand points, for evaluating a start."""
 
     def __init__(self, rows, points=None):
         if points is None:
@@ -59,24 +59,24 @@ class Sample:
         return self.value(A, "likelihood", self._queries)
 
     def value(self, A, kind, queries):
-        """The objective per row of these that has a mate."""
+        """Return the objective per row of these that has a mate."""
         queries = queries[self._has_mate[queries]]
         if len(queries) == 0:
             return 0.0
         return neighbor_value(A, self._problem, objective=kind, weight=self._weight, rows=queries)
 
     def objective(self, A, kind):
-        """The objective of all points of the sample, and its gradient."""
+        """Return the objective of all points of the sample, and its gradient."""
         return neighbor_objective(A, self._problem, objective=kind, weight=self._weight)
 
     def effective_neighbors(self, A):
         return placed_at(self._problem, A).perplexities(self._queries)
 
     def folds(self, n_folds):
-        """Positions that are held out, and a `Sample` of the others; empty where too few rows have mates for that.
+        """Return positions that are held out, and a `Sample` of the others; empty where too few rows have mates for that.
 
-        The rows are sorted by class, so that every third of them, say, has its share of each class. Rows that lose their
-        last mate with the fold are left out of the others, because no matrix gives them a likelihood.
+        The rows are sorted by class, so that every third row, for example, is a stratified sample. Rows that lose their
+        last class mate with the fold are left out of the others, because their likelihood is 0 under every matrix.
         """
         fold = np.arange(len(self._points)) % n_folds
         pairs = []
@@ -95,7 +95,7 @@ def prepare_rows(X, y, weight, match, match_scale):
         positions = np.flatnonzero(weight > 0)
         if len(positions) < 2:
             raise ValueError(
-                f"at least 2 rows must have a positive sample_weight, got {len(positions)}. Weight more rows."
+                f"at least 2 rows must have a positive sample_weight, got {len(positions)}. Pass positive weights for more rows."
             )
         weight = weight[positions]
         if (weight == weight[0]).all():  # equal weights are none: the same sums, to the last bit
@@ -112,7 +112,7 @@ def prepare_rows(X, y, weight, match, match_scale):
 
 
 def check_agreement(targets, objective):
-    """Find before any pair work what no metric can mend."""
+    """Raise an error or warn, before any pairwise computation, about targets from which no metric can learn."""
     alone = targets.alone()
     n, count = len(alone), int(alone.sum())
     what = "no other row of their class" if objective.match == "class" else "no other row that agrees with them"
@@ -122,15 +122,16 @@ def check_agreement(targets, objective):
         "dot": "Smooth the rows of y or drop these",
     }[objective.match]
     if count == n:
-        raise ValueError(f"all {n} rows have {what}: there is nothing to learn. {remedy}.")
+        raise ValueError(f"all {n} rows have {what}, so there is nothing to learn. {remedy}.")
+    # Departure 8 (NCA): A row without class mates is refused under the likelihood.
     if count and objective.kind == "likelihood":
         raise ValueError(
-            f"{count} of {n} rows have {what}: objective='likelihood' is -inf for every metric. "
+            f"{count} of {n} rows have {what}, so objective='likelihood' is -inf for every metric. "
             f"{remedy}, or use objective='accuracy', in which such rows count 0."
         )
     if targets.all_equal():
         warnings.warn(
-            f"all {n} targets are equal: every metric predicts them, and components_ is the start.",
+            f"all {n} targets are equal, so every metric predicts them, and components_ is the initial matrix.",
             UserWarning,
             stacklevel=callers_line(),
         )

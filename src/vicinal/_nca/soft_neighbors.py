@@ -51,7 +51,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         return order, None if weight is None else weight[order]
 
     def _images(self, given, X):
-        """The rows where the metric is Euclidean, in its own units."""
+        """Return the transformed rows, for which the metric is Euclidean."""
         if self.metric_ is None:
             return X
         if isinstance(self.metric_, np.ndarray):
@@ -61,7 +61,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         return np.ascontiguousarray(Z, dtype=np.float32 if Z.dtype == np.float32 else np.float64)
 
     def _own_bandwidth(self, metric):
-        """The kernel's standard deviation where none is searched for: the user's, or the metric's own."""
+        """Return the kernel's standard deviation if none is searched for: the user's, or that of the metric."""
         if self.bandwidth is not None:
             return check_positive(self.bandwidth, "bandwidth")
         if isinstance(metric, NeighborhoodComponentsAnalysis):
@@ -72,11 +72,13 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
     def _pair_work(self, n_samples, n_features):
         n_dims = _image_width(self.metric, n_features)
         if self._own_bandwidth(self.metric) is not None:
-            return Work(n_samples, n_samples, n_dims)  # no pair work in fit: all rows are predicted once
+            return Work(
+                n_samples, n_samples, n_dims
+            )  # there are no pairwise computations in fit; assume that all rows are predicted once
         return Work(min(n_samples, _QUERIES), min(n_samples, _POINTS), n_dims, SCALES_TRIED)
 
     def _fit_bandwidth(self, X, weight):
-        """Choose the bandwidth, and the engine for it: the best of a search that `_score_of_scales` judges."""
+        """Choose the bandwidth with the best `_score_of_scales`, and the engine for it."""
         work = self._pair_work(*X.shape)
         self.bandwidth_ = self._own_bandwidth(self.metric_)
         self.engine_, self.certified_row_error_ = choose(as_engine(fit_engine(self)), work).backend, 0.0
@@ -105,12 +107,12 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         self.bandwidth_ = _ROOT_HALF / float(found[0])
 
     def _asked(self, X):
-        """Where the training rows are placed for the rows to predict, and these as the engine wants them."""
+        """Return the placement of the training rows for the rows to predict, and the latter in the engine's form."""
         check_is_fitted(self, "points_")
         if X is None:
             if len(self.points_) == 1:
                 raise ValueError("leave-one-out needs at least 2 training rows, got 1. Pass X.")
-            # Rows of weight zero were not kept: leave-one-out answers for the others.
+            # Rows of weight zero were not kept; leave-one-out predicts the others.
             queries = self._positions[self._positions >= 0]
         else:
             queries = self._images(X, check_rows(self, X, reset=False, precision=self.points_.dtype))
@@ -132,12 +134,12 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         return resident(self, self.engine, work, place), queries
 
     def effective_neighbors(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """How many training rows a prediction really rests on: the perplexity of the softmax.
+        """Return the effective number of training rows behind each prediction: the perplexity of the softmax.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features), default=None
-            None looks at the training rows, each without itself.
+            The rows to predict. None uses the training rows, leaving each row out of its own prediction.
 
         Returns
         -------
@@ -148,7 +150,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
 
 
 class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
-    r"""Class probabilities from softmax neighbours: NCA's stochastic rule, used to predict.
+    r"""Classifier whose class probabilities come from softmax neighbours (NCA's stochastic rule).
 
     .. math:: P(c \mid x) = \sum_{j \in c} p_j(x), \qquad
               p_j(x) \propto w_j \exp\Bigl(-\frac{\|A x - A x_j\|^2}{2 h^2}\Bigr)
@@ -156,15 +158,15 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     Parameters
     ----------
     metric : fitted metric, estimator, array of shape (n_components, n_features) or None, default=None
-        What maps rows to where distances are Euclidean: a fitted :class:`NCA`, ``LCA``, :class:`RCA` or any
-        transformer; an unfitted one is cloned and fitted on the training rows; an array is a matrix A; None
-        is the plain Euclidean distance. Note that :func:`sklearn.base.clone`, hence cross-validation,
-        forgets a fit: there the metric is learned anew in each fold, as it should be
-        (:class:`sklearn.frozen.FrozenEstimator` prevents it).
+        The map to a space in which distances are Euclidean: a fitted :class:`NCA`, ``LCA``, :class:`RCA` or any
+        other transformer. An unfitted one is cloned and fitted to the training rows. An array is a matrix A. None
+        is the plain Euclidean distance. Note that :func:`sklearn.base.clone`, and therefore cross-validation,
+        discards a fit: the metric is learned again in each fold, as it should be
+        (:class:`sklearn.frozen.FrozenEstimator` prevents this).
     bandwidth : float, optional
-        The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learned their own
-        scale (NCA and its kin); for others, the one with the highest leave-one-out likelihood of the training
-        labels.
+        The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learn their own
+        scale (NCA and its variants); for others, it is the one with the highest leave-one-out likelihood of the
+        training labels.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
@@ -176,17 +178,17 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         Images of the training rows of positive weight, sorted by class.
     bandwidth_ : float
     engine_ : str
-        The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
+        The backend of the pairwise computations of the fit; a prediction uses the one that suits its number of rows.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
     Notes
     -----
-    A prediction for m rows costs O(m n d) and no memory beyond the engine's budget; all sums are in the log
-    domain, so that a row far from all training rows still gets probabilities: those of its nearest neighbour.
+    A prediction for m rows costs O(m n d) and no memory beyond the engine's budget. All sums are computed in the log
+    domain, so a row far from all training rows still gets probabilities, namely those of its nearest neighbour.
 
     Examples
     --------
@@ -212,7 +214,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), optional
-            Weight of each row as a neighbour; not negative, not all zero.
+            The weight of each row as a neighbour. The weights must not be negative, and at least one must be positive.
 
         Returns
         -------
@@ -231,7 +233,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         return Match("class", self._codes[rows])
 
     def _score_of_scales(self, problem, points, queries, weight):
-        """The leave-one-out likelihood of the labels."""
+        """Return the leave-one-out likelihood of the labels."""
         codes = self._codes[points]
         queries = queries[np.bincount(codes)[codes[queries]] > 1]
         if len(queries) == 0:
@@ -240,12 +242,12 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
 
     @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """Class probabilities.
+        """Return class probabilities.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features), default=None
-            None predicts the training rows (of positive weight), each without itself.
+            The rows to predict. None predicts the training rows (of positive weight), leaving each row out of its own prediction.
 
         Returns
         -------
@@ -257,19 +259,19 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
 
     @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_log_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """The logarithm of `predict_proba`; -inf for a class without a neighbour."""
+        """Return the logarithm of `predict_proba`; -inf for a class without a neighbour."""
         placed, queries = self._asked(X)
         log_shares = placed.class_log_shares(queries)
         return log_shares - logsumexp(log_shares, axis=1, keepdims=True)
 
     @answers_collections(dtype=lambda self: self.classes_.dtype)
     def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """The most probable class.
+        """Return the most probable class.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features), default=None
-            None predicts the training rows (of positive weight), each without itself.
+            The rows to predict. None predicts the training rows (of positive weight), leaving each row out of its own prediction.
 
         Returns
         -------
@@ -280,7 +282,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
 
 
 class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
-    r"""Softmax-weighted means of the training targets (kernel regression in a learned metric).
+    r"""Regressor that predicts softmax-weighted means of the training targets (kernel regression in a learned metric).
 
     .. math:: \hat y(x) = \sum_j p_j(x)\, y_j, \qquad
               p_j(x) \propto w_j \exp\Bigl(-\frac{\|A x - A x_j\|^2}{2 h^2}\Bigr)
@@ -290,8 +292,8 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     metric : fitted metric, estimator, array of shape (n_components, n_features) or None, default=None
         As in :class:`SoftNeighborsClassifier`; for example ``NCA(objective=Objective(match="gaussian"))``.
     bandwidth : float, optional
-        The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learned their own
-        scale; for others, the one with the smallest leave-one-out squared error.
+        The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learn their own
+        scale; for others, it is the one with the smallest leave-one-out squared error.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
@@ -302,9 +304,9 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         Images of the training rows of positive weight, sorted by target.
     bandwidth_ : float
     engine_ : str
-        The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
+        The backend of the pairwise computations of the fit; a prediction uses the one that suits its number of rows.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -335,7 +337,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array-like of shape (n_samples,), optional
-            Weight of each row as a neighbour; not negative, not all zero.
+            The weight of each row as a neighbour. The weights must not be negative, and at least one must be positive.
 
         Returns
         -------
@@ -370,12 +372,12 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         return score
 
     def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """The softmax mean of the training targets.
+        """Return the softmax mean of the training targets.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features), default=None
-            None predicts the training rows (of positive weight), each without itself.
+            The rows to predict. None predicts the training rows (of positive weight), leaving each row out of its own prediction.
 
         Returns
         -------
@@ -386,12 +388,12 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         return mean[:, 0] if self._one_output else mean
 
     def predict_std(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """The standard deviation of the training targets under the softmax of `predict`: how much the neighbours disagree.
+        """Return the standard deviation of the neighbours' targets under the softmax of `predict`.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features), default=None
-            None is the training rows (of positive weight), each without itself.
+            The rows to predict. None uses the training rows (of positive weight), leaving each row out of its own result.
 
         Returns
         -------

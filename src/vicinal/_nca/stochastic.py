@@ -4,9 +4,9 @@
     stochastic gradient rather than exact gradient and the other because p_ij drops off quickly)"
 
 A *round* is a number of steps, at most one visit of every row.  After each round the objective is evaluated exactly on
-a fixed sample of rows against all rows; the best matrix by that measure is the answer.  Two rounds in
-a row that gain no more than tol return to the best matrix and halve the step; when the step has become a sixteenth of
-the first, the climb has converged.
+a fixed sample of rows against all rows; the result is the best matrix by that measure.  After two successive rounds that
+gain no more than tol, the solver returns to the best matrix and halves the step; when the step is a sixteenth of the
+first one, the fit has converged.
 """
 
 import numpy as np
@@ -34,12 +34,13 @@ _MOMENTUM, _MEMORY = 0.5, 0.9
 
 
 def climb_by_batches(rows, start, estimator, options, *, objective, penalty, draw=None):
-    """Climb from a `Start` by batches of rows; return a `FitPath` with ``evaluation_rows_`` and ``dropped_mass_``.
+    """Maximise from a `Start` by batches of rows; return a `FitPath` with ``evaluation_rows_`` and ``dropped_mass_``.
 
-    Every round after the first works on the rows that ``draw()`` returns, where it is given; `rows` judge all rounds.
+    If `draw` is given, every round after the first works on the rows that ``draw()`` returns; all rounds are evaluated on
+    `rows`.
 
     The step is Adam's with one second moment for the whole matrix, ``step * m / sqrt(v)``: it has no unit, and it
-    treats all directions alike (a second moment for each entry would blow up the noise of columns that hardly move,
+    treats all directions equally (a second moment for each entry would amplify the noise of columns that hardly vary,
     such as the pixels at the edge of a digit). `options` is a `StochasticGradient`; `estimator` gives max_iter, tol,
     verbose, callback and the generator of random numbers.
     """
@@ -75,6 +76,7 @@ def climb_by_batches(rows, start, estimator, options, *, objective, penalty, dra
                 size = _MEMORY * size + (1 - _MEMORY) * float((gradient**2).sum())
                 if size > 0:
                     unbiased = momentum / (1 - _MOMENTUM**age)
+                    # Departure 6 (NCA): Stochastic gradients take Adam's step.
                     B = B + step * unbiased / np.sqrt(size / (1 - _MEMORY**age))
             value = evaluate(B * start.units)
             gained = value - record.objective
@@ -94,7 +96,7 @@ def climb_by_batches(rows, start, estimator, options, *, objective, penalty, dra
 
 
 def default_batch(n_features):
-    """Rows in a batch: enough that pair work outweighs the two products with X that each step costs."""
+    """Return a batch size for which pairwise computations outweigh the two products with X of each step."""
     return int(np.clip(n_features, 256, 2048))
 
 
@@ -103,12 +105,12 @@ def _batch_size(options, n_rows, n_features):
 
 
 def rows_in_round(options, n_rows, n_features):
-    """The rows i that a round visits."""
+    """Return the rows i that a round visits."""
     return min(_STEPS_IN_ROUND * _batch_size(options, n_rows, n_features), n_rows)
 
 
 def _batches(n, size, random):
-    """Rows in random order, without repetition inside a pass over them; a last short batch is left out."""
+    """Yield rows in random order, without repetition inside a pass over them; a last short batch is left out."""
     while True:
         order = random.permutation(n)
         for start in range(0, n - size + 1, size):
@@ -123,14 +125,14 @@ class _AllNeighbors:
         self._options = {"objective": objective, "weight": rows.weight}
 
     def of(self, rows):
-        """The same of other rows."""
+        """Return the same object for other rows."""
         return _AllNeighbors(rows, self._objective)
 
     def find(self, A, needed):
-        """There is nothing to find: all are neighbours."""
+        """Do nothing, because all rows are neighbours."""
 
     def dropped_mass(self, A, seen):
-        """No neighbour is dropped."""
+        """Return 0, because no neighbour is dropped."""
         return 0.0
 
     def evaluate(self, A, chosen):
@@ -143,8 +145,8 @@ class _AllNeighbors:
 class _KeptNeighbors:
     """Sampled rows i against their nearest rows j, and against the nearest row that agrees with them.
 
-    The neighbours are those of the metric at the beginning of a round. A row that has no class mate among them keeps
-    its nearest one: without it the row could not be pulled to its class at all.
+    The neighbours are those of the metric at the beginning of a round. A row that has no class mate among them also gets
+    its nearest class mate, because otherwise it could not be pulled towards its class.
     """
 
     def __init__(self, rows, objective, n_neighbors):
@@ -152,7 +154,7 @@ class _KeptNeighbors:
         self._count = min(n_neighbors, len(rows.X) - 1)
 
     def of(self, rows):
-        """The same of other rows."""
+        """Return the same object for other rows."""
         return _KeptNeighbors(rows, self._objective, self._n_neighbors)
 
     def find(self, A, needed):
@@ -164,7 +166,7 @@ class _KeptNeighbors:
         self._needed, self._found = needed, found
 
     def _missing_mates(self, A, needed, found, codes):
-        """The nearest class mate of rows that have none among those found; -1 for the others."""
+        """Return the nearest class mate of rows that have none among those found; -1 for the others."""
         lacking = np.flatnonzero((codes[found] != codes[needed, None]).all(axis=1))
         mates = np.full(len(needed), -1)
         for code in np.unique(codes[needed[lacking]]):
@@ -185,13 +187,13 @@ class _KeptNeighbors:
         weight = np.ones(len(chosen)) if self._rows.weight is None else self._rows.weight[chosen]
         with one_blas_thread_beside_pairs(self._found[: len(chosen)].size, self._rows.X.shape[1]):
             found = self._placed(A, chosen).gradient(weight, objective=self._objective)
-        # A row that none of its neighbours agrees with has no slope, and is no reason for a likelihood of -inf.
+        # A row that agrees with none of its neighbours has no gradient, and must not make the likelihood -inf.
         terms = np.exp(found.log_agreement) if self._objective == "accuracy" else found.log_agreement
         value = weight @ np.where(np.isfinite(terms), terms, 0.0)
         return Evaluation(float(value / weight.sum()), ROOT2 * found.pull / weight.sum())
 
     def dropped_mass(self, A, seen):
-        """The mean probability of the neighbours that are not kept."""
+        """Return the mean probability of the neighbours that are not kept."""
         self.find(A, seen)
         kept = self._placed(A, seen).log_sums()
         whole = placed_at(self._rows.problem, A).log_sums(seen)

@@ -1,4 +1,4 @@
-"""Which start to climb from: several kinds of directions on trial, judged by rows that the trial has not seen."""
+"""The choice of a start: several kinds of directions are tried for a few iterations and evaluated on held-out rows."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from vicinal._nca.rows import Rows, Sample
 TRIAL_ITERATIONS = 5
 # Each row of the sample is held out once. More folds cost more and chose no better.
 _FOLDS = 3
-# With fewer rows, what is held out says nothing: the first kind is taken.
+# With fewer rows, scores of held-out rows are too noisy, and the first kind is used.
 _FEWEST_ROWS = 60
 
 
@@ -25,10 +25,10 @@ def best_start(
     diagonal: bool,
     random_state: np.random.RandomState,
 ) -> Start:
-    """The start of the kind that does best by held-out rows, after a few iterations on the others.
+    """Return the start of the kind that is best on held-out rows, after a few iterations on the others.
 
-    The objective of the rows that were climbed on cannot decide: where there are many columns, it ends at its
-    maximum from every start (on wine, within 5e-4 after five iterations), and only new rows tell the ends apart.
+    The objective of the training rows cannot decide: with many columns, it reaches its maximum from every start (on wine,
+    within 5e-4 after five iterations), and only held-out rows show a difference.
     """
     sample = Sample(rows)
     units = auto_units(rows.X, rows.spread, sample.likelihood)
@@ -47,7 +47,7 @@ def best_start(
         )
 
     def held_out_value(kind: str) -> float:
-        """The sum of the objective over the rows of the sample, each under a matrix that has not seen it."""
+        """Return the sum of the objective over the rows of the sample, each under a matrix that has not seen it."""
         total = 0.0
         for held_out, others in folds:
             start = start_for(kind, others.X, others, others.classes)

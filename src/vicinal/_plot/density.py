@@ -1,4 +1,4 @@
-"""What `plot.plot_density` needs to know before it draws: where, which features, and how much mass is inside."""
+"""Preparations of `plot.plot_density`: the range, the features, and the mass inside contours."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from vicinal._plot.parts import short
 
 
 def prepared_density(density, X, features):
-    """A function that scores plain rows, the names of the features, rows that span them, and its kernel."""
+    """Return a function that scores plain rows, the names of the features, rows that span them, and its kernel."""
     if not hasattr(density, "score_samples"):
         raise TypeError(
             f"density must have score_samples, got {type(density).__name__}. Pass a fitted density: LCA, "
@@ -38,7 +38,7 @@ def prepared_density(density, X, features):
             raise ValueError(f"features must name one or two features, got {len(kept)}.")
         if list(kept) != list(range(d)):
             if not hasattr(mixture, "marginal"):
-                raise TypeError(f"{type(density).__name__} has no marginal: pass a density of one or two features.")
+                raise TypeError(f"{type(density).__name__} has no marginal. Pass a density of one or two features.")
             mixture = density = mixture.marginal(list(kept))
     shown = [f"column {i + 1}" for i in kept] if names is None else [short(names[i]) for i in kept]
     if X is not None:
@@ -52,12 +52,12 @@ def prepared_density(density, X, features):
         rows = density.sample(1000)
         rows = np.asarray(rows[0] if isinstance(rows, tuple) else rows, dtype=np.float64)
     else:
-        raise ValueError(f"pass X: {type(density).__name__} does not say where its rows lie.")
+        raise ValueError(f"{type(density).__name__} has no training rows that give the range of the picture. Pass X.")
     return _plain_score(density, mixture), shown, rows, _kernel_of(mixture, len(kept))
 
 
 def _plain_score(density, mixture):
-    """Score rows without names, also where the density was fitted on named columns."""
+    """Score rows without names, even if the density was fitted on named columns."""
     if mixture is not density or not hasattr(density, "feature_names_in_"):
         return mixture.score_samples
     import pandas as pd
@@ -66,7 +66,7 @@ def _plain_score(density, mixture):
 
 
 class Kernel(NamedTuple):
-    """Covariances of a typical and of the narrowest part of a density's kernels; None where they are unknown."""
+    """Return the covariances of a typical and of the narrowest kernel of a density, or None if they are unknown."""
 
     typical: Any
     narrowest: Any
@@ -81,7 +81,7 @@ def _kernel_of(mixture, d):
 
 
 def range_of(rows, kernel):
-    """Lower and upper ends of the axes: the rows, and three standard deviations of a kernel around them."""
+    """Return the ends of the axes: the range of the rows and three standard deviations of a kernel around them."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     margin = 0.05 * (high - low)
     if kernel.typical is not None:
@@ -105,11 +105,11 @@ def warn_if_too_coarse(kernel, cells):
 
 
 def share_inside(log_density):
-    """For each cell of the grid, the share of the grid's mass in cells that are at least as dense."""
+    """Return for each cell of the grid the share of the mass in cells that are at least as dense."""
     flat = log_density.ravel()
     order = np.argsort(-flat, kind="stable")
     mass = np.cumsum(np.exp(flat[order] - flat[order[0]]))
     share = np.empty(len(flat))
-    # Half of the own cell: the densest cell alone is "0% inside", not what it happens to hold.
+    # A cell counts half of its own mass, so that the value does not depend on the size of the cells.
     share[order] = (mass - 0.5 * np.diff(mass, prepend=0.0)) / mass[-1]
     return share.reshape(log_density.shape)

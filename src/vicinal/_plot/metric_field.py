@@ -26,26 +26,27 @@ def metric_field(
     n_ellipses: int = 60,
     ax: Any = None,
 ) -> "Axes":
-    """Draw what "near" means at different places: the metric of a fitted LocalLCA at some rows, as ellipses.
+    """Draw the local metric of a fitted LocalLCA at some rows, as ellipses.
 
     Parameters
     ----------
     density : fitted LocalLCA
-        Anything fitted with ``local_metric``.
+        Any fitted object with ``local_metric``.
     X : array-like of shape (n, d)
-        Rows, which are drawn as dots. Ellipses stand at some of them, far from each other.
+        The rows, which are drawn as dots. Ellipses are drawn at some of them, far from each other.
     features : two positions or names, optional
-        The columns that span the picture. By default these are both columns of two; of more, the picture is spanned by
-        the two leading principal components of X.
+        The columns that span the picture. By default, these are the two columns of X; if there are more, the picture is
+        spanned by the two leading principal components of X.
     n_ellipses : int, default=60
+        The number of ellipses.
     ax : matplotlib Axes, optional
-        Where to draw; the default is a new figure.
+        The axes to draw on; the default is a new figure.
 
     Returns
     -------
     matplotlib Axes
-        An ellipse is one standard deviation of the kernels at its centre, seen in the plane of the picture. Both axes have
-        the same scale unless the columns differ in their spread by more than a factor of three.
+        An ellipse shows one standard deviation of the kernels at its centre, projected onto the plane of the picture. Both
+        axes have the same scale unless the spreads of the columns differ by more than a factor of three.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def _draw(ax: Any, points: NDArray[Any], ellipses: Any) -> None:
 
 
 def _plane(density: Any, rows: NDArray[Any], features: Any) -> tuple[NDArray[Any], tuple[str, str]]:
-    """What maps rows to the picture, shape (2, d), and the names of its axes."""
+    """Return what maps rows to the picture, shape (2, d), and the names of its axes."""
     d, known = rows.shape[1], getattr(density, "feature_names_in_", None)
     if features is None and d > 2:
         pca = PCA(2, random_state=0).fit(rows)
@@ -103,7 +104,7 @@ def _plane(density: Any, rows: NDArray[Any], features: Any) -> tuple[NDArray[Any
 
 
 def _spread_out(points: NDArray[Any], most: int) -> NDArray[Any]:
-    """The positions of points far from each other: the next one is always the farthest from those before."""
+    """Return the positions of points far from each other: each point is the farthest from those before it."""
     some = np.arange(len(points))
     if len(some) > _MOST_ROWS:
         some = np.sort(np.random.default_rng(0).choice(some, _MOST_ROWS, replace=False))
@@ -130,7 +131,7 @@ def _ellipses(centres: NDArray[Any], covariances: NDArray[Any]) -> Any:
 
 
 def _named(rows: NDArray[Any], names: NDArray[Any]) -> Any:
-    """Rows with the names of their columns, as the density was fitted on."""
+    """Return rows with the names of their columns, as the density was fitted on."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=names)

@@ -1,4 +1,4 @@
-"""One row against what its columns were expected to be."""
+"""A picture of one row and the expected values of its columns."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ _END = 3.0  # values further out, in half-intervals, are drawn at the edge
 
 
 def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any = None) -> "Axes":
-    """Draw one row against what each of its columns was expected to be, given the others.
+    """Draw the values of one row and the values that are expected for each column given the others.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any
     row : array-like of shape (n_features,) or (1, n_features), or int
         A new row, or the position of a training row, which is then left out.
     most : int, default=12
-        Columns to draw, the most surprising first.
+        The number of columns to draw, the most surprising first.
     ax : matplotlib Axes, optional
-        Where to draw; the default is a new figure.
+        The axes to draw on; the default is a new figure.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any
 
 
 def _at(value: float, low: float, high: float) -> float:
-    """Where a value lies when the interval goes from -1 to 1; beyond the edge where a constant has no interval."""
+    """Return where a value lies when the interval goes from -1 to 1; beyond the edge where a constant has no interval."""
     if high <= low:
         return 0.0 if value == low else float(np.copysign(np.inf, value - low))
     return (value - 0.5 * (low + high)) / (0.5 * (high - low))

@@ -1,4 +1,4 @@
-"""What the pictures share: axes, colours that colour-blind people tell apart, labels of any type."""
+"""Common parts of the pictures: axes, colours that colour-blind people can distinguish, and labels of any type."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ _FONT = {"font.size": 12.0, "axes.labelsize": 13.0, "xtick.labelsize": 11.0, "yt
 
 
 def matplotlib_or_explain():
-    """Import matplotlib.pyplot, or say how to install it."""
+    """Import matplotlib.pyplot, or raise an error that says how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -27,7 +27,7 @@ def matplotlib_or_explain():
 
 
 def axes_or_new(ax, figure_size=_FIGURE_SIZE):
-    """The axes to draw on: the given ones, or those of a new figure."""
+    """Return the axes to draw on: the given ones, or those of a new figure."""
     plt = matplotlib_or_explain()
     from matplotlib.axes import Axes
 
@@ -43,20 +43,20 @@ def axes_or_new(ax, figure_size=_FIGURE_SIZE):
 
 
 def label_axes(ax, x, y):
-    """Name the axes; names are text, never formulas, whatever characters they hold."""
+    """Label the axes; labels are plain text, never formulas, whatever characters they contain."""
     ax.set_xlabel(x, parse_math=False)
     ax.set_ylabel(y, parse_math=False)
 
 
 def sign_of(code):
-    """The colour and marker of a class; grey without a class."""
+    """Return the colour and marker of a class; grey without a class."""
     if code < 0:
         return {"color": GREY, "marker": MARKERS[0]}
     return {"color": COLOURS[code % len(COLOURS)], "marker": MARKERS[code % len(MARKERS)]}
 
 
 def add_legend(ax, handles, names, *, title=None, outside=False):
-    """Add a legend of texts, whatever they are: matplotlib would drop "_a" and read "$x$" as a formula."""
+    """Add a legend of plain texts; matplotlib itself would drop "_a" and read "$x$" as a formula."""
     size = ax.xaxis.label.get_size() * 0.85
     place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if outside else {"loc": "best"}
     legend = ax.legend(
@@ -74,15 +74,15 @@ def add_legend(ax, handles, names, *, title=None, outside=False):
 
 
 def short(name, longest=24):
-    """A name in few characters and on one line."""
+    """Return a name in few characters and on one line."""
     text = " ".join(str(name).split()) or repr(name)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def check_labels(y, n):
-    """Labels as codes and names, or a continuous target.
+    """Return labels as codes and names, or a continuous target.
 
-    Returns ``(codes, names, None)`` with code -1 for missing labels, or ``(None, None, values)`` for numbers
+    The result is ``(codes, names, None)`` with code -1 for missing labels, or ``(None, None, values)`` for numbers
     with fractions.
     """
     values, missing = read_values(y)

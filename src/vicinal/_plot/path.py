@@ -1,4 +1,4 @@
-"""The objective of a fit, pass by pass."""
+"""A picture of the objective of a fit after each pass."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def plot_path(estimators: Any, *, ax: Any = None) -> "Axes":
-    """Draw the objective of a fit pass by pass.
+    """Draw the objective of a fit after each pass.
 
     Parameters
     ----------
     estimators : fitted estimator with ``objectives_``, sequence of numbers, or dict of such by name
     ax : matplotlib Axes, optional
-        Where to draw; the default is a new figure.
+        The axes to draw on; the default is a new figure.
 
     Returns
     -------
     matplotlib Axes
-        The last pass carries a dot where the fit converged and a cross where it stopped before.
+        The last pass is marked by a dot if the fit converged, and by a cross if it stopped before.
 
     Examples
     --------
@@ -68,11 +68,11 @@ def _objectives_of(name: str, estimator: Any) -> NDArray[Any]:
         check_is_fitted(estimator)
         estimator = getattr(estimator, "objectives_", None)
         if estimator is None:
-            raise TypeError(f"{name} has no objectives_: it is not fitted pass by pass.")
+            raise TypeError(f"{name} has no objectives_, because it is not fitted in passes.")
     path = np.asarray(estimator, dtype=np.float64)
     if path.ndim != 1 or len(path) == 0:
         raise ValueError(
-            f"{name} has no path to draw: expected one objective per pass, got shape {path.shape}. It was fitted "
+            f"{name} has no curve to draw: expected one objective per pass, got shape {path.shape}. It was fitted "
             "without passes over the data."
         )
     return path

@@ -1,1 +1,1 @@
-"""Relevant Component Analysis, chunklets, and its companions and rivals."""
+"""Relevant Component Analysis and related methods that learn from chunklets."""

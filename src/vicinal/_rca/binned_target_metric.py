@@ -12,14 +12,14 @@ from vicinal._metric import LinearMetricMixin
 from vicinal._rca.rca import RCA
 from vicinal._supervision import read_numbers
 
-# A bin of fewer rows than this says little about how rows that are alike differ.
+# A bin of fewer rows than this contains too little information about the variation within a group.
 _FEWEST_ROWS = 4
 
 
 class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
-    """Learn a metric from a numeric target: rows whose numbers fall into the same bin count as alike.
+    """Learn a metric from a numeric target by treating rows in the same bin of the target as a group.
 
-    The target is cut at its quantiles into bins of equal size, and the metric is fitted to the bins as to classes.
+    The target is divided at its quantiles into bins of equal size, and the metric is fitted with the bins as classes.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         An unfitted metric that learns from classes or groups and sets ``components_``, such as :class:`RCA`,
         ``NCA`` or ``MMC``. The default is ``RCA()``.
     n_bins : int, default=10
-        Bins to cut the target into. There are fewer, but at least two, where a bin would hold fewer than four rows,
-        and where quantiles coincide because many rows have the same number.
+        The number of bins. There are fewer, but at least two, if a bin would hold fewer than four rows,
+        or if quantiles coincide because many rows have the same number.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
 
     Notes
     -----
-    The cost is that of the metric. :func:`vicinal.compare` uses this estimator for RCA where the target is a number.
+    The cost is that of the metric. :func:`vicinal.compare` uses this estimator for RCA if the target is a number.
 
     Examples
     --------
@@ -101,6 +101,6 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
 
 
 def quantile_edges(y, n_bins):
-    """The different quantiles between bins of equal size, of at least four rows each where two bins allow it."""
+    """Return the different quantiles between bins of equal size, of at least four rows each where two bins allow it."""
     n_bins = max(2, min(n_bins, len(y) // _FEWEST_ROWS))
     return np.unique(np.quantile(y, np.arange(1, n_bins) / n_bins))

@@ -1,8 +1,8 @@
-"""Exact sums over the assignments that keep certain groups apart, and the best such assignment.
+"""Exact sums over the assignments that put certain groups into different components, and the best such assignment.
 
-A graph joins groups that may not share a component. Its connected parts are independent; within a part the groups are
-eliminated one after the other (a junction tree). Eliminating group v leaves a table over its separator, the groups that
-remain and are joined to v, directly or by an earlier elimination:
+The edges of a graph connect groups that must not share a component. Its connected parts are independent; within a part the
+groups are eliminated one after the other (a junction tree). Eliminating group v leaves a table over its separator, which
+consists of the remaining groups that are connected to v, directly or by an earlier elimination:
 
     m_v(x_S) = log sum over x_v of exp( u_v(x_v) + messages(x_v, x_S) ),   x_v different from the groups that v is joined to.
 
@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp, softmax
 
-# Entries of one table; beyond, a fit would take minutes per iteration and gigabytes.
+# The maximum number of entries of a table; with more, a fit would take minutes per iteration and gigabytes of memory.
 _LARGEST_TABLE = 2**20
 
 
@@ -58,17 +58,17 @@ class CannotLinks:
         self._free = np.flatnonzero(~linked)
 
     def can_be_kept(self) -> bool:
-        """Whether there are enough components to keep all pairs apart."""
+        """Return whether there are enough components to keep all pairs apart."""
         n_groups = len(self._free) + sum(part.groups.size for part in self._parts)
         return bool(np.isfinite(self.log_sum(np.zeros((n_groups, self.n_components)))[0]))
 
     def log_sum(self, potentials: NDArray[Any]) -> tuple[float, NDArray[Any]]:
-        """Log of the sum over all admitted assignments, and each group's probabilities.
+        """Return the logarithm of the sum over all admitted assignments, and each group's probabilities.
 
         Parameters
         ----------
         potentials : array of shape (n_groups, n_components)
-            The logarithm of what a group contributes in each component; an assignment's weight is the product.
+            The logarithm of the factor of a group in each component; the weight of an assignment is the product of these.
         """
         shares = np.empty_like(potentials)
         shares[self._free] = softmax(potentials[self._free], axis=1)
@@ -88,7 +88,7 @@ class CannotLinks:
         return total, shares
 
     def best(self, potentials: NDArray[Any]) -> NDArray[Any]:
-        """The admitted assignment of largest weight: a component for each group."""
+        """Return the admitted assignment of largest weight: a component for each group."""
         labels = potentials.argmax(axis=1)
         for part in self._parts:
             tables, _ = _eliminate(part, potentials, np.max)
@@ -101,7 +101,7 @@ class CannotLinks:
 
 
 def _eliminate(part: _Part, potentials: NDArray[Any], reduce: Any) -> tuple[list[Any], list[Any]]:
-    """The table of each step over its group (axis 1) and separator, and what is left of it without the group."""
+    """Return the table of each step over its group (axis 1) and separator, and what is left of it without the group."""
     k = potentials.shape[1]
     messages: list[Any] = []
     tables: list[Any] = []
@@ -123,7 +123,7 @@ def _eliminate(part: _Part, potentials: NDArray[Any], reduce: Any) -> tuple[list
 
 
 def _kept(belief: NDArray[Any], step: _Step, separator: tuple[int, ...]) -> NDArray[Any]:
-    """The sum of a belief over those of its groups that are not in the separator; the first is its own group."""
+    """Return the sum of a belief over those of its groups that are not in the separator; the first is its own group."""
     gone = [axis for axis, place in enumerate(step.separator, start=2) if place not in separator]
     return belief.sum(axis=tuple(gone))
 
@@ -139,15 +139,15 @@ def _parts_by_shape(pairs: NDArray[Any], part_of: NDArray[Any], k: int) -> list[
         widest = max(len(step.separator) for step in steps)
         if k ** (widest + 1) > _LARGEST_TABLE:
             raise ValueError(
-                f"cannot_link joins {len(groups)} groups so densely that their assignments need a table of "
-                f"{k}^{widest + 1} entries. Give fewer pairs that differ, or lower n_components."
+                f"cannot_link connects {len(groups)} groups so densely that their assignments need a table of "
+                f"{k}^{widest + 1} entries. Pass fewer pairs in cannot_link, or lower n_components."
             )
         found.setdefault(steps, []).append(groups)
     return [_Part(np.array(groups), steps) for steps, groups in found.items()]
 
 
 def _elimination(edges: list[list[int]]) -> tuple[list[int], tuple[_Step, ...]]:
-    """An order that keeps separators small (the group with fewest neighbours goes first), and its steps."""
+    """Return an order that keeps separators small (the group with fewest neighbours goes first), and its steps."""
     joined: dict[int, set[int]] = {}
     for left, right in edges:
         joined.setdefault(left, set()).add(right)

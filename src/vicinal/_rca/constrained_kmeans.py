@@ -1,4 +1,4 @@
-"""K-means in which chunklets stay together (Wagstaff et al. 2001, positive constraints)."""
+"""K-means that keeps chunklets together (Wagstaff et al. 2001, positive constraints)."""
 
 from copy import copy
 from typing import Any, Self
@@ -23,34 +23,35 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
 
     Minimises :math:`\\sum_i |x_i - \\mu_{c(i)}|^2` over centres and assignments c that are constant on
     chunklets.  For a chunklet of m points with mean :math:`\\bar x` the sum is :math:`m |\\bar x - \\mu|^2`
-    plus a constant, so this *is* k-means of the chunklet means, weighted by their sizes, and scikit-learn's
-    :class:`~sklearn.cluster.KMeans` does the work.
+    plus a constant, so this *is* k-means of the chunklet means, weighted by their sizes. It is computed by scikit-learn's
+    :class:`~sklearn.cluster.KMeans`.
 
     Parameters
     ----------
     n_clusters : int, default=8
     init : {"k-means++", "random"} or array of shape (n_clusters, n_features), default="k-means++"
     n_init : int, default=10
-        Restarts; the best is kept.  From given centres there is one run.
+        The number of runs, of which the best is kept.  From given centres there is only one run.
     max_iter : int, default=300
     center_tol : float, default=1e-4
-        Movement of the centres, relative to the variance of the rows, at which a run stops.
+        A run stops when the centres move less than this, relative to the variance of the rows.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each iteration, with the flattened centres of shape (n_clusters,
         n_features) and the number of iterations of this run. It may raise StopIteration: the fit then ends, warns that it
-        has not converged, and keeps the best centres so far. A model file does not hold it.
+        has not converged, and keeps the best centres so far. Model files do not contain it.
     random_state : int, RandomState or None, default=None
 
     Attributes
     ----------
     cluster_centers_ : array of shape (n_clusters, n_features)
     labels_ : int array of shape (n,)
-        Cluster of each training row, the same all over a chunklet.
+        The cluster of each training row, which is the same for all rows of a chunklet.
     inertia_ : float
-        Sum of squared distances to the assigned centres.
+        The sum of squared distances to the assigned centres.
     n_iter_ : int
-        Iterations of the best run.
+        The number of iterations of the best run.
     converged_ : bool
+        Whether the best run converged.
     chunklet_report_ : ChunkletReport or None
         How ``y`` was interpreted, in counts.
     n_features_in_ : int
@@ -122,7 +123,7 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         group, means, sizes, report = chunklet_means(X, y)
         if len(means) < n_clusters:
             raise ValueError(
-                f"n_clusters={n_clusters} needs as many rows or chunklets to tell apart, got {len(means)} "
+                f"n_clusters={n_clusters} needs at least as many separate rows or chunklets, got {len(means)} "
                 f"(n_samples={len(X)}). Lower n_clusters or give fewer constraints."
             )
         kmeans = KMeans(
@@ -158,22 +159,22 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         return self.fit(X, y).transform(X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Nearest centre of each row, without constraints."""
+        """Return the nearest centre of each row, without constraints."""
         check_is_fitted(self)
         return self._kmeans.predict(self._rows(X))
 
     def transform(self, X: ArrayLike) -> Any:
-        """Distance of each row to each centre."""
+        """Return the distance of each row to each centre."""
         check_is_fitted(self)
         return self._kmeans.transform(self._rows(X))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Minus the sum of squared distances of the rows to their nearest centres."""
+        """Return minus the sum of squared distances of the rows to their nearest centres."""
         check_is_fitted(self)
         return self._kmeans.score(self._rows(X))
 
     def _rows(self, X):
-        """New rows in the precision of the centres: scikit-learn's compiled code takes no other."""
+        """Return new rows in the precision of the centres, as scikit-learn's compiled code requires."""
         precision = self.cluster_centers_.dtype
         return check_rows(self, X, reset=False, precision=precision).astype(precision, copy=False)
 
@@ -197,14 +198,14 @@ def chunklet_means(X, y):
 
 
 def _run(kmeans, means, sizes):
-    """All runs of scikit-learn's k-means at once; a `FitPath` with the fitted KMeans as its parameters."""
+    """Run scikit-learn's k-means with all restarts; return a `FitPath` with the fitted KMeans as its parameters."""
     kmeans.fit(means, sample_weight=sizes)
     rests = kmeans.n_iter_ < kmeans.max_iter or _is_at_rest(kmeans, means, sizes, kmeans.tol)
     return FitPath(kmeans, np.array([-kmeans.inertia_]), kmeans.n_iter_, *_end(kmeans, rests))
 
 
 def _run_by_steps(kmeans, means, sizes, random, record):
-    """One run, an iteration at a time: scikit-learn's k-means has no callback. The same answer up to rounding."""
+    """Run k-means one iteration at a time, because scikit-learn's has no callback; the result is the same up to rounding."""
     least = kmeans.tol * float(means.var(axis=0).mean())
     step = clone(kmeans).set_params(n_init=1, max_iter=1, tol=0.0, random_state=random)
     labels: list = []  # after each iteration
@@ -235,7 +236,7 @@ def _end(kmeans, rests):
 
 
 def _is_at_rest(kmeans, means, sizes, tol):
-    """Whether one more round would leave the centres where they are, within the tolerance."""
+    """Return whether one more iteration would not move the centres by more than the tolerance."""
     weights = np.ones(len(means)) if sizes is None else sizes
     members = csr_array((weights, (kmeans.labels_, np.arange(len(means)))), shape=(kmeans.n_clusters, len(means)))
     moved = (members @ means) / members.sum(axis=1)[:, None] - kmeans.cluster_centers_

@@ -1,4 +1,4 @@
-"""A Gaussian mixture whose chunklets come from one component each (Shental et al. 2004)."""
+"""A Gaussian mixture in which each chunklet comes from one component (Shental et al. 2004)."""
 
 import warnings
 from typing import Any, Self
@@ -26,41 +26,43 @@ from vicinal._supervision import check_pairs
 class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, BaseEstimator):
     """Gaussian mixture fitted by EM, with groups of rows (chunklets) known to share a component.
 
-    The E-step looks at a chunklet as a whole: for component l and chunklet :math:`C`
+    The E-step treats a chunklet as a whole: for component l and chunklet :math:`C`
 
     .. math:: p(l \\mid C) \\propto \\pi_l \\prod_{i \\in C} N(x_i; \\mu_l, \\Sigma_l),
 
-    and all points of C take it as their responsibility; the M-step is the usual one.  The objective
+    and this is the responsibility of all points of C; the M-step is the usual one.  The objective
     :math:`\\sum_C \\log \\sum_l \\pi_l \\prod_{i \\in C} N(x_i; \\mu_l, \\Sigma_l)` never falls (up to
     ``reg_covar``).
 
-    Pairs that differ (``cannot_link``) make the sum one over all assignments h of the groups that keep them apart,
+    With pairs of rows from different components (``cannot_link``), the objective sums over all assignments h of the groups
+    that respect these pairs,
 
     .. math:: \\log \\sum_{h \\in H} \\prod_C \\pi_{h(C)} \\prod_{i \\in C} N(x_i; \\mu_{h(C)}, \\Sigma_{h(C)})
               \\;-\\; \\log \\sum_{h \\in H} \\prod_C \\pi_{h(C)},
 
-    computed exactly by elimination; the M-step of the weights then has no closed form, and is a concave problem.
+    The sum is computed exactly by elimination. The M-step of the weights then has no closed form, and is a concave problem.
 
     Parameters
     ----------
     n_components : int, default=1
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
     count_by : {"chunklets", "points"}, default="chunklets"
-        What the mixing weights :math:`\\pi` count.  "chunklets": the source draws chunklets, each enters
-        with one factor :math:`\\pi_l` as above.  "points": the source draws points, a chunklet enters with
+        What the mixing weights :math:`\\pi` count.  For "chunklets", the source draws chunklets, and each has
+        one factor :math:`\\pi_l` as above.  For "points", the source draws points, a chunklet has the factor
         :math:`\\pi_l^{|C|}`, and the weights are shares of points.  Without constraints they are the same.
     init : "k-means" or metric, default="k-means"
-        The covariances that a run starts from; its means are those of a constrained k-means of the rows. "k-means": those of
-        its clusters. A metric such as ``RCA()``, which is cloned and learned from the same chunklets: the one covariance
-        that makes distances the metric's, for every component ("the RCA distance metric as the initial metric", sec. 8.3
-        of the RCA paper). A start in the metric's space is a fit to its images.
+        The initial covariances; the initial means are those of a constrained k-means of the rows. With "k-means", the
+        covariances are those of its clusters. A metric such as ``RCA()`` is cloned and learned from the same chunklets, and
+        all components start with the covariance that corresponds to it ("the RCA distance metric as the initial metric",
+        sec. 8.3 of the RCA paper). To work in the space of a metric throughout, fit the mixture to transformed rows.
     tol : float, default=1e-4
-        Rise of the objective, in nats per row, at which a run stops.
+        A run stops when the objective rises by no more than this many nats per row.
     reg_covar : float, default=1e-6
-        Variance added to the diagonals of the covariances.
+        The variance that is added to the diagonals of the covariances.
     max_iter : int, default=300
+        The maximum number of iterations of a run.
     n_init : int, default=1
-        Restarts, each from its own constrained k-means; the best is kept.
+        The number of runs, each from its own constrained k-means. The best is kept.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each iteration, with the mixing weights, the means and the
         covariances, flattened one after the other, and the number of iterations of this run. It may raise StopIteration:
@@ -75,7 +77,8 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     covariances_ : array
         (k, d, d) when full, (d, d) when tied, (k, d) when diagonal, (k,) when spherical.
     labels_ : int array of shape (n,)
-        Component of each training row, the same all over a chunklet and different for pairs that differ.
+        The component of each training row. It is the same for all rows of a chunklet, and different for the rows of a pair in
+        ``cannot_link``.
     objectives_ : array of shape (n_iter,)
         Objective per row, one entry per iteration of the best run; the last belongs to the parameters above.
     n_iter_ : int
@@ -88,13 +91,14 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
 
     Notes
     -----
-    An iteration costs O(n k d^2). Pairs that differ add O(k^(w+1)) per connected set of them, with w the largest number of
-    groups that an elimination joins: 1 where they form pairs, chains or trees.
+    An iteration costs O(n k d^2). Pairs in ``cannot_link`` add O(k^(w+1)) per connected set of them, where w is the largest
+    number of groups that an elimination connects: 1 if they form pairs, chains or trees.
 
     Departures from the paper:
 
     1. ``count_by``: the paper counts chunklets; both are offered.
     2. With pairs that differ, the mixing weights take the exact M-step instead of one step along a gradient.
+    3. ``init=RCA()`` gives every component RCA's covariance as its first; the other reading is a fit to transformed rows.
 
     References
     ----------
@@ -148,7 +152,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         y : chunklets, as in :meth:`RCA.fit`, default=None
             None is a mixture without positive constraints.  Chunklets that share a row are joined.
         cannot_link : array-like of shape (q, 2), default=None
-            Row positions of pairs whose components differ; such a pair keeps the whole chunklets of its rows apart.
+            Row positions of pairs whose components differ. The chunklets of the two rows then have different components, too.
 
         Returns
         -------
@@ -160,10 +164,11 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         group, means, sizes, report = chunklet_means(X, y)
         if len(means) < k:
             raise ValueError(
-                f"n_components={k} needs as many rows or chunklets to tell apart, got {len(means)} "
+                f"n_components={k} needs at least as many separate rows or chunklets, got {len(means)} "
                 f"(n_samples={len(X)}). Lower n_components or give fewer constraints."
             )
         sizes = np.ones(len(X)) if sizes is None else sizes
+        # Departure 1 (ConstrainedGaussianMixture): Priors count chunklets or points.
         counts = sizes[:, None] if self.count_by == "points" else np.ones((len(sizes), 1))
         groups = _Groups(X, group, counts, _read_links(cannot_link, group, k), self.covariance_type, reg)
         rng = check_random_state(self.random_state)
@@ -207,7 +212,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         )
 
     def _first_covariances(self, X: NDArray[Any], y: ArrayLike | None) -> NDArray[Any] | None:
-        """The covariances of the start where a metric gives them, in the form of ``covariances_``."""
+        """Return the covariances of the start where a metric gives them, in the form of ``covariances_``."""
         if isinstance(self.init, str):
             return None
         if y is None:
@@ -215,6 +220,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
                 f"init={type(self.init).__name__}() learns a metric from chunklets, got y=None. Pass chunklets as y, or "
                 'init="k-means".'
             )
+        # Departure 3 (ConstrainedGaussianMixture): RCA gives every component its first covariance.
         covariance = _covariance_of_metric(clone(self.init).fit(X, y).get_mahalanobis_matrix(), X)
         covariance += self.reg_covar * np.eye(len(covariance))
         if self.covariance_type == "tied":
@@ -229,14 +235,14 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         return self.fit(X, y, cannot_link).labels_
 
     def _log_joint(self, X, unit=1.0):
-        """Log of weight times density; rows and means may be in larger units than the covariances."""
+        """Return the logarithm of weight times density; rows and means may be in larger units than the covariances."""
         with np.errstate(divide="ignore", over="ignore"):
             means = self.means_.astype(np.float64, copy=False) / unit
             log_density = _log_gaussians(X / unit, means, self.covariances_, self.covariance_type)
             return log_density + np.log(self.weights_)
 
     def _log_shares(self, X):
-        """Log of each component's share in each row, up to a constant a row."""
+        """Return the logarithm of each component's share in each row, up to a constant per row."""
         X = self._check(X)
         log_joint = self._log_joint(X)
         underflowed = np.isneginf(log_joint).all(axis=1)
@@ -249,24 +255,24 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         return check_rows(self, X, reset=False).astype(np.float64, copy=False)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Most likely component of each row, without constraints."""
+        """Return the most likely component of each row, without constraints."""
         return self._log_shares(X).argmax(axis=1)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Probability of each component for each row, without constraints."""
+        """Return the probability of each component for each row, without constraints."""
         return softmax(self._log_shares(X), axis=1)
 
     def score_samples(self, X: ArrayLike) -> NDArray[Any]:
-        """Log-density of each row under the mixture; -inf where its square distances overflow."""
+        """Return the log-density of each row under the mixture; -inf if its squared distances overflow."""
         return logsumexp(self._log_joint(self._check(X)), axis=1)
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Mean log-density of the rows."""
+        """Return the mean log-density of the rows."""
         return float(self.score_samples(X).mean())
 
 
 def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
-    """The inverse of a Mahalanobis matrix; along directions that it does not see, the covariance of the rows."""
+    """Return the inverse of a Mahalanobis matrix; along directions that it does not see, the covariance of the rows."""
     weights, directions = eigh(M)
     seen = weights > len(M) * np.finfo(np.float64).eps * weights[-1]
     blind = directions[:, ~seen]
@@ -277,7 +283,7 @@ def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_links(cannot_link: ArrayLike | None, group: NDArray[Any], k: int) -> CannotLinks | None:
-    """The pairs that differ as pairs of groups; None where there is none."""
+    """Return the pairs that differ as pairs of groups; None where there is none."""
     if cannot_link is None:
         return None
     pairs = group[check_pairs(cannot_link, len(group), "cannot_link")]
@@ -286,13 +292,13 @@ def _read_links(cannot_link: ArrayLike | None, group: NDArray[Any], k: int) -> C
     same = int((pairs[:, 0] == pairs[:, 1]).sum())
     if same:
         raise ValueError(
-            f"cannot_link holds {same} of {len(pairs)} pairs whose rows are the same or in one chunklet, which share "
-            "their component by y. Remove these pairs, or split the chunklets."
+            f"cannot_link holds {same} of {len(pairs)} pairs whose rows are the same or in one chunklet, so that y requires "
+            "them to share a component. Remove these pairs, or split the chunklets."
         )
     links = CannotLinks(pairs, int(group.max()) + 1, k)
     if not links.can_be_kept():
         raise ValueError(
-            f"cannot_link joins more than n_components={k} groups with each other, so that they cannot all be in "
+            f"cannot_link connects more than n_components={k} groups with each other, so that they cannot all be in "
             "different components. Raise n_components or remove pairs."
         )
     return links
@@ -325,7 +331,7 @@ class _Groups:
             return log_joint + self.counts * np.log(weights)
 
     def expect(self, parameters: tuple[Any, ...]) -> tuple[float, NDArray[Any]]:
-        """E-step: the objective per row, and each group's shares in the components."""
+        """Compute the E-step: the objective per row, and each group's shares in the components."""
         log_joint = self._log_joint(parameters)
         if self.links is None:
             return float(logsumexp(log_joint, axis=1).sum()) / len(self.X), softmax(log_joint, axis=1)
@@ -333,13 +339,14 @@ class _Groups:
         return (total - self.links.log_sum(self.counts * np.log(parameters[0]))[0]) / len(self.X), shares
 
     def assign(self, parameters: tuple[Any, ...]) -> NDArray[Any]:
-        """The most likely component of each group, all of them together."""
+        """Return the most likely component of each group, all of them together."""
         log_joint = self._log_joint(parameters)
         return log_joint.argmax(axis=1) if self.links is None else self.links.best(log_joint)
 
     def maximise(self, shares: NDArray[Any], weights: NDArray[Any]) -> tuple[Any, ...]:
-        """M-step: mixing weights over groups or points, means and covariances over points."""
+        """Compute the M-step: mixing weights over groups or points, means and covariances over points."""
         expected = (self.counts * shares).sum(axis=0)
+        # Departure 2 (ConstrainedGaussianMixture): Mixing weights take the exact M-step.
         weights = expected / self.counts.sum() if self.links is None else self._weights(expected, weights)
         shares = shares[self.group]
         totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps
@@ -347,7 +354,7 @@ class _Groups:
         return weights, means, _covariances(self.X, shares, totals, means, self.reg, self.kind)
 
     def _weights(self, expected: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
-        """The mixing weights under which the admitted assignments have the expected counts.
+        """Return the mixing weights under which the admitted assignments have the expected counts.
 
         An assignment has prior probability (product of weights) / Z, and Z, the share of assignments that keep the
         pairs apart, depends on the weights. In their logarithms the objective is concave.
@@ -399,7 +406,7 @@ def _log_gaussians(X, means, covariances, kind, floor=0.0):
 
 
 _SINGULAR = (
-    "The covariance of a component is singular: it holds too few or equal rows, or dependent columns. Raise "
+    "The covariance of a component is singular, because it has too few or equal rows, or dependent columns. Raise "
     "reg_covar, lower n_components, or choose a simpler covariance_type."
 )
 

@@ -1,4 +1,4 @@
-"""Xing et al.'s metric from pairs alike and pairs that differ (NIPS 2002), solved to a certificate."""
+"""Xing et al.'s metric from similar and dissimilar pairs (NIPS 2002), with a certified distance from the maximum."""
 
 from functools import partial
 from typing import Self
@@ -23,38 +23,39 @@ from vicinal._supervision import check_pairs, read_partition
 
 
 class MMC(LinearMetricMixin, BaseEstimator):
-    """Metric that keeps pairs alike close and spreads pairs that differ (Xing et al., 2002).
+    """Learn a metric that keeps similar pairs close and dissimilar pairs far apart (Xing et al., 2002).
 
     Over matrices :math:`M \\succeq 0`,
 
     .. math:: \\max_M \\; \\frac1{|D|} \\sum_{(i,j) \\in D} \\sqrt{(x_i - x_j)^T M (x_i - x_j)}
               \\quad\\text{with}\\quad \\frac1{|S|} \\sum_{(i,j) \\in S} (x_i - x_j)^T M (x_i - x_j) = 1,
 
-    where S are the pairs within chunklets and D pairs known (or taken) to differ.  This is Eq. 8 of the RCA
-    paper up to the scale of M.  The problem is concave, and every iterate comes with an upper bound of what
-    is still to be gained (``gap_``): convergence is proved, not guessed.
+    where S are the pairs within chunklets and D are pairs that are known (or assumed) to be dissimilar.  This is Eq. 8
+    of the RCA paper up to the scale of M.  The problem is concave, and every iterate has an upper bound on the distance
+    from the maximum (``gap_``), which proves convergence.
 
     Parameters
     ----------
     structure : {"full", "diag"}, default="full"
-        The form of the metric. With "diag" one weight per column is learned.
+        The form of the metric. With "diag", one weight per column is learned.
     max_iter : int, default=500
+        The maximum number of iterations.
     gap_tol : float, default=1e-3
-        Stop when the objective is certainly within this share of its maximum.
+        The fit stops when the objective is provably within this share of its maximum.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each iteration, with a flattened matrix A of as many rows as
         dimensions that the rows of X span, ``M = A.T @ A``, and the number of iterations. It may raise StopIteration: the
-        fit then ends, warns that it has not converged, and keeps the last matrix. A model file does not hold it.
+        fit then ends, warns that it has not converged, and keeps the last matrix. Model files do not contain it.
 
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
-        ``M = components_.T @ components_``.  M is often of low rank; directions without weight have no row
+        ``M = components_.T @ components_``.  M often has low rank; directions of weight zero have no row
         here.
     gap_ : float
-        Bound of the relative distance to the maximum.
+        A bound on the relative distance from the maximum.
     objectives_ : array of shape (n_iter,)
-        Mean distance of pairs that differ, one entry an iteration; the last belongs to ``components_``.
+        The mean distance of dissimilar pairs, one entry per iteration; the last belongs to ``components_``.
     n_iter_ : int
     converged_ : bool
     chunklet_report_ : ChunkletReport
@@ -65,7 +66,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
 
     See Also
     --------
-    RCA : Uses pairs alike only, in closed form; often as good, always faster.
+    RCA : Uses similar pairs only, in closed form; often as good, and always faster.
 
     Notes
     -----
@@ -115,10 +116,10 @@ class MMC(LinearMetricMixin, BaseEstimator):
         ----------
         X : array-like of shape (n, n_features)
         y : chunklets, as in :meth:`RCA.fit`
-            All pairs within a chunklet are alike.  Chunklets that share a row are joined.
+            All pairs within a chunklet are similar.  Chunklets that share a row are merged.
         cannot_link : array-like of shape (q, 2), default=None
-            Row positions of pairs that differ.  None takes all pairs that are not within one chunklet, rows
-            in no chunklet included, as Xing et al. did.
+            Row positions of dissimilar pairs.  None uses all pairs that are not within one chunklet, including rows
+            in no chunklet, as Xing et al. did.
 
         Returns
         -------
@@ -155,26 +156,27 @@ class MMC(LinearMetricMixin, BaseEstimator):
         return self
 
     def _frame(self, rows, chunklets, resolution):
-        """Map under which pairs alike differ by the identity on average (diagonal: by one in each column)."""
+        """Return a map under which the mean scatter of similar pairs is the identity (diagonal: one in each column)."""
         alike, total = _mean_square_difference(rows, chunklets), rows.T @ rows / len(rows)
         tolerance = rank_tolerance(len(total), resolution)
         basis = range_basis(np.diag(np.diag(total)) if self.structure == "diag" else total, tolerance=tolerance)
         if basis is not None and basis.shape[1] == 0:
-            raise ValueError(f"All {len(rows)} rows of X are equal: there is no variance to learn from.")
+            raise ValueError(f"All {len(rows)} rows of X are equal, so there is no variance to learn from.")
         if self.structure == "diag":
             varies = np.diag(total) > 0
             square = np.diag(alike)
             positive = square > 64.0 * resolution**2 * np.diag(total)
             if positive.any():
-                square = np.where(positive, square, square[positive].min())  # Departure 3
+                # Departure 3 (MMC): Directions in which no pair alike differs are filled as in RCA.
+                square = np.where(positive, square, square[positive].min())
                 return np.diag(1.0 / np.sqrt(square))[varies]
         else:
             frame = whitening(alike, total, basis=basis, tolerance=tolerance, resolution=resolution)
             if frame is not None:
                 return frame.components
         raise ValueError(
-            "The chunklets hold equal points only: no pair alike differs, so no direction can be called "
-            "unimportant. Give chunklets of rows that are alike but not equal."
+            "The chunklets contain only equal points, so there are no differences within chunklets to "
+            "learn from. Pass chunklets of rows that belong together but are not equal."
         )
 
 
@@ -185,7 +187,7 @@ def _mean_square_difference(rows, chunklets):
     sizes = np.bincount(ids)
     means = np.stack([np.bincount(ids, column) for column in rows[inside].T], axis=1) / sizes[:, None]
     centred = (rows[inside] - means[ids]) * np.sqrt(sizes[ids])[:, None]
-    # Departure 2: a mean.
+    # Departure 2 (MMC): Means over pairs replace sums.
     return centred.T @ centred / (sizes * (sizes - 1) / 2).sum()
 
 
@@ -201,7 +203,7 @@ def _ascend(sum_of_distances, d, diagonal, record, max_iter, gap_tol):
     objective, G = sum_of_distances(L, 0.0)
     if not objective > 0:
         raise ValueError(
-            "MMC needs pairs that differ, got none (or only pairs of equal rows). Leave some rows out of the "
+            "MMC needs dissimilar pairs, got none (or only pairs of equal rows). Leave some rows out of the "
             "chunklets, give more than one chunklet, or pass cannot_link."
         )
     nearest = 1e-9 * objective  # below it the root is replaced by its tangent, so that G stays finite
@@ -217,14 +219,15 @@ def _ascend(sum_of_distances, d, diagonal, record, max_iter, gap_tol):
             if len(record.objectives) == max_iter:
                 left = f"the objective may still rise by a share of {gap:.2g} (gap_tol={gap_tol:g})"
                 raise record.end(Reason.LIMIT, f"after max_iter={max_iter} iterations {left}")
-            L = G @ L  # departure 1
+            # Departure 1 (MMC): A step that never lowers the objective replaces gradient ascent.
+            L = G @ L
             L /= np.linalg.norm(L)
             objective, G = sum_of_distances(L, nearest)
     return record.path()
 
 
 def _root(L, diagonal):
-    """Rows A with ``A' A = L L'``; directions without weight are dropped."""
+    """Return rows A with ``A' A = L L'``; directions without weight are dropped."""
     if diagonal:
         return L.T[np.diag(L) ** 2 > np.finfo(np.float64).eps * np.diag(L).max() ** 2]
     weights, directions = eigh(L @ L.T)
@@ -241,7 +244,7 @@ def _distances_of_pairs(differences, L, nearest):
 
 
 def _distances_of_all_others(Z, chunklets, L, nearest):
-    """The same over all pairs that are not within one chunklet; each pair is met twice.
+    """Return the same over all pairs that are not within one chunklet; each pair is counted twice.
 
     ``sum over pairs of w_ij (z_i - z_j)(z_i - z_j)' = Z' (D - W) Z``, with D the row sums of W: no
     difference is formed.

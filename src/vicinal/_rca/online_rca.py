@@ -10,19 +10,19 @@ from vicinal._checks import check_positive, check_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._supervision import read_chunklets
 
-_START = 0.5  # of the whitening scale: ||W|| << 1 in the paper, but a start near the goal saves most of the way
+_START = 0.5  # of the whitening scale: ||W|| << 1 in the paper, but a start near the solution saves most of the steps
 _STABLE = 0.5  # largest change of W along any direction in one automatic step
 _RUNAWAY = 1e8  # of the starting scale
 
 
 class OnlineRCA(LinearMetricMixin, BaseEstimator):
-    """RCA for streams: a whitening map that every chunklet moves a little (Algorithms 3 and 4).
+    """RCA for streams: a whitening map that is updated after every chunklet (Algorithms 3 and 4).
 
-    For a chunklet with centred points :math:`h_i` and images :math:`y_i = W h_i` the map W moves by
+    For a chunklet with centred points :math:`h_i` and images :math:`y_i = W h_i` the map W is updated by
 
     .. math:: W \\leftarrow W + \\eta \\sum_i (W - y_i y_i^T W),
 
-    which comes to rest when :math:`W E[h h^T] W^T = I`: W is then RCA's whitening of the within-chunklet
+    whose fixed point is :math:`W E[h h^T] W^T = I`: W is then RCA's whitening of the within-chunklet
     covariance (Eq. 1) up to a rotation, which changes no distance.  For pairs, Algorithm 3 with h = x_1 -
     x_2 is the same update with half the scale; this class is always on the scale of Algorithm 4, that of
     :class:`RCA`.
@@ -30,19 +30,19 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     Parameters
     ----------
     step : "auto" or float, default="auto"
-        :math:`\\eta`.  "auto" is ``1 / (t + 2 d)`` after t points, which converges: to first order it is the
-        exact average over all chunklets.  It is held below half of what would turn W over, so it needs no
-        tuning and does not depend on the units of X.  A number keeps adapting, at the cost of noise in
-        proportion to it: right for drifting data.  It must stay well below ``1 / d``.
+        The step size :math:`\\eta`.  "auto" is ``1 / (t + 2 d)`` after t points, which converges: to first order it is
+        the exact average over all chunklets.  It is limited to half of the step that would reverse the sign of W, so it
+        needs no tuning and does not depend on the units of X.  A constant step keeps adapting to data that drift, at the
+        cost of noise in proportion to it.  It must stay well below ``1 / d``.
 
     Attributes
     ----------
     components_ : array of shape (n_features, n_features)
         W.
     step_ : float
-        The last step taken.
+        The last step size.
     n_chunklets_, n_points_ : int
-        Chunklets and points in them so far.
+        The numbers of chunklets and of points in them so far.
     chunklet_report_ : ChunkletReport
         How ``y`` was interpreted in the last call, in counts.
     n_features_in_ : int
@@ -51,11 +51,11 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
 
     See Also
     --------
-    RCA : The exact answer for data at hand; its ``partial_fit`` gives equal weight to all that it has seen.
+    RCA : The exact solution for a fixed data set; its ``partial_fit`` gives equal weight to all rows seen.
 
     Notes
     -----
-    Time O(m d^2) for a chunklet of m points, memory O(d^2) beyond a copy of the block.
+    A chunklet of m points takes O(m d^2) time; the memory beyond a copy of the block is O(d^2).
 
     Departures from the paper:
 
@@ -88,7 +88,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Forget, and go once through the chunklets of y.
+        """Reset the estimator, then make one pass over the chunklets of y.
 
         Parameters
         ----------
@@ -108,10 +108,10 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         return self._keep(state, report)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Take in the chunklets of y, one after the other.
+        """Update the map with the chunklets of y, one after the other.
 
-        Ids are local to one call.  Until the first chunklet with two different points has come, the
-        estimator counts as not fitted.  A call that fails changes nothing.
+        Ids are local to one call.  The estimator is not fitted until it has seen a chunklet with two different
+        points.  A call that fails changes nothing.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         return X, *read_chunklets(y, len(X))
 
     def _advance(self, state, X, entries, report):
-        """The state after one more block of chunklets (None while W has not started), and the report."""
+        """Return the state after one more block of chunklets (None while W has not started), and the report."""
         starts = np.flatnonzero(np.diff(entries.ids, prepend=-1))
         chunklets = [_centred(X[rows]) for rows in np.split(entries.rows, starts[1:])] if len(starts) else []
         state = _with_started_columns(state, chunklets, X.shape[1])
@@ -146,7 +146,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
             gram = Y @ Y.T if m <= X.shape[1] else Y.T @ Y
             largest = float(np.trace(gram) if m == 2 else np.linalg.eigvalsh(gram)[-1])
             if self.step == "auto":
-                # Departure 3.
+                # Departure 3 (OnlineRCA): The automatic step is limited.
                 step = min(1.0 / (n_points + 2 * X.shape[1]), _STABLE / m, _STABLE / max(largest, 1e-300))
             else:
                 step = float(self.step)
@@ -160,11 +160,11 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         d = self.n_features_in_
         if overshot:
             raise ValueError(
-                f"step={self.step!r} diverges: one step turns the map over. A constant step must stay well "
+                f"step={self.step!r} diverges: one step reverses the map. A constant step must stay well "
                 f"below 1/n_features; try step={min(0.1 / d, float(self.step) / 4):.1g}, or step='auto', which limits itself."
             )
         raise ValueError(
-            "The map grows without bound: along some direction, points of a chunklet never differ. Drop "
+            "The map grows without bound, because points of a chunklet never differ along some direction. Drop "
             "columns that depend on others (for example with sklearn.decomposition.PCA), or use RCA, which "
             "handles them."
         )
@@ -186,7 +186,7 @@ class _State(NamedTuple):
 
 
 def _centred(points):
-    """Points about their mean; the first is taken off first, so that equal points give zeros exactly."""
+    """Return centred points; the first is subtracted first, so that equal points give exact zeros."""
     H = points.astype(np.float64) - points[0]
     return H - H.mean(axis=0)
 
@@ -194,13 +194,14 @@ def _centred(points):
 def _with_started_columns(state, chunklets, d):
     """Start W, or columns of it that have been zero so far, at half the inverse spread within chunklets.
 
-    The spread is a median over chunklets, since a start far too low (an outlier) is made good slowly.  Few
-    contrasts tell it badly: the logarithm of a column's variance is drawn towards that of the mean variance,
-    as if three contrasts more had said so.
+    The spread is a median over chunklets, because the map recovers only slowly from a start that is far too low (due to
+    an outlier).  Few contrasts give a poor estimate, so the logarithm of a column's variance is shrunk towards that of
+    the mean variance, with the weight of three additional contrasts.
     """
     if not chunklets:
         return state
-    # Departures 1 and 2.
+    # Departure 1 (OnlineRCA): W starts at half the inverse spread of the first chunklets.
+    # Departure 2 (OnlineRCA): A column has weight zero until two points of a chunklet differ in it.
     variances = np.array([np.einsum("ij,ij->j", H, H) / len(H) for H in chunklets])
     variance = np.median(variances, axis=0)
     variance = np.where(variance > 0, variance, variances.mean(axis=0))

@@ -1,13 +1,13 @@
-r"""How much of the raw metric RCA should keep: shrinkage chosen by cross-validation over chunklets.
+r"""Shrinkage of RCA towards the raw metric, chosen by cross-validation over chunklets.
 
-With few chunklets and many columns the within-chunklet covariance C is mostly noise, and a metric made of it can be worse
-than no metric at all.  Here C is replaced by
+With few chunklets and many columns the within-chunklet covariance C is mostly noise, and the metric derived from it can be
+worse than the raw metric.  Here C is replaced by
 
 .. math:: C_s = (1 - s) C + s \mu I, \qquad \mu = \mathrm{tr}(C) / d
 
-where s = 1 is the raw metric, and s is chosen by how well rows find their mates that were held out.  Under M = C_s^{-1} all
-inner products follow from those of the rows and from the r directions that the chunklets span, so that no matrix of d x d
-is inverted: with C = V diag(l) V',
+where s = 1 is the raw metric, and s is chosen by how well held-out rows find their mates (the other rows of their chunklet).
+Under M = C_s^{-1} all inner products follow from those of the rows and from the r directions that the chunklets span, so no
+d x d matrix is inverted: with C = V diag(l) V',
 
 .. math:: x^T C_s^{-1} y = \frac{1}{s \mu} \Bigl(x^T y - \sum_k a_k (v_k^T x)(v_k^T y)\Bigr), \qquad
           a_k = 1 - \frac{s \mu}{(1 - s) l_k + s \mu}.
@@ -27,9 +27,9 @@ Array = NDArray[Any]
 # Shares of the raw metric that are tried.  0 is not among them: it needs an inverse of C.
 SHARES = np.array([0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0])
 _FOLDS = 5
-_QUERIES = 400  # held-out rows that look for their mates, over all folds
-_PER_CHUNKLET = 8  # of one chunklet, so that a large class does not count alone
-_OTHERS = 1000  # rows that the mates are ranked among
+_QUERIES = 400  # held-out rows that search for their mates, over all folds
+_PER_CHUNKLET = 8  # of one chunklet, so that a large class does not dominate
+_OTHERS = 1000  # rows among which the mates are ranked
 _SURE = 1.64  # standard errors; the one-sided 5 % point of the normal distribution
 # Rows whose lengths differ by less than this, relative, are directions, to be compared by their cosine.
 _UNIT = 1e-3
@@ -43,7 +43,7 @@ class ShrinkageChoice(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """Rows of one fold: what it learns from, who asks, who is found, and the chunklets of both (-1: none)."""
+    """The rows of one fold: training rows, queries, candidates, and the chunklets of the latter two (-1: none)."""
 
     train: ChunkletRows
     queries: Array
@@ -55,10 +55,10 @@ class Fold(NamedTuple):
 def choose_raw_shrinkage(X: Array, entries: ChunkletRows) -> ShrinkageChoice:
     """Choose s by cross-validation over chunklets.
 
-    A held-out row ranks its mates among other rows, and scores :math:`1 / \\log_2(1 + rank)`, averaged over its chunklet;
-    chosen is the share closest to the raw metric whose mean score is within one standard error (of the paired
-    differences) of the best.  The raw metric itself is left only for a gain that is 1.64 standard errors above zero: chance
-    alone leaves it in one of twenty cases per share.  With a single chunklet nothing can be held out, and it is kept.
+    A held-out row ranks its mates among other rows and scores :math:`1 / \\log_2(1 + rank)`, averaged over its chunklet.
+    The chosen share is the one closest to the raw metric whose mean score is within one standard error (of the paired
+    differences) of the best.  The raw metric is kept unless the gain is at least 1.64 standard errors, which happens by
+    chance in one of twenty cases per share.  With a single chunklet nothing can be held out, and the raw metric is kept.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def choose_raw_shrinkage(X: Array, entries: ChunkletRows) -> ShrinkageChoice:
 
 
 def held_out_score(X: Array, entries: ChunkletRows, fitted: Callable[[ChunkletRows], Array]) -> float:
-    """The same cross-validated score for any linear map ``A = fitted(train)`` of shape (k, d)."""
+    """Return the same cross-validated score for any linear map ``A = fitted(train)`` of shape (k, d)."""
     cosine, scores = _are_directions(X), []
     for fold in chunklet_folds(entries, len(X)):
         A = fitted(fold.train)
@@ -106,7 +106,7 @@ def chunklet_folds(entries: ChunkletRows, n_rows: int) -> Iterator[Fold]:
             part = part[: _QUERIES // n_folds // 2]
         asking = np.concatenate([np.flatnonzero(entries.ids == one)[:_PER_CHUNKLET] for one in part])
         queries, ids = entries.rows[asking], entries.ids[asking]
-        # Rows that are learned from stay among those that may be found: most rows of a corpus are in no chunklet.
+        # Training rows remain among the candidates, because most rows of a corpus are in no chunklet.
         chunklet = np.full(n_rows, -1)
         chunklet[entries.rows] = entries.ids
         more = np.setdiff1d(others, queries)
@@ -121,7 +121,7 @@ def chunklet_folds(entries: ChunkletRows, n_rows: int) -> Iterator[Fold]:
 
 
 class _Products(NamedTuple):
-    """Inner products of queries and rows, and the squares of both."""
+    """Return the inner products of queries and rows, and the squares of both."""
 
     between: Array
     queries: Array
@@ -129,7 +129,7 @@ class _Products(NamedTuple):
 
 
 def _scores_of_shares(X: Array, centre: Array, fold: Fold, cosine: bool) -> Array:
-    """Scores of the held-out chunklets (rows) for every share (columns)."""
+    """Return scores of the held-out chunklets (rows) for every share (columns)."""
     Q, F = X[fold.queries] - centre, X[fold.found] - centre
     directions, variances, mu = _spectrum(X, fold.train)
     raw = _Products(Q @ F.T, np.square(Q).sum(axis=1), np.square(F).sum(axis=1))
@@ -166,13 +166,13 @@ def _spectrum(X: Array, train: ChunkletRows) -> tuple[Array, Array, float]:
 
 
 def _mate_scores(products: _Products, fold: Fold, cosine: bool) -> Array:
-    """The mean of ``1 / log2(1 + rank)`` over the mates in each held-out chunklet."""
+    """Return the mean of ``1 / log2(1 + rank)`` over the mates in each held-out chunklet."""
     if cosine:
         near = products.between / np.sqrt(np.maximum(products.found, 1e-300))  # the query's own length changes no rank
     else:
         near = products.between - 0.5 * products.found
     n, alike = len(fold.queries), fold.found_ids == fold.query_ids[:, None]
-    # The first rows that may be found are the queries themselves; other members of a chunklet do not count as others.
+    # The first candidates are the queries themselves; other members of a chunklet do not compete with each other.
     mates = alike[:, :n] & ~np.eye(n, dtype=bool)
     asking, mate = np.nonzero(mates)
     wanted, others = near[asking, mate][:, None], np.where(alike, -np.inf, near)[asking]
@@ -185,7 +185,7 @@ def _mate_scores(products: _Products, fold: Fold, cosine: bool) -> Array:
 
 def _standard_error(differences: Array) -> Array:
     n = len(differences)
-    if n == 1:  # one chunklet says nothing about its own spread
+    if n == 1:  # the spread cannot be estimated from one chunklet
         return np.full(differences.shape[1], np.inf)
     return differences.std(axis=0, ddof=1) / np.sqrt(n)
 
@@ -196,5 +196,5 @@ def _are_directions(X: Array) -> bool:
 
 
 def _centre_of(X: Array) -> Array:
-    """A centre for distances by products; differences do not depend on it."""
+    """Return a centre for distances by products; differences do not depend on it."""
     return X[:: max(len(X) // 1000, 1)].mean(axis=0)

@@ -23,7 +23,7 @@ from vicinal._supervision import read_chunklets
 
 
 class RCA(LinearMetricMixin, BaseEstimator):
-    """Learn a metric from small groups of rows known to be alike.
+    """Learn a metric from small groups of rows that are known to belong together.
 
     RCA scales down the directions along which rows of one group (a *chunklet*) differ.  With N points in n
     chunklets and chunklet means m_j, the within-chunklet covariance is
@@ -31,36 +31,37 @@ class RCA(LinearMetricMixin, BaseEstimator):
     .. math:: \\hat C = \\frac1N \\sum_{j=1}^{n} \\sum_{i=1}^{n_j} (x_{ji} - m_j)(x_{ji} - m_j)^T \\quad (Eq. 1)
 
     and the learned distance is :math:`d(x, y)^2 = (x - y)^T \\hat C^{-1} (x - y)`.  With fewer components
-    than features, the directions kept are those with most total variance (over all of X) for their
-    within-chunklet variance: constraint-based Fisher discriminants (cFLD, Eq. 14).
+    than features, the directions with the largest ratio of total variance (over all of X) to within-chunklet variance
+    are kept: constraint-based Fisher discriminants (cFLD, Eq. 14).
 
     Parameters
     ----------
     n_components : int, default=None
-        Directions to keep; None keeps all that the data support.  The first k components do not depend on
-        how many are kept.
+        The number of directions to keep; None keeps all that the data support.  The first k components do not
+        depend on how many are kept.
     alpha : float, default=0.5
         Algorithm 2, step 2: with ``shrinkage=0`` and more dimensions than R, the data are first reduced to
         the ``floor(alpha * R)`` leading principal components, where ``R = sum(n_j - 1)``.  In (0, 1]; not
         used with shrinkage, which makes that step unnecessary.
     unbiased : bool, default=False
-        Divide by R instead of N, which makes the covariance unbiased for Gaussian classes (sec. 5).
+        Whether to divide by R instead of N, which makes the covariance unbiased for Gaussian classes (sec. 5).
         Distances change by one common factor.
     shrinkage : "auto", "cv" or float in [0, 1], default="auto"
         Replace the covariance by ``(1 - s) C + s mu D^2``, with D the standard deviations of the columns over all rows
         and ``mu = tr(D^-1 C D^-1) / d``: shrinkage to a multiple of the identity in units of the columns, so that raw and
-        standardised columns give the same answer.  0 is the paper.  "auto" is the estimate of Ledoit and Wolf (2004) in
-        these units from the R within-chunklet contrasts, whose mean is known to be zero (the two residuals of a pair are
-        one observation, not two).  With many more contrasts than features it is close to 0.  "cv" shrinks towards the raw
-        metric, ``(1 - s) C + s mu I``, where s = 1 changes no neighbour, and chooses s by cross-validation over chunklets:
-        the share closest to raw whose held-out rows find their mates as well as under the best share, to one standard
-        error; raw itself is left only for a gain that is hardly chance.  Use it for embeddings, with few pairs and many columns; rows of unit length are compared by their cosine.
+        standardised columns give the same result.  0 is the method of the paper.  "auto" is the estimate of Ledoit and Wolf
+        (2004) in these units from the R within-chunklet contrasts, whose mean is known to be zero (the two residuals of a
+        pair are one observation, not two).  With many more contrasts than features it is close to 0.  "cv" shrinks towards
+        the raw metric, ``(1 - s) C + s mu I``, where s = 1 changes no neighbour, and chooses s by cross-validation over
+        chunklets: the s closest to the raw metric for which held-out rows find the other rows of their chunklets as well as
+        for the best s, to one standard error. The raw metric is kept if the gain may be due to chance.  Use "cv" for
+        embeddings with few pairs and many columns; rows of unit length are compared by their cosine.
 
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
-        ``transform`` multiplies by its transpose.  Its rows whiten ``covariance_`` (filled by departure 1
-        where that has no variance); the most discriminative first, signs such that the largest entry, in
+        ``transform`` multiplies by its transpose.  Its rows whiten ``covariance_`` (completed as in departure 1
+        where that has no variance). The most discriminative direction is first, and the largest entry of each row, in
         units of the columns, is positive.
     covariance_ : array of shape (n_features, n_features)
         Within-chunklet covariance, after shrinkage.
@@ -69,16 +70,17 @@ class RCA(LinearMetricMixin, BaseEstimator):
     mean_ : array of shape (n_features,)
         Mean of all rows.
     ratios_ : array of shape (n_components,)
-        Total over within-chunklet variance of each component, largest first: the eigenvalues of cFLD.
+        The ratio of total to within-chunklet variance of each component, largest first: the eigenvalues of cFLD.
     shrinkage_ : float
         The shrinkage that was applied.  With ``shrinkage="cv"`` it is the share of the raw metric that was kept.
     shrinkage_path_ : array of shape (n_shares, 3), only with ``shrinkage="cv"``
-        What was tried: the share of the raw metric, the cross-validated score (the mean of :math:`1 / \\log_2(1 + r)` for
-        mates at rank r), and the standard error of its difference from that of the raw metric, which is the last row.
+        One row per share of the raw metric that was tried: the share, its cross-validated score (the mean of
+        :math:`1 / \\log_2(1 + r)` over the ranks r of the other rows of a chunklet), and the standard error of the difference
+        from the raw metric, which is the last row.
     rank_ : int
-        Directions along which the data vary at all; ``components_`` has no more rows.
+        The number of directions along which the data vary; ``components_`` has no more rows.
     n_chunklets_, n_points_, n_contrasts_ : int
-        Chunklets, points in them (N), and R.  A row in two chunklets counts twice.
+        The number of chunklets, of points in them (N), and R.  A row in two chunklets counts twice.
     chunklet_report_ : ChunkletReport
         How ``y`` was interpreted in the last call: counts of leftovers, singletons and self-pairs.
     n_features_in_ : int
@@ -92,8 +94,9 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
     Notes
     -----
-    Time O(n d^2 + d^3), memory O(d^2) beyond the data; X is copied once if it is not floats in row-major order (most
-    DataFrames are column-major).  Data far from the origin lose no digits: no moment about zero is ever taken.
+    A fit takes O(n d^2 + d^3) time and O(d^2) memory beyond the data; X is copied once if it does not hold floats in
+    row-major order (most DataFrames are column-major).  Data far from the origin lose no digits, because moments about zero
+    are never computed.
 
     Departures from the paper:
 
@@ -120,7 +123,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
     >>> centres = rng.normal(size=(40, 2))
     >>> noise = rng.normal(size=(40, 2, 2)) * [5.0, 0.1]       # the first column is mostly noise
     >>> X = (centres[:, None] + noise).reshape(80, 2)
-    >>> pairs = np.arange(80).reshape(40, 2)                   # rows 0 and 1 are alike, 2 and 3, ...
+    >>> pairs = np.arange(80).reshape(40, 2)                   # rows 0 and 1 belong together, 2 and 3, ...
     >>> rca = RCA(shrinkage=0).fit(X, pairs)
     >>> print(np.round(np.sqrt(np.diag(rca.get_mahalanobis_matrix())), 1))
     [ 0.3 14.8]
@@ -150,14 +153,13 @@ class RCA(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, n_features), or a Dask array or dataframe, or a source of rows
-            All rows, also those in no chunklet: they count for the total covariance. The rows of a Dask collection stay
-            where they are (but for ``shrinkage="cv"``), and so does a memory map; other sources
-            (:func:`vicinal.io.open_rows`) go through a temporary file.
+            All rows, including those in no chunklet, which are used for the total covariance. A Dask collection (except with
+            ``shrinkage="cv"``) and a memory map are not copied; other sources (:func:`vicinal.io.open_rows`) are copied to a
+            temporary file.
         y : chunklets
-            One of: an id a row (integers, strings, a pandas column; -1, None or NaN for none; full labels
-            make this supervised RCA); pairs of row positions, of shape (p, 2); a list of lists of row
-            positions; a tuple ``(rows, ids)``, whose chunklets may share rows.  Pairs and lists that share a
-            row are joined.
+            One of: one id per row (integers, strings, a pandas column; -1, None or NaN for none; with full labels, this is
+            supervised RCA); pairs of row positions, of shape (p, 2); a list of lists of row positions; a tuple
+            ``(rows, ids)``, whose chunklets may share rows.  Pairs and lists that share a row are merged.
 
         Returns
         -------
@@ -183,7 +185,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         return self._solve(sums, report)
 
     def _fit_raw_shrinkage(self, X: ArrayLike, y: ArrayLike, sums: Any, report: Any) -> Self:
-        """Choose the share of the raw metric by cross-validation, and say so where the reduction costs more than it gains."""
+        """Choose the share of the raw metric by cross-validation, and warn if fewer components are worse than raw rows."""
         rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
         entries = read_chunklets(y, len(rows))[0]
         choice = choose_raw_shrinkage(rows, entries)
@@ -191,7 +193,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self.shrinkage_path_ = choice.path
         if len(choice.path) == 1:
             warnings.warn(
-                "shrinkage='cv' needs at least two chunklets to hold one out, got one: the raw metric is kept. Pass more "
+                "shrinkage='cv' needs at least two chunklets, because it holds one out, got one. The raw metric is kept. Pass more "
                 "chunklets, or shrinkage='auto'.",
                 UserWarning,
                 stacklevel=callers_line(),
@@ -220,10 +222,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
             )
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Take in more rows; the result equals one fit of all rows, as long as no chunklet is split.
+        """Update the fit with more rows; the result equals one fit of all rows, as long as no chunklet is split.
 
-        Ids are local to one call: an id that was used before is a new chunklet.  Until the first chunklet
-        with different points has come, the estimator counts as not fitted.
+        Ids are local to one call: an id that was used before is a new chunklet.  The estimator is not fitted until it has
+        seen a chunklet with different points.
 
         Parameters
         ----------
@@ -241,12 +243,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
         return self._solve(sums if first else self._sums + sums, report, may_wait=True)
 
     def merge(self, other: "RCA") -> Self:
-        """Take in what another fitted RCA has seen; the result equals one fit of the rows of both.
+        """Add the rows that another fitted RCA has seen; the result equals one fit of the rows of both.
 
         Parameters
         ----------
         other : RCA
-            Fitted on the same columns; it is not changed, and its parameters do not matter.
+            Another RCA that was fitted to the same columns. It is not changed, and its parameters are not used.
 
         Returns
         -------
@@ -271,9 +273,9 @@ class RCA(LinearMetricMixin, BaseEstimator):
     def inverse_transform(self, X: ArrayLike) -> Any:
         """Map images back into the feature space ("RCAfaces").
 
-        ``x = mean_ + B (z - A mean_)`` with ``B = C A'``: of all rows with image z this is the one that the
-        data make most likely, both within chunklets and overall.  What the dropped directions held becomes
-        the mean; with all components kept, rows come back as they were.
+        ``x = mean_ + B (z - A mean_)`` with ``B = C A'`` is the most likely of all rows with image z, both within
+        chunklets and overall.  The dropped directions are set to the mean; if all components are kept, the original
+        rows are returned.
 
         Parameters
         ----------
@@ -288,7 +290,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         if Z.shape[1] != len(self.components_):
             raise ValueError(
                 f"X has {Z.shape[1]} columns, but {type(self).__name__} has {len(self.components_)} "
-                "components. Pass what transform returned."
+                "components. Pass rows that transform returned."
             )
         back = (Z - self.components_ @ self.mean_) @ self._inverse.T + self.mean_
         return back.astype(Z.dtype, copy=False)
@@ -307,12 +309,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
     def _refuse_in_parts(self, method: str) -> None:
         if self.shrinkage == "cv":
             raise ValueError(
-                f"{method} sees sums and not rows, so that nothing can be held out for shrinkage='cv'. Fit all rows at once, "
+                f"{method} keeps sums instead of rows, so that nothing can be held out for shrinkage='cv'. Fit all rows at once, "
                 "or pass shrinkage='auto' or a number."
             )
 
     def _check_columns(self, X, sums):
-        """Refuse rows with fewer columns than components, and those whose fourth powers overflow or underflow."""
+        """Raise an error for fewer columns than components, and for rows whose fourth powers overflow or underflow."""
         if self.n_components is not None and self.n_components > X.shape[1]:
             raise ValueError(f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it.")
         if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth).all()):
@@ -331,12 +333,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
         return sums, report
 
     def _solve(self, sums, report, *, may_wait=False, raw_share=None):
-        """From sums to the metric: Eq. 1, Algorithm 2, whitening.
+        """Compute the metric from sums: Eq. 1, Algorithm 2, whitening.
 
         `raw_share` is the share of the raw metric that cross-validation has chosen.
         """
         if may_wait and not np.trace(sums.within) > 64.0 * sums.resolution**2 * np.trace(sums.total):
-            self._sums, self.chunklet_report_ = sums, report  # a stream before its first telling chunklet
+            self._sums, self.chunklet_report_ = sums, report  # a stream before its first chunklet with different points
             return self
         d = self.n_features_in_
         tolerance = rank_tolerance(d, sums.resolution)
@@ -347,11 +349,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
         basis = range_basis(total, tolerance=tolerance, floor=rounding)
         rank = d if basis is None else basis.shape[1]
         if rank == 0:
-            raise ValueError(f"All {sums.n_rows} rows of X are equal: there is no variance to learn from.")
-        if self.shrinkage == 0 and rank > sums.n_contrasts:  # Algorithm 2, step 2; departure 3
+            raise ValueError(f"All {sums.n_rows} rows of X are equal, so there is no variance to learn from.")
+        # Departure 3 (RCA): Algorithm 2 counts with the rank, and rounds down.
+        if self.shrinkage == 0 and rank > sums.n_contrasts:  # Algorithm 2, step 2
             reduced = max(1, math.floor(self.alpha * sums.n_contrasts))
             basis = eigh(total, subset_by_index=[d - reduced, d - 1])[1]
-        # Departure 2, in units of the columns.
+        # Departure 2 (RCA): Shrinkage is on by default. It is made in units of the columns.
         spread = np.sqrt(np.where(np.diag(total) > rounding, np.diag(total), 0.0))
         units = spread
         if raw_share is not None:
@@ -359,7 +362,9 @@ class RCA(LinearMetricMixin, BaseEstimator):
         else:
             shrinkage = contrast_shrinkage(sums, spread) if self.shrinkage == "auto" else float(self.shrinkage)
         covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage, units)
-        metric = whitening(  # departures 1 and 4
+        # Departure 1 (RCA): Directions without within-chunklet variance take the smallest positive eigenvalue.
+        # Departure 4 (RCA): Components are always cFLD directions.
+        metric = whitening(
             covariance,
             total,
             basis=basis,
@@ -369,8 +374,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
         )
         if metric is None:
             raise ValueError(
-                f"The {sums.n_chunklets} chunklets hold equal points only: there is no within-chunklet "
-                "variance to whiten. Drop duplicated rows, or give chunklets of rows that are alike but not "
+                f"The {sums.n_chunklets} chunklets contain only equal points, so there is no within-chunklet "
+                "variance to whiten. Drop duplicated rows, or pass chunklets of rows that belong together but are not "
                 "equal."
             )
         available = rank if basis is None else basis.shape[1]
@@ -384,18 +389,18 @@ class RCA(LinearMetricMixin, BaseEstimator):
         return self
 
     def _warn_of_directions(self, available, rank, n_contrasts, spread):
-        """Warn of directions that were asked for and cannot be had, that rest on shrinkage alone, or that are dropped."""
+        """Warn of requested directions that are not available or depend on shrinkage only, and of dropped directions."""
         d, asked = len(spread), self.n_components
         said = None
         if asked is not None and asked > available:
             said = (
-                f"n_components={asked}, but only {available} directions can be told from the "
+                f"n_components={asked}, but only {available} directions can be estimated from the "
                 f"data (rank {rank}, R = {n_contrasts}): components_ has {available} rows."
             )
         elif asked is not None and asked > n_contrasts:
             said = (
                 f"n_components={asked}, but the chunklets have only R = {n_contrasts} contrasts: the other directions "
-                f"rest on shrinkage alone. Pass n_components={n_contrasts} or less, or more chunklets."
+                f"depend on shrinkage alone. Pass n_components={n_contrasts} or less, or more chunklets."
             )
         elif asked is None and available < rank:
             said = (
@@ -410,8 +415,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
             )
         elif asked is None and rank < d:
             said = (
-                f"{rank} of {d} directions are kept: along the others the rows do not vary, because there are no more rows "
-                "than that, or because columns depend on each other."
+                f"{rank} of {d} directions are kept, because the rows do not vary along the others. Either there are too few rows, "
+                "or columns depend on each other."
             )
         if said is not None:
             warnings.warn(said, UserWarning, stacklevel=callers_line())
@@ -419,8 +424,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
 def _fourth_powers(X, what):
     return (
-        f"Fourth powers of X {what}: rows differ by up to {np.ptp(X, axis=0).max():.3g}; expected 1e-70 to 1e70, "
-        "within chunklets too. Rescale X, for example with sklearn.preprocessing.StandardScaler."
+        f"Fourth powers of X {what}: rows differ by up to {np.ptp(X, axis=0).max():.3g}, expected 1e-70 to 1e70, "
+        "also within chunklets. Rescale X, for example with sklearn.preprocessing.StandardScaler."
     )
 
 

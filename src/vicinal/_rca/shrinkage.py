@@ -11,7 +11,7 @@ Array = NDArray[Any]
 
 
 def contrast_shrinkage(sums: ChunkletScatter, spread: Array) -> float:
-    """The shrinkage of Ledoit and Wolf (2004) for R contrasts z with known mean zero, in units of the columns.
+    """Return the shrinkage of Ledoit and Wolf (2004) for R contrasts z with known mean zero, in units of the columns.
 
     With ``S = sum z z' / R`` and ``mu = tr S / d`` the optimal weight of ``mu I`` is estimated by
 

@@ -1,4 +1,4 @@
-"""The "did it help?" report: summarise to a dict of plain values, then render one HTML file.
+"""The report on whether a learned metric or density helped: a dict of plain values, rendered as one HTML file.
 
 ::
 
@@ -27,12 +27,12 @@ __all__ = ["Report", "model_report", "report"]
 
 
 class Report:
-    """A report; in a notebook it shows itself.
+    """A report, which notebooks display directly.
 
     Attributes
     ----------
     summary : dict
-        All that the report says, as plain values.
+        The whole content of the report, as plain values.
     """
 
     def __init__(self, summary: dict[str, Any]) -> None:
@@ -48,11 +48,14 @@ class Report:
         return render(self.summary)
 
     def json(self) -> str:
-        """Return what the report says as JSON text."""
+        """Return the content of the report as JSON text."""
         return json.dumps(self.summary, indent=1, ensure_ascii=False, allow_nan=False)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the report to a file, replaced whole or not at all: JSON by the ending .json, else HTML."""
+        """Write the report to a file, as JSON if its extension is .json, otherwise as HTML.
+
+        The file is replaced completely or not at all.
+        """
         from vicinal._model_files.replacing import replacing
 
         text = self.json() if os.fspath(path).lower().endswith(".json") else self.html()
@@ -83,34 +86,35 @@ def report(
     engine: Engine | str | None = None,
     progress: Any = None,
 ) -> Report:
-    """Say whether a learned metric or density helps on these data, in one HTML document.
+    """Report in one HTML document whether a learned metric or density helps on these data.
 
-    Runs :func:`vicinal.compare` (or takes its result) and shows: the verdict in words; held-out scores before and
-    after with intervals; the rows in two dimensions before and after, with each row's neighbours; neighbour purity;
-    the learned metric; the convergence path; outliers with p-values; what was done to the data; and the Python code
-    that does it again.
+    The function runs :func:`vicinal.compare` (or uses its result). The report shows the verdict in words; held-out scores
+    before and after with intervals; the rows in two dimensions before and after, with each row's neighbours; neighbour
+    purity; the learned metric; the objective after each pass; outliers with p-values; the preparation of the data; and the
+    Python code that reproduces it.
 
     Parameters
     ----------
     X : array-like of shape (n, n_features)
-        A DataFrame gives the columns their names.
+        The rows. The columns of a DataFrame have names.
     y : array-like of shape (n,), optional
-        Classes. Without them only densities are compared.
+        Classes or numbers. Without them, only densities are compared.
     comparison : Comparison, optional
-        What ``vicinal.compare(X, y, ...)`` returned; the default is to run it.
+        The result of ``vicinal.compare(X, y, ...)``; the default is to run it.
     title : str
+        The title of the page.
     feature_names : list of str, optional
-        Names of the columns, where X has none.
+        The names of the columns, if X has none.
     row_names : array-like of shape (n,), optional
-        What to call the rows; by default they are numbered from 0.
+        The names of the rows; by default they are numbered from 0.
     notes : list of str
-        What was done to the data before, in sentences.
+        Sentences about the preparation of the data.
     loading : str, optional
-        Python code that makes X and y, to stand at the top of the code in the report.
+        Python code that creates X and y, for the top of the code in the report.
     n_neighbors : int, default=5
-        Neighbours that vote, where `comparison` is not given.
+        The number of neighbours that predict a row, if `comparison` is not given.
     fast : bool, default=False
-        As in `compare`, where `comparison` is not given.
+        As in `compare`, if `comparison` is not given.
     random_state : int, default=0
     engine : None, str or Engine
     progress : callable, optional
@@ -119,7 +123,7 @@ def report(
     Returns
     -------
     Report
-        With ``html()``, ``json()``, ``save(path)``; a notebook shows it.
+        An object with ``html()``, ``json()`` and ``save(path)``, which notebooks display directly.
 
     Examples
     --------
@@ -159,7 +163,7 @@ def report(
 
 
 def model_report(model: Any, X: np.ndarray, y: Any = None, **words: Any) -> Report:
-    """What a fitted model learned, and some rows as it sees them; see `vicinal._report.of_model.summarise_model`."""
+    """Return a report about a fitted model and some rows; see `vicinal._report.of_model.summarise_model`."""
     from vicinal._report.of_model import summarise_model
 
     return Report(summarise_model(model, X, y, **words))

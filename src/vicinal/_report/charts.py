@@ -1,4 +1,4 @@
-"""Charts as SVG text.  Colours are CSS variables, so that the page is right in light and dark."""
+"""Charts as SVG text.  Colours are CSS variables, so that they suit the light and the dark mode."""
 
 from html import escape
 
@@ -6,13 +6,13 @@ import numpy as np
 
 
 def text(x, y, content, css="tick", anchor="middle", **attributes):
-    """An SVG text element."""
+    """Return an SVG text element."""
     extra = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}"{extra}>{escape(str(content))}</text>'
 
 
 def svg(width, height, body, label, css="", most=None):
-    """An SVG image that scales with its container, up to `most` pixels."""
+    """Return an SVG image that scales with its container, up to `most` pixels."""
     limit = "" if most is None else f' style="max-width:{most:.0f}px;min-width:{min(most, 330):.0f}px"'
     return (
         f'<svg viewBox="0 0 {width} {height}" class="{css}" role="img" aria-label="{escape(label, quote=True)}"{limit} '
@@ -31,7 +31,7 @@ def nice_ticks(low, high, about=5):
 
 
 def interval_mark(score, low, high, css, label, width=190):
-    """A dot with its interval on the scale from low to high."""
+    """Return a dot with its interval on the scale from low to high."""
 
     def at(value):
         return 8 + (width - 16) * (min(max(value, low), high) - low) / ((high - low) or 1.0)
@@ -51,7 +51,8 @@ _DIGIT = 7.2  # the width of a figure of a tick, in pixels
 
 
 def line_charts(curves, **options):
-    """The same chart for a screen and for a phone, of which the page shows one: text that shrinks with a chart is not read."""
+    """Return the same chart for a screen and for a phone, of which the page shows one, because text that shrinks with a
+    chart cannot be read."""
     return "".join(
         f'<div class="{css}">{line_chart(curves, width=width, **options)}</div>' for css, width in _WIDTHS.items()
     )
@@ -122,7 +123,7 @@ def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=
 
 
 def heatmap(names, matrix, label):
-    """A square of coloured cells: one colour for positive, one for negative, stronger for larger."""
+    """Return a square of coloured cells: one colour for positive, one for negative, stronger for larger."""
     n = len(names)
     cell = 26 if n <= 14 else 20
     short = [name if len(name) <= 18 else name[:17] + "…" for name in names]

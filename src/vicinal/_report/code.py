@@ -1,4 +1,4 @@
-"""The Python code that reproduces a report's figures, written from the comparison and its estimators."""
+"""The Python code that reproduces a report's figures, generated from the comparison and its estimators."""
 
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -8,7 +8,7 @@ from vicinal._compare.folds import steps_of
 
 
 def reproducing_code(comparison, loading, X, y):
-    """A script that prints the verdict again, and makes the best learned metric and density ready for use.
+    """Return a script that reproduces the verdict, and fits the best learned metric and density.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def _comparing(comparison, writer, has_labels):
 
 
 def _predicting(comparison, writer, X, y):
-    """The best learned metric before k nearest neighbours, which is what the comparison cross-validated."""
+    """Return the best learned metric before k nearest neighbours, which is what the comparison cross-validated."""
     name = comparison.best["metric"]
     numbers = comparison.task == "numbers"
     neighbors = (KNeighborsRegressor if numbers else KNeighborsClassifier)(comparison.n_neighbors)
@@ -76,7 +76,7 @@ def _density(comparison, writer, X):
 
 
 def _for_all_rows(comparison, kind, name, X, y=None):
-    """The estimator that was compared, and comments that say how its fits differ from one to all rows."""
+    """Return the estimator that was compared, and comments that say how its fits differ from one to all rows."""
     result, settings = comparison.result(kind, name), comparison.settings
     method = comparison.methods[kind][name]
     estimator, remarks = comparison.estimator(kind, name), []
@@ -92,5 +92,5 @@ def _for_all_rows(comparison, kind, name, X, y=None):
 
 
 def _comment(text):
-    """A comment of one line, whatever the names in it hold."""
+    """Return a comment of one line, even if names in it contain line breaks."""
     return "# " + " ".join(text.split())

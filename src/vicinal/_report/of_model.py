@@ -1,6 +1,6 @@
-"""A report of a fitted model: what it learned, and what it says about the rows of a table.
+"""A report about a fitted model and the rows of a table.
 
-Nothing is cross-validated here, since the model is what it is; the rows may be those that it was learned from, and the page says so.
+It contains no cross-validated results, because the model is fixed; the rows may be its training rows, and the page says so.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from vicinal._version import __version__
 
 
 def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, notes, code, seed=0):
-    """The summary of a model and some rows, for `vicinal._report.render`.
+    """Return the summary of a model and some rows, for `vicinal._report.render`.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, n
     outliers : dict or None
         The unusual rows, with all digits, as `vicinal._report.views.outliers` has them.
     code : str
-        What reads the rows and the model in Python.
+        Python code that reads the rows and the model.
     """
     estimator, notes = steps_of(model)[-1], list(notes)
     targets = None if y is None else read_targets(y, len(X), "auto", notes)
@@ -77,7 +77,7 @@ def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, n
 
 
 def _verdict(estimator, n_rows):
-    """What the model is, and whether its fit converged."""
+    """Return what the model is, and whether its fit converged."""
     facts = []
     converged = getattr(estimator, "converged_", None)
     if converged is not None:
@@ -90,17 +90,17 @@ def _verdict(estimator, n_rows):
         facts.append({"text": f"It keeps {len(components)} of {components.shape[1]} directions.", "state": "even"})
     neighbors = getattr(estimator, "effective_neighbors_", None)
     if neighbors is not None and np.size(neighbors):
-        text = f"A training row sees {np.median(neighbors):.3g} effective neighbours (median)."
+        text = f"A training row has {np.median(neighbors):.3g} effective neighbours (median)."
         facts.append({"text": text, "state": "even"})
     facts.append(
         {
-            "text": f"The {n_rows:,} rows may be those that the model was learned from: what is shown of them is no proof that it helps. "
-            "vicinal compare answers that by cross-validation.",
+            "text": f"The {n_rows:,} rows may be the training rows of the model, so this page does not show whether the model helps. "
+            "Use vicinal compare to measure that by cross-validation.",
             "state": "even",
         }
     )
     return {
-        "text": f"What {type(estimator).__name__} learned, and the rows as it sees them.",
+        "text": f"What {type(estimator).__name__} learned, and the rows that it transforms.",
         "state": "even",
         "details": facts,
     }
@@ -129,7 +129,7 @@ def _data(X, targets, feature_names, notes):
 
 
 def _curve(name, metric, X, codes, learned):
-    """The share of right neighbours among the first k of the other rows, k = 1, 2, ..."""
+    """Return the share of right neighbours among the first k of the other rows, k = 1, 2, ..."""
     found = nearest(images_of(metric, X), None, min(LONGEST_CURVE, len(X) - 1))
     right = (codes[found] == codes[:, None]).mean(axis=0)
     curve = right.cumsum() / np.arange(1, len(right) + 1)

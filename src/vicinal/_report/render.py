@@ -1,7 +1,7 @@
-"""From the summary to one HTML document: no network, nothing of the data is ever executed.
+"""Rendering of the summary as one HTML document that needs no network and never executes any of the data.
 
-Text is escaped here; what the script needs travels as JSON in a data block, with ``<``, ``>`` and ``&`` written as
-escapes, and the script only ever sets text, never HTML.  A content security policy allows this one script by its
+Text is escaped here; the data of the script are JSON in a data block, with ``<``, ``>`` and ``&`` written as
+escapes, and the script only sets text, never HTML.  A content security policy allows this one script by its
 hash and forbids every request.
 """
 
@@ -27,7 +27,7 @@ best of several methods after seeing the scores does not make it look better tha
 
 
 def render(summary):
-    """The HTML document."""
+    """Return the HTML document."""
     folder = files("vicinal._report")
     script, style, template = (
         folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.js", "style.css", "template.html")
@@ -62,13 +62,13 @@ def render(summary):
 
 
 def _safe_json(value):
-    """JSON that can stand in a script element whatever texts it holds."""
+    """Return JSON that is safe in a script element, whatever texts it contains."""
     text = json.dumps(_printable(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _printable(value: Any) -> Any:
-    """The value with `printable` texts: the script would show what JSON only escapes."""
+    """Return the value with `printable` texts, because the script would show characters that JSON only escapes."""
     if isinstance(value, dict):
         return {key: _printable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -82,13 +82,13 @@ def _verdict(verdict):
 
 
 def _one_minus(document):
-    """The same minus sign before all numbers of a document, as wide as a plus sign; code stays as it is."""
+    """Return the same minus sign before all numbers of a document, as wide as a plus sign; code stays as it is."""
 
     def with_minus(match):
         return re.sub(r"(?<![\w.\-])-(?=[0-9])", "\u2212", match.group())
 
     parts = re.split(r"(<pre.*?</pre>)", document, flags=re.DOTALL)
-    # What stands between tags, and what is read aloud or shown at the pointer.
+    # The text between tags, and the attributes that are read aloud or shown as tooltips.
     shown = r">[^<>]+<|(?:aria-label|data-tip)=\"[^\"]*\""
     return "".join(part if part.startswith("<pre") else re.sub(shown, with_minus, part) for part in parts)
 
@@ -115,7 +115,7 @@ def _facts(data):
 
 
 def _scale(scores, kind):
-    """A common scale for the intervals of scores."""
+    """Return a common scale for the intervals of scores."""
     lows = [score["mean"] if score["low"] is None else score["low"] for score in scores]
     highs = [score["mean"] if score["high"] is None else score["high"] for score in scores]
     low, high = min(lows), max(highs)
@@ -188,7 +188,7 @@ def _methods(summary):
 
 
 def _table(label, caption, columns, body, css=""):
-    """A table that the script makes sortable, and whose rows become cards on a phone."""
+    """Return a table that the script makes sortable, and whose rows become cards on a phone."""
     heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label, quote=True)}"><table class="methods sortable">'
@@ -197,7 +197,7 @@ def _table(label, caption, columns, body, css=""):
 
 
 def _cell(content, column, css="", value=None):
-    """A cell that knows the name of its column, for phones, and the value by which it is sorted."""
+    """Return a cell with the name of its column, for phones, and the value by which it is sorted."""
     sort = "" if value is None else f' data-value="{value:.10g}"'
     return f'<td class="{css}" data-column="{escape(column, quote=True)}"{sort}>{content}</td>'
 
@@ -239,13 +239,13 @@ def _views(views):
     held_out = ""
     if views["held_out"] is not None:
         held_out = (
-            "Filled points were held out; hollow points are rows the metric was learned from. The left side begins with the best "
+            "Filled points were held out; hollow points are rows from which the metric was learned. The left side initially shows the best "
             "plain metric. "
         )
     return (
         "plane",
         "The rows, before and after",
-        f'<p class="hint">{drawn}{held_out}Both sides show any method. Point at a row to see its values; click it (or use the arrow '
+        f'<p class="hint">{drawn}{held_out}Each side can show any method. Point at a row to see its values; click it (or use the arrow '
         "keys) to see its neighbours on both sides.</p>"
         f'<div id="legend" class="legend" role="group" aria-label="Classes"></div><div class="planes">{figures}</div>'
         '<div class="picked"><p><label>Find row <input id="pick" type="text" autocomplete="off" spellcheck="false"></label> '
@@ -255,7 +255,7 @@ def _views(views):
 
 
 def _figure(views, side):
-    """One plane, with a list of the methods that it can show."""
+    """Return one plane, with a list of the methods that it can show."""
     at = views["planes"][views[side]]
     options = "".join(
         f'<option value="{place}"{" selected" if place == views[side] else ""}>{escape(plane["label"])}'
@@ -287,13 +287,13 @@ def _purity(purity, row):
     return (
         "purity",
         "Neighbour purity",
-        f'<p class="hint">The share of a {row}\'s first k neighbours that are of its class, by k. Higher and flatter is better.</p>'
+        f'<p class="hint">The share of a {row}\'s first k neighbours that have its class, for each k. Higher and flatter is better.</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Purity chart">{chart}</div>',
     )
 
 
 def _said_curves(curves):
-    """The ends of the curves in words, for those who do not see the chart."""
+    """Return the ends of the curves in words, as the text alternative of the chart."""
     return "; ".join(
         f"{curve['label']} {_percent(curve['values'][0])} at k = 1, {_percent(curve['values'][-1])} at k = {len(curve['values'])}"
         for curve in curves
@@ -317,13 +317,13 @@ def _metric(metric, how):
         )
     grey = "; the grey bar is its share before" if any(e["before"] is not None for e in metric["relevance"]) else ""
     left_out = (
-        f" The {metric['left_out']} least important columns are left out of the square." if metric["left_out"] else ""
+        f" The {metric['left_out']} least important columns are left out of the matrix." if metric["left_out"] else ""
     )
     return (
         "metric",
         "What was learned",
-        f'<p class="hint">{escape(metric["label"])}{how}. The share of a column is the squared '
-        f"distance that one standard deviation of it makes{grey}.</p>"
+        f'<p class="hint">{escape(metric["label"])}{how}. The share of a column is the contribution of one '
+        f"standard deviation of it to the squared distance{grey}.</p>"
         f'<div class="two"><div><h3>Relevance of the columns</h3><div class="scroll" tabindex="0" role="region" aria-label="Relevance">'
         f'<table class="relevance"><caption class="hidden">Share of each column</caption>{"".join(rows)}</table></div></div>'
         f'<div><h3>The learned metric</h3><div class="scroll" tabindex="0" role="region" aria-label="Learned metric">'
@@ -334,8 +334,8 @@ def _metric(metric, how):
 
 
 _DIP = (
-    " Where the curve dips, a step was tried that did not gain, and the solver went on from a better point: the model is that of "
-    "the highest value, with which the curve ends."
+    " Where the curve dips, a step did not improve the objective, and the solver continued from a better point. The model has the "
+    "highest value, with which the curve ends."
 )
 
 
@@ -346,7 +346,7 @@ def _path(path, metric):
         return (
             "path",
             "Convergence",
-            f"<p>{escape(metric['label'])} is found in one step: there is no path to show.</p>",
+            f"<p>{escape(metric['label'])} has a closed form, so there is no curve to show.</p>",
         )
     chart = line_charts(
         [("", path["values"], "best")], x_label="pass over the pairs", y_label="objective per row", label=f"Objective of {path['label']} after each pass: from {path['values'][0]:.4g} to {path['values'][-1]:.4g}", height=240,
@@ -380,11 +380,11 @@ def _outliers(outliers):
         "outliers",
         "Unusual rows",
         f'<p class="hint">Each row is scored under the {escape(outliers["density"])} density of the others; a typical row has '
-        f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows {outliers['flagged']:,} lie below the lower line of a box plot of the "
-        "scores, and are called outliers. The score is the log-density, or the distance to a neighbour outside of small "
-        "groups, whose rows do not vouch for each other. The p-value is the share of rows that are no less strange: a rank, so the strangest "
-        "of n rows always has 1/n. Why: the columns that are most surprising given the row's other columns, with the 90 % interval "
-        "in which they were expected. The name of a row leads to it in the plane.</p>"
+        f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows, {outliers['flagged']:,} have scores below the lower fence of a box plot "
+        "and are flagged as outliers. The score is the more unusual of the log-density and the distance to a neighbour outside small "
+        "groups, so that small groups of outliers are found, too. The p-value is the share of rows that are at least as unusual. It is a rank, so "
+        "the most unusual of n rows always has 1/n. The last column names the columns that are most surprising given the row's other columns, with "
+        "the 90 % interval in which they were expected. The name of a row links to its point in the plane.</p>"
         + _table("Unusual rows", "The least likely rows", columns, "".join(rows), "hidden"),
     )
 

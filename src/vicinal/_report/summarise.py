@@ -1,4 +1,4 @@
-"""All that a report says, as a dict of plain values."""
+"""The content of a report, as a dict of plain values."""
 
 import numpy as np
 
@@ -15,15 +15,17 @@ _STATES = {"helped": "good", "unclear": "even", "hurt": "bad", None: "even"}
 
 
 def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loading, engine):
-    """The summary; see `vicinal._report` for the way from here to HTML."""
+    """Return the summary; see `vicinal._report` for the steps from here to HTML."""
     kept = comparison.rows
     names = np.arange(len(X)) if row_names is None else np.asarray(row_names)
     if len(names) != len(X):
-        raise ValueError(f"row_names must hold one name a row: expected {len(X)}, got {len(names)}.")
+        raise ValueError(f"row_names must hold one name per row: expected {len(X)}, got {len(names)}.")
     if len(feature_names) != X.shape[1]:
-        raise ValueError(f"feature_names must hold one name a column: expected {X.shape[1]}, got {len(feature_names)}.")
+        raise ValueError(
+            f"feature_names must hold one name per column: expected {X.shape[1]}, got {len(feature_names)}."
+        )
     if X.shape[1] != comparison.n_features or (len(kept) and kept[-1] >= len(X)):
-        raise ValueError("comparison must be of the same X: the number of rows or columns differs.")
+        raise ValueError("comparison must be a comparison of the same X, but the number of rows or columns differs.")
     targets = None
     if y is not None and comparison.metrics:
         targets = read_targets(y, len(X), comparison.task).take(kept)
@@ -77,7 +79,7 @@ def _verdict(comparison):
 
 
 def _left_out(comparison):
-    """The columns that densities and LCA do not see, as one text in a list; an empty list where they see all."""
+    """Return the columns that densities and LCA do not use, as one text in a list; an empty list if they use all."""
     left_out = [(name, kind) for name, kind in comparison.types.items() if not kind.measured]
     return [describe_types(left_out)] if left_out else []
 
@@ -94,11 +96,11 @@ def _data(comparison, targets, feature_names, notes):
     done = [
         *notes,
         *comparison.notes,
-        "Scaling, whitening and learning saw the training rows of each fold only.",
+        "Scaling, whitening and learning used only the training rows of each fold.",
         *(
             []
             if not comparison.densities
-            else ["Densities saw standardised columns; log-likelihoods are in the units of the data."]
+            else ["Densities were fitted to standardised columns; log-likelihoods are in the units of the data."]
         ),
         *remarks,
     ]
@@ -121,13 +123,13 @@ def _data(comparison, targets, feature_names, notes):
 
 
 def before_metric(comparison):
-    """The metric in use before anything is learned: the better of Euclidean and z-scored."""
+    """Return the metric in use before anything is learned: the better of Euclidean and z-scored."""
     plain = [result for result in comparison.metrics if result.name in ("euclidean", "z-scored") and result.judged]
     return max(plain, key=lambda result: result.main.mean, default=None)
 
 
 def _headline(comparison):
-    """Scores before, of the best plain and of the best learned method, with the difference of the last two."""
+    """Return scores before, of the best plain and of the best learned method, with the difference of the last two."""
     cards = []
     k = comparison.n_neighbors
     wanted = [
@@ -135,7 +137,7 @@ def _headline(comparison):
             "metric",
             "accuracy",
             f"{k}-nearest-neighbour accuracy",
-            "share of held-out rows that their neighbours vote into the right class",
+            "share of held-out rows that are classified correctly by a vote of their neighbours",
         ),
         (
             "metric",
@@ -143,8 +145,8 @@ def _headline(comparison):
             f"{k}-nearest-neighbour R²",
             "share of the target's variance that the mean of the neighbours explains, on held-out rows",
         ),
-        ("metric", "recall@1", "Recall@1", "share of held-out rows whose nearest neighbour is of their class"),
-        ("metric", "recall@10", "Recall@10", "share of the first ten neighbours that are of the row's class"),
+        ("metric", "recall@1", "Recall@1", "share of held-out rows whose nearest neighbour has their class"),
+        ("metric", "recall@10", "Recall@10", "share of the first ten neighbours that have the row's class"),
         ("metric", "purity", f"Purity of {k} neighbours", "share of right neighbours among the first"),
         ("density", "log_likelihood", "Log-likelihood", "mean log-density of held-out rows, in nats; higher is better"),
     ]
@@ -232,7 +234,7 @@ def _purity(comparison):
 
 
 def _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed):
-    """Fit the metrics to one split, and show what they do."""
+    """Fit the metrics to one split, and return what the report shows of them."""
     before_name, after_name = _names_to_show(comparison, targets)
     codes, y = (None, None) if targets is None else (targets.codes, targets.y)
     if before_name is None or after_name not in metrics:
@@ -269,7 +271,7 @@ def _add_views(summary, X, targets, names, feature_names, comparison, metrics, f
 
 
 def _names_to_show(comparison, targets):
-    """The metric before, the best plain one, and the learned one to show; without a target, z-scored and LCA."""
+    """Return the metric before, the best plain one, and the learned one to show; without a target, z-scored and LCA."""
     if targets is not None:
         plain = next((result for result in comparison.metrics if not result.learned and result.failure is None), None)
         return comparison.reference["metric"] or (plain and plain.name), comparison.best["metric"]
@@ -278,7 +280,7 @@ def _names_to_show(comparison, targets):
 
 
 def plane_summary(found, method):
-    """One plane: the points, and the neighbours of each."""
+    """Return one plane: the points, and the neighbours of each."""
     points, explained, images = found
     return {
         "name": method.name,

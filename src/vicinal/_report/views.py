@@ -1,7 +1,6 @@
-"""What a report shows of single fits: the plane before and after, the learned metric, its path, outliers.
+"""The parts of a report that come from single fits: the planes, the learned metric, its objective, and outliers.
 
-The fits here are made once, on the training rows of one split; scores come from the comparison's folds, never from
-here.
+These fits are made once, on the training rows of one split; scores come only from the folds of the comparison.
 """
 
 import warnings
@@ -27,7 +26,7 @@ _STEPS = 1_000  # columns that are moved at a time to find a linear map
 
 
 def split_rows(n, codes, fit_rows, seed):
-    """Positions of training rows (at most `fit_rows`) and of held-out rows."""
+    """Return positions of training rows (at most `fit_rows`) and of held-out rows."""
     stratify = (
         codes if codes is not None and np.bincount(codes).min() >= 2 and n * _HELD_OUT >= codes.max() + 1 else None
     )
@@ -46,7 +45,7 @@ def shown_rows(n, test, seed, wanted=()):
 
 
 def fitted_metrics(methods, X, y, train):
-    """The methods fitted to the training rows, by name; those that cannot be are left out."""
+    """Return the methods fitted to the training rows, by name; those that cannot be are left out."""
     found, fits = {}, Fits()
     with shared_searches():
         for method in methods:
@@ -62,7 +61,7 @@ def plane(metric, X, rows, train):
     images = images_of(metric, X[np.concatenate([rows, train])])
     shown, learned_from = images[: len(rows)], images[len(rows) :]
     if shown.shape[1] == 1:
-        # One direction is all there is; the second axis only keeps points from hiding each other.
+        # There is only one direction; the second axis only spreads the points.
         extent = float(np.ptp(shown)) or 1.0
         second = np.random.default_rng(0).uniform(-0.05, 0.05, len(shown)) * extent
         return np.column_stack([shown[:, 0] - learned_from.mean(), second]), 1.0, shown
@@ -71,7 +70,7 @@ def plane(metric, X, rows, train):
 
 
 def views_summary(planes, before, after, rows, held_out, unusual, targets, X, feature_names, names):
-    """What the script of the page draws.
+    """Return the data that the script of the page draws.
 
     Parameters
     ----------
@@ -102,12 +101,12 @@ def views_summary(planes, before, after, rows, held_out, unusual, targets, X, fe
 
 
 def neighbors_among(images):
-    """The nearest of the other rows for each row, nearest first."""
+    """Return the nearest of the other rows for each row, nearest first."""
     return nearest(images, None, min(_NEIGHBORS_SHOWN, len(images) - 1))
 
 
 def linear_map(metric, X):
-    """The metric's map in standard deviations of the columns: (k, d), or None when it is not linear."""
+    """Return the metric's map in standard deviations of the columns: (k, d), or None when it is not linear."""
     mean, spread = X.mean(axis=0), X.std(axis=0)
     try:
         origin, away = images_of(metric, np.vstack([mean, mean - 2.0 * spread]))
@@ -126,10 +125,10 @@ def linear_map(metric, X):
 
 
 def learned_metric(matrix, before, names, label):
-    """How much each column moves a row, and how columns work together.
+    """Return the share of each column in the distance, and the matrix of the metric.
 
-    With A the map in standard deviations and M = A'A, the share of column j is M_jj / tr M: the squared distance
-    that one standard deviation of it makes.  The heatmap is M divided by its largest entry.
+    With A the map in standard deviations and M = A'A, the share of column j is M_jj / tr M, the contribution of one
+    standard deviation of it to the squared distance.  The heatmap is M divided by its largest entry.
     """
     lengths = np.square(matrix).sum(axis=0)  # the diagonal of M, where its largest entry is
     shares = lengths / lengths.sum()
@@ -148,7 +147,7 @@ def learned_metric(matrix, before, names, label):
 
 
 def shares_before(name, X):
-    """The same shares under a plain metric: by variance (Euclidean) or equal (z-scored)."""
+    """Return the same shares under a plain metric: by variance (Euclidean) or equal (z-scored)."""
     variance = X.var(axis=0)
     if name == "euclidean":
         return variance / variance.sum()
@@ -156,7 +155,7 @@ def shares_before(name, X):
 
 
 def path_of(metric, label):
-    """The objective after each pass, where the fit has passes."""
+    """Return the objective after each pass, where the fit has passes."""
     objectives = getattr(steps_of(metric)[-1], "objectives_", None)
     if objectives is None or len(objectives) < 2:
         return None
@@ -168,7 +167,7 @@ def path_of(metric, label):
 
 
 def outliers(method, X, names, row_names, fit_rows, seed, measured, most=10):
-    """The least likely rows, each scored under the density of the others, which sees the columns at `measured`."""
+    """Return the least likely rows, each scored under the density of the others in the columns at `measured`."""
     rows = np.arange(len(X))
     if len(X) > fit_rows:
         rows = np.sort(np.random.default_rng(seed).choice(len(X), fit_rows, replace=False))
@@ -205,7 +204,7 @@ def outliers(method, X, names, row_names, fit_rows, seed, measured, most=10):
 
 
 def _detector(density, candidate, X):
-    """A detector of the fitted density, or by folds where the density cannot leave single rows out."""
+    """Return a detector of the fitted density, or by folds where the density cannot leave single rows out."""
     from vicinal import DensityOutlierDetector
 
     try:
@@ -215,10 +214,10 @@ def _detector(density, candidate, X):
 
 
 def _reasons(detector, X, strangest, names, measured):
-    """The columns that make each of some rows strange given its others, with what was expected and found.
+    """Return the columns that make each of some rows unusual given its others, with expected and actual values.
 
-    Where the density cannot tell, an LCA of the columns that it sees, standardised, does: its kernel knows the correlations. Its
-    penalty is given: a search would take longer than everything else here.
+    If the density cannot explain rows, an LCA of its standardised columns is used, whose kernel includes correlations. Its
+    penalty is fixed, because a search would take longer than everything else here.
     """
     from vicinal import LCA, DensityOutlierDetector
 
@@ -249,6 +248,6 @@ def _reasons(detector, X, strangest, names, measured):
 
 
 def number(value, digits=_DIGITS):
-    """A number for JSON, to some significant digits; None when it is not finite."""
+    """Return a number for JSON, to some significant digits; None when it is not finite."""
     value = float(value)
     return float(f"{value:.{digits}g}") if np.isfinite(value) else None

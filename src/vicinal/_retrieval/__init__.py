@@ -1,1 +1,1 @@
-"""Search with embeddings and how good it is; the public names are in `vicinal.retrieval`."""
+"""Search with embeddings and its evaluation; the public names are in `vicinal.retrieval`."""

@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a search was.
+    """The measures of a search.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Evaluation:
     queries : int array of shape (n_queries,)
         The numbers of these queries.
     n_without_relevant : int
-        Queries that have no relevant row in the corpus; no measure counts them.
+        The number of queries without a relevant row in the corpus, which are not included in the measures.
     confidence : float
         The confidence of the intervals.
     """
@@ -40,17 +40,17 @@ class Evaluation:
     _draws: Array = field(repr=False)
 
     def difference(self, other: "Evaluation") -> "Evaluation":
-        """Return this evaluation less another one of the same queries: paired, so that the intervals are narrow.
+        """Return the difference between this evaluation and another one of the same queries, with paired intervals.
 
         Parameters
         ----------
         other : Evaluation
-            Of the same queries, usually in the raw space.
+            An evaluation of the same queries, usually with raw rows.
 
         Returns
         -------
         Evaluation
-            With the measures that both have. An interval above 0 says that this search is better.
+            The differences of the measures that both have. An interval above 0 means that this search is better.
         """
         if not np.array_equal(self.queries, other.queries):
             raise ValueError(
@@ -74,7 +74,7 @@ class Evaluation:
     def __str__(self) -> str:
         lines = [f"{count(len(self.queries), 'query')}, {100 * self.confidence:g} % intervals"]
         if self.n_without_relevant:
-            lines[0] += f"; {self.n_without_relevant} without a relevant row are left out"
+            lines[0] += f"; {self.n_without_relevant} queries without a relevant row are left out"
         for name, mean in self.mean.items():
             low, high = self.intervals[name]
             lines.append(f"{name:>14}  {mean:7.4f}  [{low:.4f}, {high:.4f}]")
@@ -84,7 +84,7 @@ class Evaluation:
 def summarise(
     per_query: dict[str, Array], queries: Array, n_without_relevant: int, confidence: float, draws: Array
 ) -> Evaluation:
-    """Means and percentile bootstrap intervals of measures per query.
+    """Return means and percentile bootstrap intervals of measures per query.
 
     Parameters
     ----------

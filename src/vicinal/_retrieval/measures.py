@@ -1,13 +1,13 @@
 r"""Measures of a ranking from the grades of the rows that were found, best first.
 
-With grades :math:`g_1, g_2, \ldots` of a query's answers, R relevant rows, and :math:`h_i = 1[g_i > 0]`:
+With grades :math:`g_1, g_2, \ldots` of the rows found for a query, R relevant rows, and :math:`h_i = 1[g_i > 0]`:
 
 - precision@k :math:`= \frac1k \sum_{i \le k} h_i`, recall@k :math:`= \frac1R \sum_{i \le k} h_i`;
-- MRR: the mean of 1 over the place of the first relevant row;
-- nDCG@k :math:`= \sum_{i \le k} g_i / \log_2(i + 1)`, over the same sum for the best possible answer;
+- MRR: the mean of the reciprocal rank of the first relevant row;
+- nDCG@k :math:`= \sum_{i \le k} g_i / \log_2(i + 1)`, divided by the same sum for the best possible ranking;
 - MAP: the mean of :math:`\frac1R \sum_i h_i \frac1i \sum_{j \le i} h_j`.
 
-MRR and MAP look at the first `depth` places; a relevant row beyond them counts as not found.
+MRR and MAP use the first `depth` ranks; a relevant row beyond them counts as not found.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def measures_of(found: Array, relevance: Relevance, ks: tuple[int, ...], depth: 
     found : int array of shape (m, depth)
         The rows that were found, best first.
     ks : tuple of int
-        Where to cut; none is above `depth`.
+        The cutoffs, none of which exceeds `depth`.
     """
     grades = relevance.grades(found)
     hits = grades > 0
@@ -48,5 +48,5 @@ def measures_of(found: Array, relevance: Relevance, ks: tuple[int, ...], depth: 
 
 
 def discounted(grades: Array) -> Array:
-    """The discounted cumulative gain of each row of grades."""
+    """Return the discounted cumulative gain of each row of grades."""
     return grades @ (1.0 / np.log2(np.arange(2, grades.shape[1] + 2)))

@@ -1,4 +1,4 @@
-"""Which rows of a corpus answer which query: pairs, labels or graded judgements, read into one form."""
+"""The relevant rows of each query, from pairs, labels or graded judgements, in one form."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -14,18 +14,18 @@ Array = NDArray[Any]
 
 
 class Relevance(Protocol):
-    """What the measures need to know about the relevant rows of m queries."""
+    """The interface of the relevant rows of m queries."""
 
     totals: Array  # relevant rows per query, of shape (m,)
 
     def grades(self, found: Array) -> Array:
-        """The grades of the rows that a search found, of shape (m, depth); 0 for rows that are not relevant."""
+        """Return the grades of the rows that a search found, of shape (m, depth); 0 for rows that are not relevant."""
 
     def ideal(self, most: int) -> Array:
-        """The grades of the best possible answer, of shape (m, most): largest first, 0 past the last relevant row."""
+        """Return the grades of the best possible ranking, of shape (m, most): largest first, 0 after the last relevant row."""
 
     def of(self, some: Array) -> "Relevance":
-        """The same for some of the queries, by number in ascending order."""
+        """Return the same for some of the queries, by number in ascending order."""
 
 
 class LabelRelevance:
@@ -60,7 +60,7 @@ class ListedRelevance:
         keys, first, number = np.unique(query * n_rows + row, return_index=True, return_inverse=True)
         if (grade != grade[first][number]).any():
             raise ValueError(
-                "relevant grades the same row for the same query in two ways. Give each query and row one grade."
+                "relevant has two different grades for the same query and row. Pass one grade per query and row."
             )
         relevant = grade[first] > 0
         self._keys, self._grades, self._n_rows = keys[relevant], grade[first][relevant], n_rows
@@ -129,7 +129,7 @@ def _from_labels(mine: Any, theirs: Any, asked: Asked) -> Relevance:
 
 
 def _from_mapping(relevant: Mapping[Any, Any]) -> Array:
-    """Judgements (query, row, grade) of a mapping of queries to rows, or to mappings of rows to grades."""
+    """Return judgements (query, row, grade) from a mapping of queries to rows, or to mappings of rows to grades."""
     listed = [
         (query, row, grade)
         for query, rows in relevant.items()
@@ -139,13 +139,13 @@ def _from_mapping(relevant: Mapping[Any, Any]) -> Array:
         return np.array(listed, dtype=np.float64).reshape(-1, 3)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "a mapping as relevant must lead from numbers of queries to numbers of rows, or to mappings of these to grades, "
+            "a mapping as relevant must map numbers of queries to numbers of rows, or to mappings of these to grades, "
             f"got {listed[0][:2]!r}. Replace names by positions."
         ) from error
 
 
 def _listed(table: Array, asked: Asked) -> Relevance:
-    """Judgements by position; where the queries are rows of the corpus, alike pairs count in both directions."""
+    """Return judgements by position; if the queries are rows of the corpus, pairs count in both directions."""
     if table.dtype.kind not in "iuf" or not np.isfinite(table.astype(np.float64)).all():
         raise ValueError(f"relevant must hold finite numbers (positions and grades), got {table.dtype}.")
     anchors, rows = _positions(table[:, 0], "queries"), _positions(table[:, 1], "rows of the corpus")
@@ -159,7 +159,7 @@ def _listed(table: Array, asked: Asked) -> Relevance:
             anchors, rows, grades = np.append(anchors, rows), np.append(rows, anchors), np.append(grades, grades)
         number = np.full(asked.n_rows, -1)
         number[asked.positions] = np.arange(asked.n_queries)
-        # A row is no answer to itself, and pairs of rows that are no queries say nothing here.
+        # A row is not relevant for itself, and pairs of rows that are not queries are ignored.
         kept = (anchors != rows) & (number[anchors] >= 0)
         anchors, rows, grades = number[anchors][kept], rows[kept], grades[kept]
     else:

@@ -20,10 +20,10 @@ _RANKED_BY: dict[str, Literal["distance", "product", "cosine"]] = {
     "euclidean": "distance",
 }
 SIMILARITIES = tuple(_RANKED_BY)
-# Copies of a block that a search on a problem of the engine holds, in bytes per number: the images, packed and centred in
+# The copies of a block in a search on a problem of the engine, in bytes per number: the images, packed and centred in
 # float32, and in float64.
 _BYTES_PER_NUMBER = 4 + 4 + 4 + 8
-# A search that streams: what a model makes of the rows on the way, the images, and those less a centre.
+# The copies in a streaming search: intermediate results of the model, the images, and the centred images.
 _STREAMED_COPIES = 3
 _PRODUCTS_PER_ROW = 256  # that a thread holds at a time
 _MOST_STREAMED_ROWS = 8192
@@ -39,13 +39,13 @@ class Found(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Where rows are compared: the images under a model (None: the rows themselves), by a similarity."""
+    """The space in which rows are compared: the images under a model (None: the raw rows), with a similarity."""
 
     model: Any
     similarity: str
 
     def images(self, rows: Any, name: str) -> Array:
-        """The rows as they are compared: finite, mapped by the model; for cosines none of them is zero."""
+        """Return the rows as they are compared: finite, mapped by the model; for cosines none of them is zero."""
         rows = _in_single(rows)
         images = check_array(rows, dtype=[np.float64, np.float32], input_name=name)
         if self.model is not None:
@@ -55,19 +55,19 @@ class Space(NamedTuple):
             empty = int((~images[suspect].any(axis=1)).sum())
             if empty:
                 raise ValueError(
-                    f"{name} holds {count(empty, 'row')} of zeros, without a direction and so without a cosine. Drop such rows "
-                    "(texts that were empty?), or pass similarity='euclidean'."
+                    f"{name} contains {count(empty, 'row')} of zeros, which have no direction and therefore no cosine. Drop such rows "
+                    "(they may come from empty texts), or pass similarity='euclidean'."
                 )
         return images
 
 
 def _in_single(rows: Any) -> Any:
-    """Rows in half precision as float32, which holds them exactly."""
+    """Return rows in half precision as float32, which holds them exactly."""
     return rows.astype(np.float32) if getattr(rows, "dtype", None) == np.float16 else rows
 
 
 def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, engine: Any) -> Found:
-    """The k best rows of the corpus for each query.
+    """Return the k best rows of the corpus for each query.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
     corpus : array of shape (n, d)
         Rows before the model; a memory map is read block by block.
     left_out : int array of shape (m,), optional
-        One row per query that it may not find: itself.
+        One row per query that it must not find, which is the query itself.
     """
     settings = as_engine(engine)
     backend = choose(settings, Work(len(queries), len(corpus), queries.shape[1])).backend
@@ -85,7 +85,7 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
     m, largest = len(queries), space.similarity == "dot"
     if space.similarity == "cosine":
         queries = _unit(queries)
-    # One half of the memory is for a block and its copies, the other for the scores of queries with it.
+    # One half of the memory is for a block and its copies, the other half for the scores of queries.
     settings = replace(settings, memory=max(settings.memory_bytes // 2, _LEAST_MEMORY))
     best = Found(np.empty((m, 0), dtype=np.int64), np.empty((m, 0)))
     for start, rows in _blocks(corpus, queries.shape[1], k, settings):
@@ -102,7 +102,7 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
             found = placed.nearest(most, queries, here, by="product" if largest else "distance")
             best = _merged(best, Found(found.indices + start, found.scores), k, largest)
         else:
-            # Only rows that are nearer than the k-th so far can still change the answer.
+            # Only rows that are nearer than the current k-th can change the result.
             for query, point, squares in placed.within(np.sqrt(best.scores[:, -1]), queries, here):
                 best = _with_listed(best, query, point + start, squares)
     return _as_similarity(best, space.similarity)
@@ -111,7 +111,7 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
 def _streamed(
     queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, settings: Engine, *, compiled: bool
 ) -> Found:
-    """`search_blocks` on the CPU: each block is multiplied with the queries as it is, and then forgotten."""
+    """Search on the CPU: multiply each block with the queries, without keeping it."""
     threads = available_threads(settings.threads)
     dtype = settings.precision or queries.dtype
     search = RowSearch(
@@ -127,7 +127,7 @@ def _streamed(
 
 
 def _unit(images: Array) -> Array:
-    """Images of unit length; scaled by powers of two first, which is exact, so that no square overflows or vanishes."""
+    """Return images of unit length, scaled first by powers of two, which is exact, so that no square over- or underflows."""
     exponents = np.frexp(np.abs(images).max(axis=1, keepdims=True))[1]
     return normalize(np.ldexp(images, -exponents))
 
@@ -136,7 +136,7 @@ def _blocks(corpus: Any, n_dims: int, k: int, engine: Engine) -> Iterator[tuple[
     width = max(n_dims, corpus.shape[1])
     size = max(engine.memory_bytes // (_BYTES_PER_NUMBER * width), _LEAST_ROWS, 2 * k + 2)
     n = len(corpus)
-    # Blocks of one size: a short last one could hold fewer rows than neighbours are asked for.
+    # All blocks have the same size, because a short last block could hold fewer rows than the requested neighbours.
     n_blocks = max(n // size, 1)
     bounds = np.linspace(0, n, n_blocks + 1).astype(np.int64)
     for start, stop in pairwise(bounds):
@@ -144,7 +144,7 @@ def _blocks(corpus: Any, n_dims: int, k: int, engine: Engine) -> Iterator[tuple[
 
 
 def _merged(best: Found, more: Found, k: int, largest: bool) -> Found:
-    """The k best of two lists per query; ties go by the order of the rows, and those of `best` come first."""
+    """Return the k best of two lists per query; ties are in the order of the rows, and those of `best` come first."""
     indices = np.concatenate([best.indices, more.indices], axis=1)
     scores = np.concatenate([best.scores, more.scores], axis=1)
     order = np.argsort(-scores if largest else scores, axis=1, kind="stable")[:, :k]
@@ -152,7 +152,7 @@ def _merged(best: Found, more: Found, k: int, largest: bool) -> Found:
 
 
 def _with_listed(best: Found, query: Array, point: Array, squares: Array) -> Found:
-    """The best with further rows that a block lists; the pairs of a query come together."""
+    """Return the best with further rows that a block lists; the pairs of a query come together."""
     if not len(query):
         return best
     starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))

@@ -1,8 +1,8 @@
-"""Supervision: what people know about the rows, read once and in one way.
+"""Supervision: labels, groups, pairs and targets, read in the same way everywhere.
 
 ::
 
-      what people pass                     what a method gets                          file
+      what the user passes                 what a method gets                          file
 
       one label per row                    `Labels`: classes and codes                 labels.py
       one label per row, for some rows     codes, -1 for a row in no group             groups.py
@@ -12,16 +12,16 @@
       classes, numbers, probabilities      `Targets`, the engine's `Match`             targets.py
       the true classes                     chunklets drawn as the RCA paper draws them chunklet_simulators.py
 
-Two questions about a label are answered once, for the whole library:
+Two rules about labels hold for the whole library:
 
-- *Which labels are the same?*  `code_labels`.  Those that Python calls equal; whatever they come in (a list, an array, a
-  pandas column), the codes are the same, in the sorted order of the labels.
-- *Is it missing?*  `is_missing`, in missing.py: None, NaN, NaT, ``pandas.NA`` or masked.  Methods that learn from groups
-  (RCA, MMC, PairNCA, the constrained clusterers) take a missing label, -1 and "-1" as "in no group"; everything else
-  refuses missing labels with their number, and takes -1 as a label like any other.
+- `code_labels` defines which labels are the same: those that compare equal in Python.  The codes follow the sorted order of
+  the labels, whether these are a list, an array or a pandas column.
+- `is_missing`, in missing.py, defines which labels are missing: None, NaN, NaT, ``pandas.NA`` or masked ones.  Methods that
+  learn from groups (RCA, MMC, PairNCA, the constrained clusterers) treat a missing label, -1 and "-1" as "in no group"; all
+  others raise an error that counts missing labels, and treat -1 as a label like any other.
 
-Numbers with fractions, infinite numbers and complex numbers are no labels.  A mixture of kinds (texts among numbers) is
-refused only by estimators that name their classes in a sorted ``classes_``, and by NCA, which follows scikit-learn.
+Numbers with fractions, infinite numbers and complex numbers are not labels.  A mixture of kinds (texts among numbers) is an
+error only in estimators with a sorted ``classes_``, and in NCA, which follows scikit-learn.
 """
 
 from vicinal._supervision.chunklet_simulators import (

@@ -27,16 +27,16 @@ def simulate_teachers(
 ) -> ChunkletRows:
     """Draw the chunklets of teachers who each group a random part of the data (sec. 8.1.2, Appendix D).
 
-    Every teacher sees ``L`` random rows and says which of them belong together, in words of his own.  With
+    Every teacher sees ``L`` random rows and groups those that belong together, with labels of his own.  With
     ``M`` classes the sizes of the groups depend on ``r = L / M``; r = 2 gives 2.9 on average (see
     :func:`expected_chunklet_size`).
 
     Parameters
     ----------
     y : array-like of shape (n,)
-        True classes; rows without one (-1, None, NaN) are shown to nobody.
+        The true classes; rows without one (-1, None, NaN) are shown to no teacher.
     n_teachers : int
-        ``T``.  All teachers together see ``T L`` rows, repetitions counted.
+        The number ``T`` of teachers.  All teachers together see ``T L`` rows, including repetitions.
     n_points : int, default=None
         ``L``, the rows that one teacher sees.  None means ``round(ratio * M)``.
     ratio : float, default=2.0
@@ -76,9 +76,9 @@ def simulate_teachers(
 
 
 def expected_chunklet_size(ratio: float) -> float:
-    """Mean size of a teacher's chunklets when classes are equally likely (Appendix D).
+    """Return the mean size of a teacher's chunklets if classes are equally likely (Appendix D).
 
-    ``E(x | x >= 2) = r (1 - exp(-r)) / (1 - (r + 1) exp(-r))`` with ``r = L / M`` rows a class and teacher.
+    ``E(x | x >= 2) = r (1 - exp(-r)) / (1 - (r + 1) exp(-r))`` with ``r = L / M`` rows per class and teacher.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def simulate_pairs(
     fraction : float, default=0.9
         ``K_c / n`` to stop at: 0.9 is the paper's "little" side-information and 0.7 its "much".
     merge : bool, default=True
-        Whether to return the closure of the pairs.  With False every pair is a chunklet of its own and
+        Whether to return the transitive closure of the pairs.  With False every pair is a separate chunklet, and
         ``rows.reshape(-1, 2)`` are the pairs.
     random_state : int, RandomState or None, default=None
 
@@ -129,7 +129,7 @@ def simulate_pairs(
     fewest = n - len(labelled) + n_classes
     if target < fewest:
         raise ValueError(
-            f"fraction={fraction} asks for {target} connected components of {n} rows, but pairs inside "
+            f"fraction={fraction} requires {target} connected components of {n} rows, but pairs inside "
             f"{n_classes} classes leave at least {fewest}. Raise fraction to {fewest / n:.3g} or more."
         )
     members = [np.flatnonzero(codes == code) for code in np.unique(codes[labelled])]
@@ -161,7 +161,7 @@ def simulate_chunklets(
     remainder: bool = True,
     random_state: RandomState | int | None = None,
 ) -> ChunkletRows:
-    """Draw a share of the rows and cut each class of it into chunklets of one size (sec. 8.1.6).
+    """Draw a share of the rows and divide each class of it into chunklets of equal size (sec. 8.1.6).
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def simulate_chunklets(
     size : int, default=2
         ``S``, points in a chunklet.
     fraction : float, default=0.3
-        Share of the labelled rows that is drawn.  Classes are drawn in proportion: none is starved.
+        The share of the labelled rows that is drawn, in proportion to the sizes of the classes.
     remainder : bool, default=True
         Whether the rows of a class that do not fill a chunklet make a smaller one (if there are two or more),
         as in footnote 7 of the paper.
@@ -203,12 +203,13 @@ def simulate_chunklets(
     filled = np.repeat(quota // size * size, counts)
     if not remainder:
         taken &= place < filled
+    # Departure 2 (chunklets): Every class is cut into chunklets of its own.
     groups = np.repeat(start, counts) + place // size  # place // size < counts: groups of two classes differ
     return _collect(shuffled[taken], groups[taken], len(codes), merge=False)
 
 
 def _shares(counts, fraction, rng):
-    """Whole numbers near ``fraction * counts`` whose sum is ``round(fraction * sum(counts))``."""
+    """Return whole numbers near ``fraction * counts`` whose sum is ``round(fraction * sum(counts))``."""
     exact = fraction * counts
     shares = np.floor(exact).astype(np.int64)
     missing = round(float(fraction * counts.sum())) - int(shares.sum())
@@ -225,6 +226,7 @@ def _collect(rows, groups, n_samples, merge):
     inside = np.bincount(codes)[codes] >= 2
     rows, ids = rows[inside], np.unique(codes[inside], return_inverse=True)[1]
     entries = ChunkletRows(rows, ids)
+    # Departure 1 (chunklets): Chunklets of teachers that share points stay apart or are merged.
     return merge_shared(entries, n_samples) if merge else entries
 
 

@@ -1,11 +1,10 @@
-"""Supervision as people have it, turned into chunklets.
+"""Conversion of labels, groups and pairs to chunklets.
 
-A *chunklet* is a set of two or more rows known to share a class, whichever class that is (Bar-Hillel et al.
-2005, sec. 2).  Labels, groups and pairs all say the same thing in different words; here each becomes one of
+A *chunklet* is a set of two or more rows that are known to share a class, although the class may be unknown (Bar-Hillel
+et al. 2005, sec. 2).  Labels, groups and pairs are converted to one of
 
-- an integer array with one entry per row, -1 for a row in no chunklet (what the public functions return);
-- :class:`ChunkletRows`, positions and ids side by side, for chunklets that share rows (teachers who do not
-  talk to each other).
+- an integer array with one entry per row, -1 for a row in no chunklet (the result of the public functions);
+- :class:`ChunkletRows`, positions and ids side by side, for chunklets that share rows (independent teachers).
 """
 
 import warnings
@@ -23,10 +22,11 @@ from vicinal._checks import check_integer
 from vicinal._supervision.groups import code_groups
 from vicinal._supervision.labels import check_length
 from vicinal._supervision.pairs import check_pairs, check_positions
+from vicinal._tensors import as_host
 
 
 class ChunkletRows(NamedTuple):
-    """Chunklets as row positions and chunklet ids, entry by entry; a row may stand in several chunklets."""
+    """Chunklets as row positions and chunklet ids, entry by entry; a row may be in several chunklets."""
 
     rows: np.ndarray
     ids: np.ndarray
@@ -47,7 +47,7 @@ class ChunkletReport:
     n_leftover : int
         Rows in no chunklet, singletons included.
     n_singletons : int
-        Labels or groups that named one row only, and so say nothing.
+        Labels or groups with only one row, which contain no information.
     n_self_pairs : int
         Repetitions of a row inside one pair or group; ignored.
     n_shared : int
@@ -131,16 +131,16 @@ def chunklets_from_labels(y: ArrayLike) -> NDArray[Any]:
 def chunklets_from_pairs(
     pairs: ArrayLike, n_samples: int, *, cannot_link: ArrayLike | None = None, labels: ArrayLike | None = None
 ) -> NDArray[Any]:
-    """Turn pairs of rows known to be alike into chunklets, by transitive closure (sec. 2).
+    """Turn pairs of rows that belong together into chunklets, by transitive closure (sec. 2).
 
     Parameters
     ----------
     pairs : array-like of shape (p, 2)
-        Row positions.  A row paired with itself says nothing: it is ignored and counted.
+        Row positions.  A row paired with itself contains no information; it is ignored and counted.
     n_samples : int
         Number of rows of the data.
     cannot_link : array-like of shape (q, 2), default=None
-        Pairs known to differ.  They make no chunklets; those that the closure contradicts are counted.
+        Pairs of rows that do not belong together.  They make no chunklets; contradictions to the closure are counted.
     labels : array-like of shape (n_samples,), default=None
         Classes of some rows (-1, None or NaN elsewhere).  They make no chunklets either; chunklets that
         join two labels are counted.
@@ -169,7 +169,7 @@ def chunklets_from_pairs(
 
 
 def _read_pairs(pairs, n_samples, cannot_link, labels):
-    """The chunklets of pairs, and the report on them; warns about contradictions."""
+    """Return the chunklets of pairs, and the report on them; warns about contradictions."""
     n_samples = check_integer(n_samples, "n_samples")
     entries, report = _from_edges(check_pairs(pairs, n_samples, "pairs"), n_samples)
     chunklets, conflicts = as_array(entries, n_samples), []
@@ -188,8 +188,9 @@ def _read_pairs(pairs, n_samples, cannot_link, labels):
     if conflicts:
         report = replace(report, n_conflicts=sum(count for count, _ in conflicts))
         warnings.warn(
-            "; ".join(text for _, text in conflicts) + ". One wrong pair joins two whole groups: look for "
-            "pairs that are not alike, and drop them.",
+            "; ".join(text for _, text in conflicts)
+            + ". A single wrong pair merges two whole groups: check the pairs for "
+            "rows that do not belong together, and drop them.",
             UserWarning,
             stacklevel=callers_line(),
         )
@@ -197,12 +198,12 @@ def _read_pairs(pairs, n_samples, cannot_link, labels):
 
 
 def chunklets_from_groups(groups: Any, n_samples: int) -> NDArray[Any]:
-    """Turn lists of rows known to be alike into chunklets; lists that share a row are joined.
+    """Turn lists of rows that belong together into chunklets; lists that share a row are merged.
 
     Parameters
     ----------
     groups : sequence or mapping of sequences of int
-        Row positions of each group; the result of ``DataFrame.groupby(...).indices`` will do.
+        Row positions of each group, for example the result of ``DataFrame.groupby(...).indices``.
     n_samples : int
         Number of rows of the data.
 
@@ -222,27 +223,28 @@ def chunklets_from_groups(groups: Any, n_samples: int) -> NDArray[Any]:
 
 
 def read_chunklets(y, n_samples, *, name="y"):
-    """Read any of the accepted spellings of chunklets.
+    """Read chunklets in any of the accepted forms.
 
-    Returns ``(ChunkletRows, ChunkletReport)``; entries are sorted by id, ids are 0 ... C-1 and every chunklet
-    has at least two different rows.  The spellings:
+    Return ``(ChunkletRows, ChunkletReport)``; entries are sorted by id, ids are 0 ... C-1 and every chunklet
+    has at least two different rows.  The forms are:
 
-    - one label a row (array, list, pandas column, one-column table): :func:`chunklets_from_labels`;
-    - a tuple ``(rows, ids)``: taken as it stands, chunklets may share rows;
+    - one label per row (array, list, pandas column, one-column table): :func:`chunklets_from_labels`;
+    - a tuple ``(rows, ids)``: used directly, chunklets may share rows;
     - a table of integers with two or more columns, each row of it a pair or group: closure;
     - a list or mapping of lists of row positions: closure.
     """
     if y is None:
         raise ValueError(
-            f"this method requires {name} to be passed, but the target {name} is None. Pass chunklets: one id a row (-1 "
+            f"this method requires {name} to be passed, but the target {name} is None. Pass chunklets: one id per row (-1 "
             "for none), lists of row positions, or pairs."
         )
+    y = tuple(map(as_host, y)) if isinstance(y, tuple) else as_host(y)
     if isinstance(y, tuple) and len(y) == 2 and all(map(_is_listlike, y)):
         return _from_rows_and_ids(*y, n_samples, name)
     if _looks_like_labels(y, n_samples):
         raise ValueError(
-            f"{name} looks like labels (one-hot, or all in one row), which as row positions would join the wrong "
-            "rows. Pass one label a row: y.argmax(axis=1) of one-hot rows, y.ravel() of a single row."
+            f"{name} looks like labels (one-hot, or all in one row), which would merge the wrong rows if they were read as row "
+            "positions. Pass one label per row: y.argmax(axis=1) for one-hot rows, y.ravel() for a single row."
         )
     if isinstance(y, (Mapping, ValuesView)) or (isinstance(y, (list, tuple)) and len(y) and all(map(_is_listlike, y))):
         return _from_groups(y, n_samples, name)
@@ -259,14 +261,14 @@ def read_chunklets(y, n_samples, *, name="y"):
 
 
 def read_partition(y, n_samples, *, name="y"):
-    """Read chunklets as one id a row (-1 for none), joining those that share a row; return a report too."""
+    """Read chunklets as one id per row (-1 for none), merging those that share a row; return a report, too."""
     entries, report = read_chunklets(y, n_samples, name=name)
     entries, report = _join_shared(entries, report)
     return as_array(entries, n_samples), report
 
 
 def as_array(entries, n_samples):
-    """Write chunklets that share no row as one id a row, numbered by first appearance; -1 elsewhere."""
+    """Return chunklets that share no row as one id per row, numbered by first appearance; -1 elsewhere."""
     n_chunklets = _n_chunklets(entries)
     first = np.empty(n_chunklets, dtype=np.int64)
     first[entries.ids[::-1]] = entries.rows[::-1]  # the first row of each chunklet is written last, and stays
@@ -316,7 +318,7 @@ def _from_edges(edges, n_samples):
 def _from_groups(groups, n_samples, name):
     if not isinstance(groups, Iterable):
         raise TypeError(
-            f"{name} must hold lists of row positions, got {type(groups).__name__}. Pass one list a group, for "
+            f"{name} must hold lists of row positions, got {type(groups).__name__}. Pass one list per group, for "
             "example [[0, 1], [2, 5, 6]]."
         )
     groups = list(groups.values() if isinstance(groups, Mapping) else groups)
@@ -325,7 +327,7 @@ def _from_groups(groups, n_samples, name):
         if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
             raise ValueError(
                 f"{name} must hold lists of row positions (integers), got {part.dtype} of shape {part.shape} "
-                f"as group {k}. Pass one label a row if these are labels."
+                f"as group {k}. Pass one label per row if these are labels."
             )
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(part for part in parts if len(part))])
     ids = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -368,14 +370,14 @@ def _collect(rows, codes, n_samples):
 
 
 def _is_listlike(value):
-    """Whether it holds entries: lists, sets, arrays, pandas columns; strings and numbers do not."""
+    """Return whether it holds entries: lists, sets, arrays, pandas columns; strings and numbers do not."""
     if isinstance(value, (Sequence, set, frozenset)):
         return not isinstance(value, (str, bytes))
     return hasattr(value, "__array__") and np.ndim(value) > 0
 
 
 def _looks_like_labels(y, n_samples):
-    """Whether a table of numbers holds one-hot labels, or all ids in one row, and not row positions."""
+    """Return whether a table of numbers holds one-hot labels, or all ids in one row, and not row positions."""
     try:
         table = np.asarray(y)
     except ValueError:  # lists of different lengths

@@ -11,7 +11,7 @@ _SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by
 
 
 def read_close_pairs(y, pairs, pair_weight, n, name):
-    """Read what `PairNCA.fit` and its kin are given: pairs with weights, or else groups y.
+    """Read the supervision of `PairNCA.fit` and similar methods: pairs with weights, or groups y.
 
     Returns
     -------
@@ -20,7 +20,7 @@ def read_close_pairs(y, pairs, pair_weight, n, name):
     if pairs is None:
         return Grouped(_read_groups(y, pair_weight, n, name))
     if y is not None:
-        raise ValueError("pass close pairs either as pairs= or as groups y, not both. Drop one of them.")
+        raise ValueError("pass close pairs either as pairs or as groups y, not both.")
     return Listed(*_read_pairs(pairs, pair_weight, n))
 
 
@@ -34,7 +34,7 @@ class Listed:
         return listed_pairs(self.pairs, self.weight, n)
 
     def some(self, random=None):
-        """Pairs and their weights, to sample from."""
+        """Return pairs and their weights, to sample from."""
         return self.pairs, self.weight
 
 
@@ -48,7 +48,7 @@ class Grouped:
         return pairs_in_groups(self.groups)
 
     def some(self, random=None):
-        """A sample of the pairs that keeps every row, all of one weight.
+        """Return a sample of the pairs that keeps every row, all of one weight.
 
         Each row with the next of its group, in the order given, or in four random orders.
         """
@@ -65,7 +65,7 @@ class Grouped:
 
 
 def sample_pairs(close, n):
-    """A few of the rows and of the pairs among them: both ends of some pairs, then other rows."""
+    """Return a few of the rows and of the pairs among them: both ends of some pairs, then other rows."""
     pairs, weight = close.some()
     pairs = pairs[weight > 0]
     pairs = pairs[np.unique(np.linspace(0, len(pairs) - 1, min(len(pairs), _SAMPLE_PAIRS)).astype(np.intp))]
@@ -75,7 +75,7 @@ def sample_pairs(close, n):
 
 
 def listed_pairs(pairs, weight, n):
-    """The attraction of close pairs as a function ``pull(Z) = L Z``.
+    """Return the attraction of close pairs as a function ``pull(Z) = L Z``.
 
     L is the Laplacian of the pairs, with weights that sum to one: ``sum_ab w_ab |z_a - z_b|^2 = tr(Z' L Z)``.
 
@@ -95,7 +95,7 @@ def listed_pairs(pairs, weight, n):
 
 
 def pairs_in_groups(groups):
-    """The attraction of all pairs of rows with the same code (0, 1, ...; -1 for a row in no group), of
+    """Return the attraction of all pairs of rows with the same code (0, 1, ...; -1 for a row in no group), of
     weight one.
 
     They need no list: ``(L Z)_a = size (z_a - mean of the group) / n_pairs``.
@@ -134,7 +134,7 @@ def _read_pairs(pairs, pair_weight, n):
     if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
         raise ValueError(
             "pair_weight must be finite, not negative and not all zero, got values from "
-            f"{weight.min():g} to {weight.max():g}. Drop pairs that should not count."
+            f"{weight.min():g} to {weight.max():g}. Drop pairs of weight 0."
         )
     return pairs, weight / weight.max()  # sums of weights of 1e308 stay finite
 

@@ -1,4 +1,4 @@
-"""Groups: labels of some of the rows, which say who belongs together and nothing else."""
+"""Groups: labels of some of the rows, which say only which rows belong together."""
 
 import numbers
 
@@ -30,7 +30,7 @@ def code_groups(y, name="y"):
 
 
 def _none_and_below(classes):
-    """Which labels mean "no group", and which are numbers below -1, that may mean either."""
+    """Return which labels mean "no group", and which are numbers below -1, that may mean either."""
     kind = classes.dtype.kind
     if kind in "if":
         return classes == -1, classes < -1

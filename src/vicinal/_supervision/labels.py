@@ -1,4 +1,4 @@
-"""One label per row, of any kind, as integer codes: the only coder of labels in the library."""
+"""Conversion of one label per row, of any kind, to integer codes, for the whole library."""
 
 import warnings
 from typing import NamedTuple
@@ -38,13 +38,13 @@ def code_labels(y, name="y", *, n_rows=None, partial=False, instead=""):
     ----------
     y : array-like of shape (n,) or (n, 1)
     name : str
-        What the user calls it.
+        The name of the argument, for messages.
     n_rows : int, default=None
         How many labels there should be; None takes any number but 0.
     partial : bool, default=False
         Whether labels may be missing (see `is_missing`; masked entries, too).
     instead : str
-        What else the user can do about a target with fractions, as a sentence.
+        A sentence with an alternative for a target with fractions.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def code_classes(y, n_rows, *, instead=""):
 
 
 def check_length(values, n_rows, name, remedy="Pass one label per row."):
-    """Refuse more or fewer entries than rows."""
+    """Raise an error if the number of entries differs from the number of rows."""
     if len(values) != n_rows:
         raise ValueError(
             f"{name} has {len(values)} entries for {n_rows} rows: found input variables with inconsistent numbers of "
@@ -107,25 +107,25 @@ def check_length(values, n_rows, name, remedy="Pass one label per row."):
 
 
 def _check_numbers(values, name, instead):
-    """Refuse numbers that name no class."""
+    """Raise an error for numbers that cannot be class labels."""
     if values.dtype.kind == "c":
-        raise ValueError(f"{name} holds complex numbers, which are no labels. Pass integers or strings.")
+        raise ValueError(f"{name} holds complex numbers, which cannot be labels. Pass integers or strings.")
     if values.dtype.kind != "f":
         return
     largest = float(np.abs(values).max(initial=0.0))
     if largest > _LARGEST_WHOLE_FLOAT:
         what = "infinite numbers" if np.isinf(largest) else f"numbers up to {largest:g}"
-        raise ValueError(f"{name} holds {what}, which are no labels. Pass integers or strings.")
+        raise ValueError(f"{name} holds {what}, which cannot be labels. Pass integers or strings.")
     fractions = int((values != np.floor(values)).sum())
     if fractions:
         raise ValueError(
             f"Unknown label type: {name} is continuous: {fractions} of its {len(values)} entries are fractional numbers, and "
-            f"fractions are no labels. Cut them into classes first, as with numpy.digitize. {instead}".rstrip()
+            f"fractions cannot be labels. Divide them into classes first, for example with numpy.digitize. {instead}".rstrip()
         )
 
 
 def _code(values, name):
-    """The different values in sorted order, and the position of each value among them."""
+    """Return the different values in sorted order, and the position of each value among them."""
     if values.dtype == object:
         return _code_objects(values, name)
     if values.dtype.kind in "iu" and len(values):
@@ -154,7 +154,7 @@ def _code_objects(values, name):
         except TypeError as error:
             raise TypeError(
                 f"{name} must hold one label per row, or only lists of row positions, got a {type(value).__name__} as "
-                f"entry {i} among other things."
+                f"entry {i} among entries of other types."
             ) from error
     labels = list(known)
     try:

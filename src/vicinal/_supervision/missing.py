@@ -1,4 +1,4 @@
-"""What counts as missing: one answer for labels, groups and targets."""
+"""The definition of missing values of labels, groups and targets."""
 
 import numbers
 
@@ -8,7 +8,7 @@ from vicinal._tensors import as_host
 
 
 def is_missing(value):
-    """Whether a label or a number is missing: None, NaN, NaT or ``pandas.NA``."""
+    """Return whether a label or a number is missing: None, NaN, NaT or ``pandas.NA``."""
     if value is None:
         return True
     try:
@@ -18,9 +18,9 @@ def is_missing(value):
 
 
 def read_values(y, name="y"):
-    """Turn what the user passed into an array, without losing what is missing in it.
+    """Convert an argument to an array without losing its missing values.
 
-    NumPy would write None and NaN among texts as "None" and "nan", round nullable integers to floats, and forget the
+    NumPy would write None and NaN among texts as "None" and "nan", round nullable integers to floats, and drop the
     mask of a masked array.
 
     Returns
@@ -53,8 +53,8 @@ def read_values(y, name="y"):
     return values, missing
 
 
-def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or give them a label of their own."):
-    """Refuse missing entries, given as a mask, with their number."""
+def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or give them a separate label."):
+    """Raise an error that counts missing entries, given as a mask."""
     count = int(missing.sum())
     if count:
         raise ValueError(
@@ -63,7 +63,7 @@ def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or
 
 
 def _loses_something(y, values):
-    """Whether NumPy changed entries: other things among texts of a list, nullable integers of pandas."""
+    """Return whether NumPy changed entries: other things among texts of a list, nullable integers of pandas."""
     if isinstance(y, np.ndarray):
         return False
     if hasattr(y, "dtype"):
@@ -75,7 +75,7 @@ def _loses_something(y, values):
 
 
 def _as_numbers(values, missing):
-    """An array of numbers in place of one of Python objects, if all that is not missing are numbers."""
+    """Return an array of numbers in place of one of Python objects, if all that is not missing are numbers."""
     present = values[~missing]
     if not len(present) or not all(isinstance(value, (numbers.Real, np.bool_)) for value in present):
         return values

@@ -9,18 +9,18 @@ def check_pairs(pairs, n_samples, name):
         pairs = np.asarray(pairs)
     except ValueError as error:
         raise ValueError(
-            f"{name} must have shape (p, 2), got rows of different lengths. Pass one pair of row positions a row, "
+            f"{name} must have shape (p, 2), got rows of different lengths. Pass one pair of row positions per row, "
             "or groups to chunklets_from_groups."
         ) from error
     if pairs.size == 0:
         pairs = np.empty((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise ValueError(f"{name} must have shape (p, 2), got {pairs.shape}. Pass one pair of row positions a row.")
+        raise ValueError(f"{name} must have shape (p, 2), got {pairs.shape}. Pass one pair of row positions per row.")
     return check_positions(pairs, n_samples, name)
 
 
 def check_positions(positions, n_samples, name):
-    """Return row positions as integers, refusing those that are no rows."""
+    """Return row positions as integers, or raise an error if some are out of range."""
     if positions.size == 0:
         return positions.astype(np.int64)
     if positions.dtype == object and all(

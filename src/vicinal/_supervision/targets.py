@@ -1,4 +1,4 @@
-"""Who agrees with whom: labels and soft targets as the engine's `Match` (NCA paper, sec. 5)."""
+"""The agreement of rows: labels and soft targets as the engine's `Match` (NCA paper, sec. 5)."""
 
 from typing import Literal, NamedTuple
 
@@ -9,6 +9,7 @@ from vicinal._engine import Match, prepare
 from vicinal._supervision.labels import check_length, code_classes, code_labels
 from vicinal._supervision.missing import read_values, refuse_missing
 
+# Departure 7 (NCA): Soft matches are Gaussian, or inner products.
 MATCHES = ("class", "gaussian", "dot")
 
 # Gaussian agreement reaches down to exp(-_FARTHEST); beyond it is 0 in float64.
@@ -35,15 +36,15 @@ class Targets(NamedTuple):
     scale: np.ndarray | None = None
 
     def take(self, rows):
-        """The targets of some rows, in that order."""
+        """Return the targets of some rows, in that order."""
         return self._replace(values=self.values[rows])
 
     def match(self):
-        """The agreement of all rows with all rows."""
+        """Return the agreement of all rows with all rows."""
         return Match(self.kind, self.values)
 
     def alone(self):
-        """Whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
+        """Return whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
         if self.kind == "class":
             return np.bincount(self.values)[self.values] == 1
         if self.kind == "dot":
@@ -56,7 +57,7 @@ class Targets(NamedTuple):
         return 0.5 * nearest.scores[:, 0] > _FARTHEST
 
     def all_equal(self):
-        """Whether all rows agree equally, so that no metric is better than another."""
+        """Return whether all rows agree equally, so that no metric is better than another."""
         return bool((self.values == self.values[0]).all())
 
 
@@ -84,7 +85,7 @@ def check_targets(y, match, match_scale, weight=None):
 
 
 def read_targets(y, n_rows, match):
-    """Read y as `match` says: codes of classes, or numbers; `check_targets` makes `Targets` of them, or of some."""
+    """Read y according to `match`: codes of classes, or numbers; `check_targets` converts them to `Targets`."""
     if check_choice(match, "match", MATCHES) == "class":
         return code_classes(y, n_rows, instead="Use Objective(match='gaussian') for a regression target.").codes
     return read_numbers(y, n_rows, "Use Objective(match='class') for labels.")
@@ -98,9 +99,9 @@ def read_numbers(y, n_rows, instead="", *, name="y"):
     y : array-like of shape (n,) or (n, n_outputs)
     n_rows : int
     instead : str
-        What the user can do about labels, as a sentence.
+        A sentence with an alternative for labels.
     name : str
-        What the user calls it.
+        The name of the argument, for messages.
     """
     values, missing = read_values(y, name)
     if values.ndim not in (1, 2):
@@ -109,7 +110,9 @@ def read_numbers(y, n_rows, instead="", *, name="y"):
     check_length(values, n_rows, name, "Pass one number per row.")
     refuse_missing(missing, name, "numbers", "Drop these rows.")
     if values.dtype.kind == "c":
-        raise ValueError(f"{name} must hold real numbers, got complex ones. Pass their real part or their size.")
+        raise ValueError(
+            f"{name} must hold real numbers, got complex ones. Pass their real part or their absolute value."
+        )
     try:
         values = values.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -151,7 +154,7 @@ def _rows_of_probabilities(values):
 
 
 def power_of_two(values):
-    """About the largest entry of each column: in this unit squares neither overflow nor underflow, and no digit changes."""
+    """Return a power of two near the largest entry of each column; in this unit, squares neither overflow nor underflow."""
     return np.ldexp(1.0, np.frexp(np.abs(values).max(axis=0))[1] - 1)
 
 
@@ -171,7 +174,7 @@ def _continuous(values, match_scale, weight):
 
 
 def _scale_of_targets(values, match_scale, unit, weight):
-    """One standard deviation an output, in its unit; 0 marks an output that does not vary."""
+    """Return one standard deviation per output, in its unit; 0 marks an output that does not vary."""
     n_outputs = values.shape[1]
     mean = np.average(values, axis=0, weights=weight)
     spread = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weight))
@@ -192,5 +195,5 @@ def _scale_of_targets(values, match_scale, unit, weight):
 
 
 def _least_scale(scale):
-    """A scale that vanishes beside the targets would read as "does not vary": it is refused for what it is."""
+    """Return the scale, or raise an error if it is so small compared with the targets that it would count as 0."""
     return np.maximum(scale, np.finfo(np.float64).tiny)

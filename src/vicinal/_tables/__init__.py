@@ -1,22 +1,31 @@
-"""Tables: what kind each column is of, rows made ready for metrics and densities, noise for rounded values.
+"""Tables: detection of the kinds of columns, preparation for metrics and densities, and noise for rounded values.
 
 ::
 
-    column_types     continuous, lattice, boolean, category, date, ...: found once, for every command
-    TableEncoder     raw columns -> numbers, with the kinds that it found; a step of a pipeline and of a model file
-    prepare          one table -> features, labels and notes, for `learn`, `compare` and Python users alike
-    Dequantizer      uniform noise of one step on rounded columns, so that a density of them means something
+    column_types     continuous, lattice, boolean, category, date, ...: detected in the same way for every command
+    TableEncoder     raw columns -> numbers, with the detected kinds; a step of a pipeline and of a model file
+    prepare          one table -> features, labels and notes, for `learn`, `compare` and Python users
+    Dequantizer      uniform noise of one step on rounded columns, so that their density is meaningful
     score_rows       log-densities (or log-probabilities) of rows, averaged over the noise
 """
 
 from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_types, describe_types
 from vicinal._tables.dependence import dependent_columns
-from vicinal._tables.dequantizer import Dequantizer
+from vicinal._tables.dequantizer import Dequantizer, EqualRows
 from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import PARTS
 from vicinal._tables.frames import column_types, nearest_names, parse_types
 from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
-from vicinal._tables.scoring import N_DRAWS, dequantizer_of, draw_scores, log_volume, score_rows
+from vicinal._tables.scoring import (
+    N_DRAWS,
+    dequantizer_of,
+    draw_scores,
+    fills_in,
+    known_log_volumes,
+    log_steps,
+    log_volume,
+    score_rows,
+)
 
 __all__ = [
     "COMMAND_WORDS",
@@ -25,6 +34,7 @@ __all__ = [
     "PARTS",
     "ColumnType",
     "Dequantizer",
+    "EqualRows",
     "Note",
     "PreparedTable",
     "TableEncoder",
@@ -35,6 +45,9 @@ __all__ = [
     "dequantizer_of",
     "describe_types",
     "draw_scores",
+    "fills_in",
+    "known_log_volumes",
+    "log_steps",
     "log_volume",
     "nearest_names",
     "parse_types",

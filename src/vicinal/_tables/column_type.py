@@ -1,4 +1,4 @@
-"""What kind of column some numbers are: measurements, rounded measurements, a switch, a name of rows, or nothing."""
+"""Detection of the kind of a column of numbers: measurements, rounded measurements, booleans, identifiers, constants."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,19 +21,19 @@ KINDS = (
     "constant",
     "empty",
 )
-# What a density can be learned of: the values are amounts, and rounding (a lattice) can be undone by noise.
+# The kinds from which a density can be learned: the values are quantities, and noise can undo rounding (a lattice).
 MEASURED = ("continuous", "lattice")
 
-# Rounding matters where values repeat (more than this share of the rows) or where a step is more than this share of the
+# Rounding matters if values repeat (in more than this share of the rows) or if a step is more than this share of the
 # standard deviation. Finer lattices are indistinguishable from continuous values at the scale of any kernel.
 _MANY_REPEATS, _COARSE = 0.05, 0.01
 _NEARLY_ALL = 0.95  # of the values must lie on a lattice
-# Fewer rows than this tell an amount from an identifier or a switch too rarely.
+# With fewer rows than this, quantities cannot be distinguished reliably from identifiers or booleans.
 _FEWEST_ROWS = 10
 # "CustomerID" and "userId" are read as "customer_id" and "user_id".
 _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _ID_NAME = re.compile(r"(^|[\W_])(id|uuid)([\W_]|$)")
-# These names tell an identifier where no value repeats. Words run together are listed, because many words end in "id".
+# Columns with these names are identifiers if no value repeats. Compounds are listed, because many words end in "id".
 _UNIQUE_NAME = re.compile(
     r"(^|[\W_])(key|index)([\W_]|$)|[a-z][\W_]+(no|nr|num|number)\.?$|^unnamed: \d+$"
     r"|(account|case|client|customer|device|employee|event|invoice|item|member|object|order|passenger|patient|person"
@@ -42,12 +42,12 @@ _UNIQUE_NAME = re.compile(
 
 
 class TableError(ValueError):
-    """A table that cannot be used as it is.
+    """A table that cannot be used.
 
     Attributes
     ----------
     notes : list of Note
-        What was found out about the table before.
+        Notes about the table up to the error.
     """
 
     def __init__(self, message: str, notes: Iterable[Any] = ()):
@@ -56,7 +56,7 @@ class TableError(ValueError):
 
 
 class ColumnType(NamedTuple):
-    """What kind a column is of.
+    """The kind of a column.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class ColumnType(NamedTuple):
         Of a date that is written as text: "ISO8601", or a format of ``strptime``.
     tied : float
         Of a tied column: the share of the rows whose value occurs in an earlier row. It is 0 for real
-        measurements; a density of many tied values can be made as high as one likes. A tied column that the user calls
+        measurements; a density of many tied values can be made arbitrarily high. A tied column that the user declares
         continuous keeps its share.
     """
 
@@ -88,25 +88,25 @@ class ColumnType(NamedTuple):
 
     @property
     def spec(self) -> str:
-        """The text that asks for this kind: "lattice:0.5", "date:%d/%m/%Y", "boolean"."""
-        detail = self.format if self.step is None else repr(self.step)
+        """The text that selects this kind: "lattice:0.5", "date:%d/%m/%Y", "boolean"."""
+        detail = self.format if self.step is None else repr(float(self.step))
         return f"{self.kind}:{detail}" if detail else self.kind
 
     @property
     def measured(self) -> bool:
-        """Whether the values are amounts, of which a density can be learned."""
+        """Whether the values are quantities, from which a density can be learned."""
         return self.kind in MEASURED
 
 
 def number_type(values: np.ndarray, name: str = "", resolution: float | None = None) -> ColumnType:
-    """The kind of a column of numbers.
+    """Return the kind of a column of numbers.
 
     Parameters
     ----------
     values : array of shape (n,)
-        NaN where a value is missing. The order counts: a column that counts the rows is told by it.
+        The values, with NaN for missing ones. Their order matters: it shows whether a column counts the rows.
     name : str
-        A column of whole numbers that is called an id is taken as one.
+        The name of the column. Whole numbers in a column whose name says that it is an id are identifiers.
     resolution : float, optional
         The relative rounding error of the values; the default is that of their dtype.
     """
@@ -136,14 +136,14 @@ def number_type(values: np.ndarray, name: str = "", resolution: float | None = N
 
 
 def _counts_rows(values: np.ndarray, known: np.ndarray) -> bool:
-    """Whether whole numbers count the rows of the table; some of them may be missing."""
+    """Return whether whole numbers count the rows of the table; some of them may be missing."""
     first = values[known] - np.flatnonzero(known)
     few = 3 if first[0] in (0, 1) else _FEWEST_ROWS
     return len(first) >= few and bool((first == first[0]).all())
 
 
 def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
-    """Whether whole numbers are called an id, or never repeat and fill a range without gaps (or have such a name)."""
+    """Return whether whole numbers are identifiers, by their name or because they never repeat and fill a range."""
     if len(found) < _FEWEST_ROWS:
         return False
     name = _WORD_BREAK.sub("_", name.strip()).casefold()
@@ -154,9 +154,10 @@ def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
 
 
 def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> ColumnType:
-    """The kind of a column of numbers that the user asks for, completed by what the values are."""
+    """Return the kind of a column of numbers that the user requests, with details from the values."""
     if isinstance(asked, ColumnType):
-        return asked
+        found = asked_type(values, asked.spec, name)
+        return found if asked.offset is None else found._replace(offset=asked.offset)
     if not isinstance(asked, str):
         raise TypeError(f"types: the kind of {name!r} must be a text or a ColumnType, got {type(asked).__name__}.")
     kind, _, detail = asked.partition(":")
@@ -172,7 +173,7 @@ def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> Colu
     if not detail:
         lattice = find_lattice(values, resolution) if len(values) and np.ptp(values) else (1.0, 0.0)
         if lattice is None:
-            raise TableError(f"types: the values of {name!r} have no common step. Name one, as in 'lattice:0.5'.")
+            raise TableError(f"types: the values of {name!r} have no common step. Pass one, as in 'lattice:0.5'.")
         return ColumnType("lattice", *lattice)
     try:
         step = float(detail)
@@ -184,7 +185,7 @@ def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> Colu
 
 
 def array_types(X: np.ndarray, names: list[str], types: Mapping[Any, Any] | None = None) -> list[ColumnType]:
-    """The kinds of the columns of an array of numbers, as found or, for names (or positions) in `types`, as asked."""
+    """Return the kinds of the columns of an array, as detected or, for names (or positions) in `types`, as requested."""
     asked = {
         names[key] if isinstance(key, int) and key < len(names) else key: kind for key, kind in (types or {}).items()
     }
@@ -205,9 +206,9 @@ def array_types(X: np.ndarray, names: list[str], types: Mapping[Any, Any] | None
 
 
 def tied_positions(kinds: Sequence[ColumnType]) -> list[int]:
-    """The positions of tied columns that have to be looked at again without the rows that repeat as a whole.
+    """Return the positions of tied columns that must be checked again without the rows that repeat completely.
 
-    Such rows tie all of their columns, whatever the values are. With a single column of amounts there is no telling.
+    Such rows tie all of their columns, whatever the values are. With a single column of quantities this cannot be decided.
     """
     if sum(kind.kind in ("tied", "continuous", "lattice") for kind in kinds) < 2:
         return []
@@ -215,9 +216,9 @@ def tied_positions(kinds: Sequence[ColumnType]) -> list[int]:
 
 
 def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True) -> tuple[float, float] | None:
-    """The step and the offset of the coarsest lattice that holds nearly all values (95 %), or None.
+    """Return the step and the offset of the coarsest lattice that holds nearly all values (95 %), or None.
 
-    Nearly, because tables mix precisions: 12.7 here, 12.74999 there.
+    Not all values need to lie on it, because tables mix precisions, such as 12.7 and 12.74999.
 
     Parameters
     ----------
@@ -226,7 +227,7 @@ def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True
     resolution : float
         Their relative rounding error.
     any_step : bool
-        Whether steps count that have no short decimal form, such as those of standardised whole numbers.
+        Whether to accept steps without a short decimal form, such as those of standardised whole numbers.
     """
     distinct, counts = np.unique(values, return_counts=True)
     largest = float(np.abs(distinct).max())
@@ -245,7 +246,7 @@ def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True
 
 
 def _lattice_of_any_step(distinct: np.ndarray, counts: np.ndarray, error: float) -> tuple[float, float] | None:
-    """A lattice whose step is the smallest gap between values that repeat, or a simple fraction of it."""
+    """Return a lattice whose step is the smallest gap between values that repeat, or a simple fraction of it."""
     repeated = distinct[counts > 1]
     gaps = np.diff(repeated)
     if len(gaps) < 2 or gaps.min() < 1e4 * error:
@@ -262,7 +263,7 @@ def _lattice_of_any_step(distinct: np.ndarray, counts: np.ndarray, error: float)
 
 
 def describe_types(types: Iterable[tuple[str, ColumnType]], most: int = 8) -> str:
-    """Columns by kind for a message: "boolean: 'coin'; identifier: 'order_id'"."""
+    """Return columns by kind for a message: "boolean: 'coin'; identifier: 'order_id'"."""
     by_kind: dict[str, list[str]] = {}
     for name, kind in types:
         said = "tied (values that repeat without a common step)" if kind.kind == "tied" else kind.kind

@@ -2,19 +2,19 @@
 
 import numpy as np
 
-# Columns are compared on an even sample of rows; what is found there is checked on all rows.
+# Columns are compared on an evenly spaced sample of rows; dependences found there are verified on all rows.
 _FEWEST_ROWS, _ROWS_PER_COLUMN = 2_000, 4
-# Wider tables are not looked at: it would take longer than a fit.
+# Wider tables are not checked, because it would take longer than a fit.
 _MOST_COLUMNS = 500
-# What is left of a column beside the others, as a share of its spread, when it is a combination of them but for rounding.
+# The largest remainder of a column, as a share of its spread, that counts as rounding of a combination of others.
 _NOTHING = 1e-6
 
 
 def dependent_columns(X: np.ndarray) -> list[int]:
-    """Positions of columns that are linear combinations of those before them, exactly but for rounding.
+    """Return positions of columns that are linear combinations of those before them, exactly except for rounding.
 
-    Rows with missing values are not looked at. The answer is empty where there are no more complete rows than columns, of which
-    every table has dependent ones, and for tables of more than 500 columns.
+    Rows with missing values are ignored. The result is empty if there are no more complete rows than columns, because then
+    columns are always dependent, and for tables of more than 500 columns.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def dependent_columns(X: np.ndarray) -> list[int]:
     dependent: list[int] = []
     for j in range(d):
         rest = sample[:, j]
-        for _ in range(2):  # once more, because rounding leaves some of what was taken away
+        for _ in range(2):  # twice, because rounding leaves a part of the projection
             rest = rest - directions @ (directions.T @ rest)
         size = np.linalg.norm(rest)
         if size <= _NOTHING * np.linalg.norm(sample[:, j]) and _follows(rows, kept, j, sample):
@@ -45,7 +45,7 @@ def dependent_columns(X: np.ndarray) -> list[int]:
 
 
 def _follows(rows: np.ndarray, others: list[int], j: int, sample: np.ndarray) -> bool:
-    """Whether a column is the same combination of others in all rows as in the sample."""
+    """Return whether a column is the same combination of others in all rows as in the sample."""
     if not others:
         return False
     weights = np.linalg.lstsq(sample[:, others], sample[:, j], rcond=None)[0]

@@ -1,4 +1,4 @@
-"""Uniform noise that undoes rounding, so that a density of rounded values means something."""
+"""Uniform noise that undoes rounding, so that a density of rounded values is meaningful."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Add uniform noise of one step to rounded columns: whole numbers, cents, tenths of a degree.
 
-    A density of values that repeat can be made as high as one likes, by kernels as narrow as one likes around them.
-    With noise :math:`u` uniform over one step, centred, the density p of :math:`x + u` is bounded by the probability of
+    A density of values that repeat can be made arbitrarily high by narrower and narrower kernels around them.
+    With centred noise :math:`u`, uniform over one step, the density p of :math:`x + u` is bounded by the probability of
     the rounded row:
 
     .. math:: E_u \log p(x + u) + \sum_j \log s_j \;\le\; \log \int_{\text{cell of } x} p = \log P(x)
@@ -30,12 +30,13 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     Parameters
     ----------
     steps : "auto" or array-like of shape (n_features,), default="auto"
-        The step of each column, 0 for columns that are left as they are. "auto" takes those that
-        :func:`vicinal.tables.column_types` calls a lattice: neither continuous columns nor columns of two values.
+        The step of each column, 0 for columns without noise. "auto" uses the steps of the columns that
+        :func:`vicinal.tables.column_types` detects as lattices, but not of continuous columns or columns of two values.
     training_only : bool, default=False
-        Let ``transform`` return rows as they are, so that in a pipeline only the fit sees noise. It is for estimators that
-        are densities *and* metrics: LCA is learned from rows with noise, and maps rows without.
+        Whether ``transform`` returns rows without noise, so that a pipeline adds noise only in the fit. This is meant for
+        estimators that are densities *and* metrics: LCA is learned from rows with noise, and transforms rows without noise.
     random_state : int, RandomState instance or None, default=0
+        Determines the noise.
 
     Attributes
     ----------
@@ -46,11 +47,12 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
 
     Notes
     -----
-    The noise of a row is a function of the seed, of the row's values and of the number of the draw. So ``transform``
-    gives a row the same answer alone, among others and in any order. ``fit_transform``, for training rows, tells equal
-    rows apart by their position among each other; otherwise a repeated row would still repeat. NaN stays NaN.
+    The noise of a row is a function of the seed, of the row's values and of the number of the draw. The result of
+    ``transform`` for a row is therefore the same alone, among others and in any order. ``fit_transform``, for training rows,
+    gives equal rows different noise, because otherwise a repeated row would still repeat. NaN stays NaN. Rows of float32 are
+    returned as float64 if a column is rounded, because noise added to a large value needs the digits.
 
-    Use it before a density. A metric, and whatever else looks for neighbours, should see rows without noise: see
+    Use it before a density. A metric, and any other search for neighbours, should use rows without noise; see
     `training_only`.
 
     References
@@ -101,7 +103,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the rows with noise: the draw number 0. With ``training_only``, return them as they are.
+        """Return the rows with noise (draw number 0). With ``training_only``, return them unchanged.
 
         Parameters
         ----------
@@ -134,7 +136,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         return self._noisy(X, check_integer(number, "number", least=0), np.zeros(len(X), dtype=np.uint64))
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Find the steps and return the training rows with noise, which tells equal rows apart.
+        """Find the steps and return the training rows with noise, which differs between equal rows.
 
         Parameters
         ----------
@@ -147,12 +149,14 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         """
         return self.fit(X).transform_training_rows(X)
 
-    def transform_training_rows(self, X: Any) -> np.ndarray:
+    def transform_training_rows(self, X: Any, seen: "EqualRows | None" = None) -> np.ndarray:
         """Return training rows with noise that differs between equal rows, as ``fit_transform`` does.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+        seen : EqualRows, optional
+            Counts the rows of earlier blocks, where X is a block of the training rows. X is added to it.
 
         Returns
         -------
@@ -160,7 +164,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         """
         check_is_fitted(self)
         X = self._rows(X, reset=False)
-        return self._noisy(X, 0, _position_among_equals(X))
+        return self._noisy(X, 0, (EqualRows() if seen is None else seen).positions(X))
 
     def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
         kinds = [np.float64, np.float32]
@@ -181,22 +185,20 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         return steps.copy()
 
     def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
-        # In float32 the noise of a fine step beside a large value would be rounded away.
-        too_coarse = X.dtype == np.float32 and np.any(
-            self.steps_ < 2.0**-10 * np.nanmax(np.abs(X), axis=0) * (self.steps_ > 0)
-        )
-        noisy = np.array(X, dtype=np.float64 if too_coarse else X.dtype)
+        # In float32, noise of a fine step would be lost in the rounding of a large value. The dtype must not depend on the
+        # rows of a call, because a row would then have other noise alone than among others.
+        noisy = np.array(X, dtype=np.float64 if self.steps_.any() else X.dtype)
         rows = _mixed(_mixed(_hash_of_rows(X, self.seed_) ^ np.uint64(number)) ^ twin)
         for j in np.flatnonzero(self.steps_):
             bits = _mixed(rows ^ _mixed(np.array(j + 1, dtype=np.uint64)))
-            # The middles of 2^52 equal parts of (-1/2, 1/2): neither end occurs, so that rounding takes the noise back.
+            # The midpoints of 2^52 equal parts of (-1/2, 1/2): the ends do not occur, so that rounding removes the noise.
             uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52 - 0.5
             noisy[:, j] += self.steps_[j] * uniform
         return noisy
 
 
 def _mixed(values: Any) -> Any:
-    """The finaliser of SplitMix64: every bit of the result depends on every bit of the value."""
+    """Return the finaliser of SplitMix64: every bit of the result depends on every bit of the value."""
     with np.errstate(over="ignore"):
         values = np.atleast_1d(np.asarray(values, dtype=np.uint64)) + _GOLDEN
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -205,7 +207,7 @@ def _mixed(values: Any) -> Any:
 
 
 def _hash_of_rows(X: np.ndarray, seed: int) -> np.ndarray:
-    """64 bits per row that depend on its values and on nothing else; equal rows have equal bits."""
+    """Return 64 bits per row that depend only on its values; equal rows have equal bits."""
     values = np.where(np.isnan(X), np.nan, X).astype(np.float64) + 0.0  # one NaN, and no negative zero
     found = np.repeat(_mixed(np.uint64(seed)), len(X))
     for bits in np.ascontiguousarray(values.T).view(np.uint64):
@@ -213,13 +215,30 @@ def _hash_of_rows(X: np.ndarray, seed: int) -> np.ndarray:
     return found
 
 
-def _position_among_equals(X: np.ndarray) -> np.ndarray:
-    """For each row how many equal rows come before it."""
-    keys = _hash_of_rows(X, 0)
-    order = np.argsort(keys, kind="stable")
-    in_order = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
-    position = np.arange(len(X)) - np.repeat(starts, np.diff(np.append(starts, len(X))))
-    found = np.empty(len(X), dtype=np.uint64)
-    found[order] = position
-    return found
+class EqualRows:
+    """Counts equal rows over the blocks of a table."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
+
+    def positions(self, X: np.ndarray) -> np.ndarray:
+        """Return for each row of a block how many equal rows come before it, including those of earlier blocks."""
+        keys, row_of, counts = np.unique(_hash_of_rows(X, 0), return_inverse=True, return_counts=True)
+        row_of = row_of.reshape(-1)
+        order = np.argsort(row_of, kind="stable")
+        position = np.empty(len(X), dtype=np.uint64)
+        position[order] = np.arange(len(X)) - np.repeat(np.cumsum(counts) - counts, counts)
+        position += self._counted(keys)[row_of]
+        everything = np.concatenate([self._keys, keys])
+        self._keys, which = np.unique(everything, return_inverse=True)
+        total = np.zeros(len(self._keys), dtype=np.uint64)
+        np.add.at(total, which.reshape(-1), np.concatenate([self._counts, counts.astype(np.uint64)]))
+        self._counts = total
+        return position
+
+    def _counted(self, keys: np.ndarray) -> np.ndarray:
+        """Return how often rows of some keys were seen before."""
+        if not len(self._keys):
+            return np.zeros(len(keys), dtype=np.uint64)
+        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[place] == keys, self._counts[place], np.uint64(0))

@@ -1,4 +1,4 @@
-"""Raw columns of a table as numbers, with what is known about their kinds."""
+"""Conversion of the raw columns of a table to numbers, by their kinds."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ from vicinal._words import count, shown
 
 
 class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
-    """Turn the columns of a table into numbers, by what kind each is of.
+    """Convert the columns of a table to numbers, according to the kind of each column.
 
-    Numbers stay as they are. A date becomes days (since 1970-01-01) and, where they vary, the sine and cosine of its
-    place in the year, in the week and in the day. A category becomes a 0/1 column per value with ``one_hot``. Columns
-    that name or count the rows, that never change, that are empty, and texts are left out. Missing values stay missing
-    (NaN); :class:`vicinal.DensityImputer` fills them.
+    Numbers are not changed. A date becomes days (since 1970-01-01) and, if they vary, the sine and cosine of its
+    position in the year, in the week and in the day. With ``one_hot``, a category becomes one 0/1 column per value. Texts and
+    columns that name or count the rows, are constant, or are empty are left out. Missing values stay missing
+    (NaN); :class:`vicinal.DensityImputer` fills them in.
 
     Parameters
     ----------
     types : dict, optional
-        What you know better than :func:`vicinal.tables.column_types`, by column, in its notation.
+        Overrides of the detected kinds, by column, in the notation of :func:`vicinal.tables.column_types`.
     one_hot : bool, default=False
-        Turn categories into 0/1 columns that are named "column=value"; without it they are left out.
+        Whether to convert categories to 0/1 columns with the names "column=value"; otherwise they are left out.
     random_state : int, default=0
         The seed of the noise that densities need on rounded columns (`dequantizer`). ``transform`` adds none.
 
@@ -40,17 +40,17 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     types_ : dict of str to ColumnType
         The kind of each raw column.
     feature_types_ : list of ColumnType
-        The kind of each column of the output. Those that are ``measured`` (continuous or on a lattice) are what
-        densities and LCA can learn from.
+        The kind of each column of the output. Densities and LCA can learn from those that are ``measured`` (continuous or
+        on a lattice).
     constants_ : dict of str to str
-        The value of each raw column that held one value only. `broken_constants` finds rows that have another.
+        The value of each constant raw column. `broken_constants` finds rows with another value.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
     Notes
     -----
-    A model file holds the encoder, so that new rows are treated as the training rows were. ``transform`` finds the
-    columns of a DataFrame by name: the order does not matter, and others are ignored.
+    A model file contains the encoder, so that new rows are treated as the training rows were. ``transform`` finds the
+    columns of a DataFrame by name: their order does not matter, and others are ignored.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         twice = next((name for name, times in Counter(made).items() if times > 1), None)
         if twice is not None:
             raise TableError(
-                f"two columns would be called {twice!r}: one of the table, and one that is made of a category. Rename the former."
+                f"two columns would have the name {twice!r}: one of the table, and one that is made from a category. Rename the former."
             )
         self._keep_types("column", found)
         self._sources = np.array([position for position, _, _ in outputs], dtype=np.int64)
@@ -142,7 +142,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
 
     @property
     def sources(self) -> list[str]:
-        """For each column of the output, the raw column that it is made of."""
+        """The raw column of each column of the output."""
         check_is_fitted(self, "_columns")
         return [str(self._columns[position]) for position in self._sources]
 
@@ -186,7 +186,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         return values
 
     def pick(self, X: Any) -> Any:
-        """Return the raw columns that ``transform`` reads, by name, as a DataFrame; refuses a table that lacks some.
+        """Return the raw columns that ``transform`` reads, by name, as a DataFrame; raise an error if some are missing.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         return frame[used]
 
     def unseen(self, X: Any) -> dict[str, list[str]]:
-        """Return the values of categories that the encoder does not know, row by row, by column.
+        """Return the values of categories that were not in the training rows, row by row, by column.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         dict of str to list of str
-            They count as none of the known values: all their 0/1 columns are 0.
+            All 0/1 columns of these values are 0.
         """
         frame, found = self.pick(X), {}
         values: dict[str, set[str]] = {}
@@ -259,7 +259,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         dict of str to boolean ndarray of shape (n_samples,)
-            Without the columns that all rows agree in, and those that the table does not have. A missing value is none.
+            Columns without such rows and columns that the table does not have are not included. Missing values are ignored.
         """
         frame, found = as_frame(X), {}
         for name, text in self.constants_.items():
@@ -298,7 +298,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         return narrow
 
     def dequantizer(self) -> Dequantizer | None:
-        """Return the noise for the output's rounded columns, fitted; None where no column is rounded.
+        """Return the fitted noise for the output's rounded columns, or None if no column is rounded.
 
         Returns
         -------
@@ -312,10 +312,10 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def of_features(cls, names: list[str], table: Any) -> "TableEncoder":
-        """Return a fitted encoder that makes the columns of these names from a table, without looking at its values.
+        """Return a fitted encoder that creates the columns of these names from a table, without using its values.
 
-        "column=value" is made from a column of texts where the table has no column of that name. Names that the table
-        does not have are asked for as they are.
+        "column=value" is created from a column of texts if the table has no column of that name. Names that the table
+        does not have are required as they are.
 
         Parameters
         ----------
@@ -355,7 +355,7 @@ def _types_of(kinds: np.ndarray, lattices: np.ndarray) -> list[ColumnType]:
 
 
 def _column_and_part(frame: Any, name: str) -> tuple[str, str]:
-    """The column, and what is to be made of it; of "column=value" only where the table has such a column of texts."""
+    """Return the column, and what is to be made of it; of "column=value" only where the table has such a column of texts."""
     pieces = name.split("=")
     if name not in frame.columns:
         for cut in range(len(pieces) - 1, 0, -1):

@@ -1,4 +1,4 @@
-"""What is made of one raw column of a table: numbers, days and places in the year, week and day, 0/1 columns."""
+"""Conversion of one raw column of a table: numbers, days and positions in the year, week and day, or 0/1 columns."""
 
 from typing import Any
 
@@ -9,8 +9,9 @@ from vicinal._tables.frames import as_numbers, is_numeric, read_dates
 from vicinal._words import count
 
 _DAY = 86_400.0  # seconds
+_MOST_VALUES = 1_000  # of a column that the user calls a category; more would fill the memory with zeros
 _MOST_WHOLE = 2.0**53  # beyond, not every whole number is a float
-# The parts of a date that come round again: the length of a round, and where in it a time is.
+# The periodic parts of a date: the length of the period, and the position of a time in it.
 _ROUNDS: dict[str, Any] = {
     "month": lambda dates: (dates.dt.day_of_year - 1.0) / 366.0,
     "weekday": lambda dates: (dates.dt.day_of_week + dates.dt.hour / 24.0) / 7.0,
@@ -23,16 +24,22 @@ _VARIES: dict[str, Any] = {
 }
 
 
-# What may be made of a column, besides the 0/1 columns "=value" of a category.
+# The possible outputs of a column, in addition to the 0/1 columns "=value" of a category.
 PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for function in ("sin", "cos")))
 
 
 def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, ColumnType]]:
-    """What a raw column becomes: parts, each with its kind."""
+    """Return the outputs of a raw column, each with its kind."""
     if kind.kind in ("continuous", "lattice", "tied", "boolean"):
         return [("number", kind)]
     if kind.kind == "category" and one_hot:
-        return [(f"={value}", ColumnType("boolean")) for value in sorted(as_texts(column).dropna().unique())]
+        values = sorted(as_texts(column).dropna().unique())
+        if len(values) > _MOST_VALUES:
+            raise TableError(
+                f"{str(column.name)!r} has {len(values):,} values, and 0/1 columns are made of {_MOST_VALUES:,} at most. Call it "
+                "text to leave it out, or join values that are rare."
+            )
+        return [(f"={value}", ColumnType("boolean")) for value in values]
     if kind.kind != "date":
         return []
     dates = read_dates(column, kind.format)
@@ -51,7 +58,7 @@ def output_name(column: str, part: str) -> str:
 
 
 def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
-    """One output of a raw column."""
+    """Return one output of a raw column."""
     if part == "number":
         if not is_numeric(column):
             raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
@@ -83,7 +90,7 @@ def _days(dates: Any) -> np.ndarray:
 
 
 def as_texts(column: Any) -> Any:
-    """The values of a category as texts; whole numbers without a fraction, missing ones missing."""
+    """Return the values of a category as texts; whole numbers without a fraction, missing ones missing."""
     if column.dtype.kind == "f":
         known = column.dropna()
         whole = (known % 1 == 0).all() and (known.abs() <= _MOST_WHOLE).all()
@@ -92,7 +99,7 @@ def as_texts(column: Any) -> Any:
 
 
 def differs(column: Any, text: str) -> np.ndarray:
-    """Where a column holds another value than the one that is written so."""
+    """Return where a column differs from a value that is given as a text."""
     if is_numeric(column):
         try:
             return ~np.isclose(
@@ -104,7 +111,7 @@ def differs(column: Any, text: str) -> np.ndarray:
 
 
 def describe_text(column: Any) -> str:
-    """What kind of text a column holds; names the culprit where nearly all of it is numbers."""
+    """Return a description of the texts of a column; if nearly all are numbers, it names the first one that is not."""
     import pandas as pd
 
     name, values = repr(str(column.name)), column.dropna()

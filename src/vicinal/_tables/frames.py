@@ -1,7 +1,7 @@
-"""The kinds of all columns of a table: numbers, texts and dates, as found or as the user says.
+"""The kinds of all columns of a table: numbers, texts and dates, as detected or as the user declares them.
 
-Reading values is left to pandas, which does it well: numbers, dates and times, categories. What is found here is what
-no library tells: whether numbers are rounded, count the rows, or name them.
+pandas parses the values: numbers, dates and times, categories. This module detects whether numbers are rounded, count the
+rows, or identify them.
 """
 
 import decimal
@@ -18,8 +18,8 @@ from vicinal._words import shown
 _TRUTH = {"true": True, "false": False}
 MOST_LEVELS = 50  # more distinct texts than this are names or sentences, not categories
 _FEWEST_NAMES = 10
-# How dates are written, the first that fits all entries of a column. A date that fits both formats of a pair, as 03/04/2024,
-# is read by the first of them, and said to be ambiguous.
+# The formats of dates; the first one that fits all entries of a column is used. If a date fits both formats of a pair, as
+# 03/04/2024 does, the first is used, and a note says that the dates are ambiguous.
 _DAYS = (
     "%d.%m.%Y",
     "%Y/%m/%d",
@@ -44,7 +44,7 @@ _LOOKS_LIKE_A_DATE = (
 
 
 def as_frame(table: Any) -> Any:
-    """The table as a DataFrame whose column names are texts: "x0", "x1", ... for an array."""
+    """Return the table as a DataFrame whose column names are texts: "x0", "x1", ... for an array."""
     import pandas as pd
 
     if isinstance(table, pd.DataFrame):
@@ -59,7 +59,7 @@ def as_frame(table: Any) -> Any:
         frame = pd.DataFrame(values, columns=[f"x{i}" for i in range(values.shape[1])])
     if frame.columns.has_duplicates:
         name = frame.columns[frame.columns.duplicated()][0]
-        raise TableError(f"the table has two columns that are called {name!r}. Rename one of them.")
+        raise TableError(f"the table has two columns with the name {name!r}. Rename one of them.")
     # Numbers of NumPy are as they should be; a table may have thousands of columns of them.
     for name in frame.columns[[dtype.kind not in "iufb" for dtype in frame.dtypes]]:
         column = frame[name]
@@ -70,7 +70,7 @@ def as_frame(table: Any) -> Any:
 
 
 def _plain_values(column: Any) -> Any:
-    """A column of objects that are numbers or truth values as such, a period as its start, and a duration in days."""
+    """Return a column of objects that are numbers or truth values as such, a period as its start, and a duration in days."""
     import pandas as pd
     from pandas.api.types import is_timedelta64_dtype
 
@@ -96,13 +96,13 @@ def _plain_values(column: Any) -> Any:
 
 
 def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str, ColumnType]:
-    """Find what kind each column of a table is of.
+    """Detect the kind of each column of a table.
 
     Parameters
     ----------
     table : DataFrame, or array of shape (n, d)
     types : dict, optional
-        What you know better, by column: a :class:`ColumnType`, or a text: one of the kinds, "lattice:0.5" with a step,
+        Overrides by column: a :class:`ColumnType`, or a text: one of the kinds, "lattice:0.5" with a step,
         or "date:%d/%m/%Y" with a format.
 
     Returns
@@ -112,17 +112,17 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     Notes
     -----
     ==============  =================================================================================================
-    kind            found where
+    kind            detected if
     ==============  =================================================================================================
     "empty"         there is no value
     "constant"      there is one value
     "counter"       whole numbers count the rows: each is one more than the one above it
-    "identifier"    whole numbers are called an id, or never repeat and fill a range or are called a key or a number;
-                    texts never repeat
+    "identifier"    whole numbers have the name of an id, or never repeat and fill a range or have the name of a key or a
+                    number; texts never repeat
     "boolean"       there are two values, as numbers, or True and False
-    "lattice"       nearly all values are ``offset + k * step``, and they repeat or are coarse beside their spread:
-                    counts, and measurements that were rounded
-    "tied"          more than 5 % of the rows repeat a value, and the values are on no lattice: amounts that are often
+    "lattice"       nearly all values are ``offset + k * step``, and they repeat or the step is coarse compared with their
+                    spread: counts and rounded measurements
+    "tied"          more than 5 % of the rows repeat a value, and the values are on no lattice: quantities that are often
                     exactly zero, logarithms and ratios of counts (rows that repeat as a whole are counted once)
     "continuous"    all other numbers
     "date"          times, or texts that are all dates of one format
@@ -159,14 +159,14 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
 
 
 def is_numeric(column: Any) -> bool:
-    """Whether a column holds numbers or booleans."""
+    """Return whether a column holds numbers or booleans."""
     from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
 
     return (is_numeric_dtype(column) or is_bool_dtype(column)) and not is_complex_dtype(column)
 
 
 def as_numbers(column: Any) -> np.ndarray:
-    """A column of numbers as float64 (float32 stays), NaN where a value is missing."""
+    """Return a column of numbers as float64 (float32 stays), NaN where a value is missing."""
     kind = np.float32 if column.dtype == np.float32 else np.float64
     return column.to_numpy(dtype=kind, na_value=np.nan)
 
@@ -197,7 +197,7 @@ def _found(column: Any) -> ColumnType:
 
 
 def hidden_numbers(texts: Any) -> str | None:
-    """What most texts of a column are: "some" numbers (others are not), numbers with decimal "commas", numbers with "signs"
+    """Return what most texts of a column are: "some" numbers (others are not), numbers with decimal "commas", numbers with "signs"
     and separators of thousands, "times" or dates of another format, or None.
     """
     import pandas as pd
@@ -220,14 +220,14 @@ def hidden_numbers(texts: Any) -> str | None:
 
 
 def date_format(texts: Any) -> str | None:
-    """The format in which all texts are dates, or None."""
+    """Return the format in which all texts are dates, or None."""
     if not texts.head(5).str.fullmatch(_LOOKS_LIKE_A_DATE).all():
         return None
     return next((written for written in _DATE_FORMATS if read_dates(texts, written).notna().all()), None)
 
 
 def other_reading(texts: Any, written: str) -> str | None:
-    """The format with day and month exchanged, where it fits all texts as well; else None."""
+    """Return the format with day and month exchanged, where it fits all texts as well; else None."""
     for first, second in _OTHER_READING.items():
         if first in written:
             other = written.replace(first, second)
@@ -236,7 +236,7 @@ def other_reading(texts: Any, written: str) -> str | None:
 
 
 def read_dates(column: Any, written: str | None) -> Any:
-    """A column of times as pandas keeps them, without a time zone; NaT where an entry is not a date."""
+    """Return a column of times as pandas keeps them, without a time zone; NaT where an entry is not a date."""
     import pandas as pd
 
     if written is None:
@@ -247,7 +247,7 @@ def read_dates(column: Any, written: str | None) -> Any:
 
 
 def _as_asked(column: Any, asked: Any) -> ColumnType:
-    """The kind that the user names, completed by what the column holds; refuses what the column cannot be."""
+    """Return the kind that the user requests, with details from the column; raise an error if it is not possible."""
     name = str(column.name)
     spec = asked.spec if isinstance(asked, ColumnType) else asked
     kind, _, detail = spec.partition(":") if isinstance(spec, str) else ("", "", "")
@@ -275,13 +275,13 @@ def _asked_date(column: Any, written: str, name: str) -> ColumnType:
 
 
 def nearest_names(name: str, columns: Any, most: int) -> list[str]:
-    """Columns that are called nearly so, whatever their case."""
+    """Return columns with similar names, ignoring case."""
     by_case = {str(column).casefold(): column for column in columns}
     return [by_case[match] for match in difflib.get_close_matches(name.casefold(), list(by_case), n=most)]
 
 
 def parse_types(assignments: list[str] | None, columns: Any) -> dict[str, str]:
-    """The kinds of ``COL=KIND`` assignments; a name may hold an equals sign."""
+    """Return the kinds of ``COL=KIND`` assignments; a name may hold an equals sign."""
     found: dict[str, str] = {}
     for text in assignments or ():
         name, equals, kind = text.rpartition("=")

@@ -1,6 +1,6 @@
-"""From a table to features: which columns are used, what was done to get them, and what is odd about them.
+"""Preparation of a table: the choice of features, their conversion, and notes about what was done and what is unusual.
 
-The one function behind `vicinal learn`, `vicinal compare` and `vicinal.tables.prepare`.
+`vicinal learn`, `vicinal compare` and `vicinal.tables.prepare` share this function.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ MISSING = ("refuse", "drop", "impute", "marginalise")
 
 
 class Words(NamedTuple):
-    """What the caller calls the options that messages recommend."""
+    """The caller's names of the options that messages recommend."""
 
     drop: str = "drop"
     types: str = "types"
@@ -47,29 +47,29 @@ COMMAND_WORDS = Words(
 
 
 class Note(NamedTuple):
-    """Something that was done to the table, or that is odd about it."""
+    """A sentence about something that was done to the table, or that is unusual about it."""
 
     text: str
     odd: bool = False
 
 
 class PreparedTable(NamedTuple):
-    """A table made ready.
+    """A prepared table.
 
     Attributes
     ----------
     X : DataFrame of float64
-        The features, noise-free; NaN where a value is missing and `missing` lets it be.
+        The features without noise, with NaN for missing values that `missing` keeps.
     labels : Series or None
         The target or the groups, of the rows that were kept.
     rows : array
         Positions of the kept rows in the table.
     types : dict of str to ColumnType
-        The kind of every raw column but the target, also of those that were left out.
+        The kind of every raw column except the target, including those that were left out.
     encoder : TableEncoder
-        What makes X from the raw columns, fitted; ready to be the first step of a pipeline.
+        The fitted encoder that creates X from the raw columns, for use as the first step of a pipeline.
     notes : list of Note
-        What was done, in sentences.
+        Sentences about the preparation.
     """
 
     X: Any
@@ -90,7 +90,7 @@ class PreparedTable(NamedTuple):
         Parameters
         ----------
         words : Words, optional
-            What the caller calls the options that notes recommend.
+            The caller's names of the options that notes recommend.
 
         Returns
         -------
@@ -120,19 +120,19 @@ class PreparedTable(NamedTuple):
 
 
 def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
-    """Which columns densities and LCA do not learn from, and why, in sentences; none where they learn from all."""
+    """Return which columns densities and LCA do not learn from, and why, in sentences; none where they learn from all."""
     tied = {name: kind for name, kind in types.items() if kind.kind == "tied"}
     others = [(name, kind) for name, kind in types.items() if not kind.measured and name not in tied]
     notes = []
     if others:
-        notes.append(f"Kept out, because densities and LCA learn from amounts only: {describe_types(others)}.")
+        notes.append(f"Left out, because densities and LCA learn only from quantities: {describe_types(others)}.")
     if tied:
         shares = [f"{name!r} ({100 * kind.tied:.0f} % of the rows)" for name, kind in list(tied.items())[:8]]
         rest = f" and {len(tied) - 8} more" if len(tied) > 8 else ""
         notes.append(
-            "Kept out of densities and of LCA, because their values repeat and have no common step, so that a density could be "
-            f"made as high as one likes: {', '.join(shares)}{rest}. {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
-            "lets such a column in."
+            "Left out of densities and of LCA, because their values repeat and have no common step, so that a density could be "
+            f"made arbitrarily high: {', '.join(shares)}{rest}. Pass {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
+            "to include such a column."
         )
     return notes
 
@@ -147,7 +147,7 @@ def prepare(
     missing: str = "refuse",
     random_state: int = 0,
 ) -> PreparedTable:
-    """Make a table ready: find the kinds of its columns, turn them into numbers, and deal with missing values.
+    """Prepare a table: detect the kinds of its columns, convert them to numbers, and treat missing values.
 
     It is the function that ``vicinal learn`` and ``vicinal compare`` use.
 
@@ -155,16 +155,17 @@ def prepare(
     ----------
     table : DataFrame, or array of shape (n, d)
     target : str, optional
-        The column of the target; never a feature.
+        The column of the target, which is not a feature.
     drop : list of str
         Columns that are not features.
     types : dict, optional
-        What you know better than :func:`column_types`, by column.
+        Overrides of the kinds that :func:`column_types` detects, by column.
     one_hot : bool, default=False
-        Turn categories into 0/1 columns; without it they are left out.
+        Whether to convert categories to 0/1 columns; otherwise they are left out.
     missing : {"refuse", "drop", "impute", "marginalise"}, default="refuse"
-        What to do with missing values of features: raise an error, leave such rows out, or let them be (NaN in X), for
-        an imputer or for a density that learns from rows with gaps. Rows without a target are refused or left out.
+        The treatment of missing values of features: raise an error, leave such rows out, or keep them (NaN in X) for
+        an imputer or for a density that learns from rows with missing values. Rows without a target raise an error or are
+        left out.
     random_state : int, default=0
         The seed of the noise on rounded columns; see :class:`vicinal.TableEncoder`.
 
@@ -198,7 +199,7 @@ def prepare_table(
     partial: bool = False,
     words: Words | None = None,
 ) -> PreparedTable:
-    """`prepare`, with messages in the words of the caller; with `partial`, missing labels mean "not known" and stay."""
+    """Prepare a table with messages in the terms of the caller; with `partial`, missing labels mean unknown and are kept."""
     words = Words() if words is None else words
     check_choice(missing, "missing", MISSING)
     frame = as_frame(table)
@@ -237,11 +238,11 @@ def prepare_table(
 
 
 def _all_constant(n: int) -> str:
-    return f"every feature is constant over the {count(n, 'row')}: there is nothing to learn from."
+    return f"every feature is constant over the {count(n, 'row')}, so there is nothing to learn from."
 
 
 def _check_columns(names: Any, columns: Any, option: str) -> None:
-    """Refuse names that the table does not have, with the nearest ones that it has."""
+    """Raise an error for names that the table does not have, with similar names as a hint."""
     for name in names:
         if name not in columns:
             near = nearest_names(name, [column for column in columns if column not in names], 3)
@@ -250,16 +251,16 @@ def _check_columns(names: Any, columns: Any, option: str) -> None:
 
 
 def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool, words: Words) -> list[Note]:
-    """What is left out and why, and what is made of the columns that are not plain numbers."""
+    """Return notes about columns that are left out, and about the conversion of columns that are not plain numbers."""
 
     def of(*kinds: str) -> list[tuple[str, ColumnType]]:
         return [(name, kind) for name, kind in types.items() if kind.kind in kinds]
 
     notes = []
     if of("empty"):
-        notes.append(Note(f"Left out, because they hold no value at all: {shown(dict(of('empty')))}.", True))
+        notes.append(Note(f"Left out, because they have no values: {shown(dict(of('empty')))}.", True))
     if of("constant"):
-        notes.append(Note(f"Left out, because they never change: {shown(dict(of('constant')))}.", True))
+        notes.append(Note(f"Left out, because they are constant: {shown(dict(of('constant')))}.", True))
     rows_named = of("identifier", "counter")
     if rows_named:
         named = f"Left out, because they name or count the rows: {describe_types(rows_named)}."
@@ -269,10 +270,11 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
         notes.append(Note(_unread(features, unread, one_hot, words), True))
     if one_hot and of("category"):
         counted = [f"{name} ({features[name].nunique()} values)" for name, _ in of("category")]
-        notes.append(Note(f"Made 0/1 columns of {shown(counted)}."))
+        hints = _hints(features, of("category"), words)
+        notes.append(Note(f"Converted to 0/1 columns: {shown(counted)}.{hints}", bool(hints)))
     if of("date"):
         notes.append(
-            Note(f"Made days, and places in the year, week and day, of the dates in {shown(dict(of('date')))}.")
+            Note(f"Converted dates to days and positions in the year, week and day: {shown(dict(of('date')))}.")
         )
     for name, kind in of("date"):
         other = None if kind.format is None else other_reading(features[name].dropna().astype(str), kind.format)
@@ -294,32 +296,37 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool,
         else f"Left out, because they have more than {MOST_LEVELS} different texts each (too many for 0/1 columns): "
         f"{shown(dict(columns))}."
     )
-    if not one_hot and any(kind.kind == "category" for _, kind in columns):
+    # Numbers and times that are written as texts are no categories: 0/1 columns of them would be the wrong advice.
+    written = ("commas", "signs", "times")
+    categories = [name for name, kind in columns if kind.kind == "category" and _hidden(features[name]) not in written]
+    if not one_hot and categories:
         text += f" Pass {words.one_hot} to use categories as 0/1 columns."
     return text + _hints(features, columns, words)
 
 
+def _hidden(column: Any) -> str | None:
+    """Return what `hidden_numbers` says of the texts of a column; None for numbers."""
+    return None if is_numeric(column) else hidden_numbers(column.dropna().astype(str))
+
+
 def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -> str:
-    """How to read numbers and times that are written as texts."""
+    """Return how to read numbers and times that are written as texts."""
     import pandas as pd
 
     hints = []
     for name, _ in columns:
-        if is_numeric(features[name]):
-            continue
-        texts = features[name].dropna().astype(str)
-        found = hidden_numbers(texts)
+        texts, found = features[name].dropna().astype(str), _hidden(features[name])
         if found == "commas":
-            hints.append(f" Numbers as {texts.iloc[0][:20]!r} in {name!r}: {words.decimal} reads them.")
+            hints.append(f" Numbers such as {texts.iloc[0][:20]!r} in {name!r} can be read with {words.decimal}.")
         elif found == "signs":
             example = f"{texts.iloc[0][:20]!r} in {name!r}"
             hints.append(
-                f" Numbers as {example}: take the signs and the separators of thousands out of the table first."
+                f" Numbers such as {example} can be read after you remove the signs and the separators of thousands from the table."
             )
         elif found == "times":
             kind = words.as_kind.format(name=name, kind="date:FORMAT")
             hints.append(
-                f" If {name!r} holds dates or times, as {texts.iloc[0][:20]!r}, pass {kind} with the format of strptime."
+                f" If {name!r} holds dates or times, such as {texts.iloc[0][:20]!r}, pass {kind} with the format of strptime."
             )
         elif found == "some":
             others = texts[pd.to_numeric(texts, errors="coerce").isna()]
@@ -330,7 +337,7 @@ def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -
 
 
 def refuse_infinite(values: np.ndarray, names: list[str], or_else: str = "") -> None:
-    """Refuse infinite numbers, and those whose squares would be."""
+    """Raise an error for infinite numbers, and for numbers whose squares would be infinite."""
     infinite = np.isinf(values).sum(axis=0)
     if infinite.any():
         found = [f"{name} ({number:,})" for name, number in zip(names, infinite, strict=True) if number]
@@ -352,9 +359,9 @@ def _kept_rows(
     words: Words,
     notes: list[Note],
 ) -> np.ndarray:
-    """Which rows are kept; refuses missing values, or notes what is done about them."""
+    """Return which rows are kept; raise an error for missing values, or add a note about their treatment."""
     gaps = np.isnan(values)
-    # Several features may be made of one raw column, which is counted once.
+    # Several features may come from one raw column, which is counted once.
     by_column = {name: int(number) for name, number in zip(sources, gaps.sum(axis=0), strict=True) if number}
     incomplete, unlabelled = gaps.any(axis=1), np.zeros(len(values), dtype=bool)
     if labels is not None and labels.isna().any():
@@ -377,14 +384,14 @@ def _kept_rows(
         done = (
             "are filled in by DensityImputer"
             if missing == "impute"
-            else "stay missing: densities are learned around them"
+            else "stay missing: densities are learned from the known values"
         )
         notes.append(Note(f"{found[0].upper()}{found[1:]} {done}."))
     return ~left_out
 
 
 def describe_gaps(by_column: dict[str, int], n_rows: int, n: int) -> str:
-    """How many values are missing, in how many rows, by column."""
+    """Return how many values are missing, in how many rows, by column."""
     counts = ", ".join(f"{name!r}: {number:,}" for name, number in list(by_column.items())[:8])
     rest = f" and {len(by_column) - 8} more columns" if len(by_column) > 8 else ""
     return f"{count(sum(by_column.values()), 'missing value')} in {count(n_rows, 'row')} of {n:,} ({counts}{rest})"
@@ -403,7 +410,7 @@ def _without_constants(
     if not varies.any():
         raise TableError(_all_constant(len(values)), notes)
     gone = [name for name, changes in zip(names, varies, strict=True) if not changes]
-    notes.append(Note(f"Left out, because they never change over the rows that are kept: {shown(gone)}.", True))
+    notes.append(Note(f"Left out, because they are constant over the rows that are kept: {shown(gone)}.", True))
     kept, narrow = np.flatnonzero(varies), encoder.select(np.flatnonzero(varies))
     values_of = dict(zip(names, np.nanmax(values, axis=0), strict=True))
     plain = {

@@ -22,15 +22,18 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
     Parameters
     ----------
     model : fitted density, or Pipeline that ends in one
-        Where its rounded columns are known, by a :class:`TableEncoder` or a :class:`Dequantizer` among its steps, each
-        row is scored under `n_draws` draws of the noise. Without such columns the result is that of ``score_samples``
+        The density. If it has rounded columns, that is, if a :class:`TableEncoder` or a :class:`Dequantizer` is among its
+        steps, each row is scored under `n_draws` draws of the noise. Otherwise the result is that of ``score_samples``
         in the units of the data.
     X : table or array of shape (n_samples, n_features)
+        A row with missing values is filled in where the model has a :class:`DensityImputer`. Otherwise it is scored by
+        what is known of it: the log-density, and the probability, of those columns alone.
     n_draws : int, default=8
     probability : bool, default=False
-        Add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
-        discrete row (on the log-density of its continuous columns times the probability of the others, where some
-        columns are not rounded), *in expectation over the noise*: the mean of a few draws may lie above it.
+        Whether to add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
+        discrete row (on the log-density of its continuous columns times the probability of the others, if some
+        columns are not rounded), *in expectation over the noise*; the mean of a few draws may lie above it. A value
+        that was filled in has no probability, so rows with missing values raise an error if the model fills them in.
 
     Returns
     -------
@@ -50,22 +53,27 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
     """
     check_integer(n_draws, "n_draws")
     check_flag(probability, "probability")
-    volume = log_volume(model)
-    if np.isnan(volume):
+    if np.isnan(log_volume(model)):
         raise ValueError(
-            "a step of the model changes the columns so that the units of the data are lost; expected StandardScaler, PCA "
+            "a step of the model transforms the columns so that the units of the data are lost; expected StandardScaler, PCA "
             "without whitening, TableEncoder, Dequantizer or DensityImputer before the density. Use model.score_samples for log-densities in "
             "the units of that step."
         )
-    scores = draw_scores(model, X, n_draws).mean(axis=0) - volume
+    known = known_values(model, X)
+    if probability and fills_in(model) and not known.all():
+        raise ValueError(
+            f"{int((~known).any(axis=1).sum())} of {len(known)} rows have missing values, which the model fills in, and a value "
+            "that was filled in has no probability. Pass probability=False, complete rows, or a model without an imputer."
+        )
+    scores = draw_scores(model, X, n_draws).mean(axis=0) - known_log_volumes(model, X)
     dequantizer = dequantizer_of(model)
     if probability and dequantizer is not None:
-        scores += np.log(dequantizer.steps_[dequantizer.steps_ > 0]).sum()
+        scores += known @ log_steps(dequantizer)
     return scores
 
 
 def dequantizer_of(model: Any) -> Dequantizer | None:
-    """The noise that belongs to a model: a step of its pipeline, or that of its encoder; None for none."""
+    """Return the noise that belongs to a model: a step of its pipeline, or that of its encoder; None for none."""
     for step in _steps(model)[:-1]:
         if isinstance(step, Dequantizer):
             return step
@@ -74,22 +82,26 @@ def dequantizer_of(model: Any) -> Dequantizer | None:
     return None
 
 
-def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS, method: str = "score_samples") -> np.ndarray:
-    """The scores of rows in the units of the model, one row of the result per draw of the noise.
+def log_steps(dequantizer: Dequantizer) -> np.ndarray:
+    """Return the logarithm of the step of each column; 0 for columns that are not rounded."""
+    return np.log(np.where(dequantizer.steps_ > 0, dequantizer.steps_, 1.0))
+
+
+def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS) -> np.ndarray:
+    """Return the scores of rows in the units of the model, one row of the result per draw of the noise.
 
     Parameters
     ----------
     model : fitted density, or Pipeline that ends in one
     X : table or array of shape (n_samples, n_features)
+        Rows whose missing values reach the density are scored by what is known of them.
     n_draws : int
-    method : str
-        The method of the last step: "score_samples", or "score_incomplete" for rows with missing values.
     """
     steps, rows = _steps(model), X
     for position, step in enumerate(steps[:-1]):
         rest = steps[position + 1 :]
         if isinstance(step, Dequantizer):
-            return np.stack([_scores(rest, step.draw(rows, number), method) for number in range(n_draws)])
+            return np.stack([_scores(rest, step.draw(rows, number)) for number in range(n_draws)])
         rows = step.transform(rows)
         noise = step.dequantizer() if isinstance(step, TableEncoder) else None
         if noise is not None:
@@ -97,18 +109,40 @@ def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS, method: str = "score
             if hasattr(rows, "columns"):
                 # The next step may know the columns by name.
                 draws = (type(rows)(draw, columns=rows.columns, index=rows.index) for draw in draws)
-            return np.stack([_scores(rest, draw, method) for draw in draws])
-    return _scores(steps[-1:], rows, method)[None]
+            return np.stack([_scores(rest, draw) for draw in draws])
+    return _scores(steps[-1:], rows)[None]
 
 
-def _scores(steps: list[Any], rows: Any, method: str) -> np.ndarray:
+def _scores(steps: list[Any], rows: Any) -> np.ndarray:
     for step in steps[:-1]:
         rows = step.transform(rows)
-    return np.asarray(getattr(steps[-1], method)(rows))
+    density = steps[-1]
+    by_known = hasattr(density, "score_incomplete") and _gaps_in(rows).any()
+    return np.asarray(density.score_incomplete(rows) if by_known else density.score_samples(rows))
+
+
+def _gaps_in(rows: Any) -> np.ndarray:
+    """Return where numbers are missing."""
+    return rows.isna().to_numpy() if hasattr(rows, "isna") else np.isnan(np.asarray(rows, dtype=np.float64))
+
+
+def fills_in(model: Any) -> bool:
+    """Return whether a model fills missing values in before the density sees them."""
+    return any(isinstance(step, DensityImputer) for step in _steps(model)[:-1])
+
+
+def known_values(model: Any, X: Any) -> np.ndarray:
+    """Return which features of rows are known, in the columns that the noise, or else the model, sees."""
+    for step in _steps(model)[:-1]:
+        if isinstance(step, (TableEncoder, ColumnTransformer)):
+            X = step.transform(X)
+        else:
+            break
+    return ~_gaps_in(X)
 
 
 def log_volume(model: Any) -> float:
-    """The logarithm of the volume that one unit of the density becomes in the units of the data; NaN if not known."""
+    """Return the logarithm of the volume, in the units of the data, of a unit volume of the density; NaN if not known."""
     volume = 0.0
     for step in _steps(model)[:-1]:
         if isinstance(step, StandardScaler):
@@ -118,8 +152,22 @@ def log_volume(model: Any) -> float:
     return volume
 
 
+def known_log_volumes(model: Any, X: Any) -> np.ndarray:
+    """Return the same for each row, of the columns that the density sees: where nothing fills the others in, those that
+    are known."""
+    known = known_values(model, X)
+    if known.all() or fills_in(model):
+        return np.full(len(known), log_volume(model))
+    volumes = np.zeros(len(known))
+    for step in _steps(model)[:-1]:
+        if isinstance(step, StandardScaler) and step.scale_ is not None:
+            volumes += known @ np.log(step.scale_)
+    return volumes
+
+
 def _keeps_volume(step: Any) -> bool:
-    """Whether a step leaves units as they are: noise, a choice of columns, a projection onto orthonormal directions."""
+    """Return whether a step does not change the units: noise, a choice of columns, a projection onto orthonormal
+    directions."""
     if isinstance(step, ColumnTransformer):
         return all(isinstance(part, str) for _, part, _ in step.transformers)
     return isinstance(step, (TableEncoder, Dequantizer, DensityImputer)) or (isinstance(step, PCA) and not step.whiten)

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def placed(array: Any, device: str | None) -> Any:
-    """An array in float64: NumPy's, or torch's on a device."""
+    """Return an array in float64: NumPy's, or torch's on a device."""
     values = np.ascontiguousarray(array, dtype=np.float64)
     if device is None:
         return values
@@ -16,5 +16,5 @@ def placed(array: Any, device: str | None) -> Any:
 
 
 def back(array: Any) -> np.ndarray:
-    """The same values as NumPy's array."""
+    """Return the same values as NumPy's array."""
     return array if isinstance(array, np.ndarray) else array.cpu().numpy()

@@ -35,12 +35,12 @@ class Entry:
 
 
 def entries(paper: str) -> list[Entry]:
-    """The contents of a paper, in its order."""
+    """Return the contents of a paper, in its order."""
     return import_module(f"vicinal.papers.{PAPERS[paper][0]}._contents").CONTENTS
 
 
 def contents(paper: str, results: dict[str, str]) -> list[str]:
-    """The table for the page, in Markdown.
+    """Return the table for the page, in Markdown.
 
     Parameters
     ----------

@@ -16,12 +16,12 @@ _STYLE = {
 
 
 def style():
-    """The context in which pictures are drawn: titles and legends take their size when they are made."""
+    """Return the context in which pictures are drawn: titles and legends take their size when they are made."""
     return matplotlib_or_explain().rc_context(_STYLE)
 
 
 def panels(rows=1, columns=1, size=(5.2, 4.2), **options):
-    """A figure and its axes as an array of shape (rows, columns)."""
+    """Return a figure and its axes as an array of shape (rows, columns)."""
     plt = matplotlib_or_explain()
     with style():
         return plt.subplots(
@@ -58,7 +58,7 @@ def dots(ax, points, classes=None, size=8, legend=False):
 
 
 def mean_and_error(values):
-    """The mean and its standard error."""
+    """Return the mean and its standard error."""
     values = np.asarray(values, dtype=float)
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
     return float(values.mean()), float(error)

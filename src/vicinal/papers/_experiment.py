@@ -50,7 +50,7 @@ class Setting:
         return None if self.device is None else Engine("torch", device=self.device, precision="float64")
 
     def load(self, name: str, **options) -> Any:
-        """A real set by `vicinal.datasets.load`, never by download; `Missing` without it."""
+        """Return a real set by `vicinal.datasets.load`, never by download; `Missing` without it."""
         return self._or_missing(load, name, options)
 
     def usps_blurred(self, **options) -> Any:
@@ -130,7 +130,7 @@ class Experiment:
         return self.module.__name__
 
     def answers_to(self, wish: str) -> bool:
-        """Whether ``--figure WISH`` means this one: "3", "figure 3", "fig3", "table 1", "eq12"."""
+        """Return whether ``--figure WISH`` means this one: "3", "figure 3", "fig3", "table 1", "eq12"."""
         wanted = _plain(wish)
         for cover in self.module.COVERS:
             kind, _, number = cover.partition(" ")
@@ -140,7 +140,7 @@ class Experiment:
         return wanted == _plain(self.name)
 
     def units(self, setting: Setting) -> list[dict]:
-        """The units of work; in reduced mode those of the first runs only."""
+        """Return the units of work; in reduced mode those of the first runs only."""
         units = self.module.units(setting)
         if not setting.reduced:
             return units
@@ -152,7 +152,7 @@ class Experiment:
         return full if setting.full else quick
 
     def missing(self, setting: Setting, *, measuring: bool = True, drawing: bool = True) -> str:
-        """What is missing to measure it, or to draw what is measured, with the remedy; empty when nothing is."""
+        """Return what is missing to measure it, or to draw what is measured, with the remedy; empty when nothing is."""
         extras = {"matplotlib": "plot"} if drawing else {}
         extras |= getattr(self.module, "EXTRAS", {}) if measuring else {}
         for package, extra in extras.items():
@@ -181,7 +181,7 @@ def _plain(text: str) -> str:
 
 
 def experiments(paper: str) -> list[Experiment]:
-    """The tables and figures of a paper, in the paper's order."""
+    """Return the tables and figures of a paper, in the paper's order."""
     folder, _ = PAPERS[paper]
     package = import_module(f"vicinal.papers.{folder}")
     names = [module.name for module in iter_modules(package.__path__) if not module.name.startswith("_")]
@@ -198,7 +198,7 @@ def at_the_end(grid: Iterable[float], value: float) -> str:
 
 
 def data_folder(given: str | None) -> str | None:
-    """The folder that ``--data`` or the environment names, checked to exist."""
+    """Return the folder that ``--data`` or the environment names, checked to exist."""
     folder = given or os.environ.get("VICINAL_DATA") or None
     if folder is not None and not os.path.isdir(folder):
         raise NotADirectoryError(f"the data folder {folder!r} does not exist.")

@@ -9,7 +9,7 @@ from vicinal.papers._runner import Outcome
 
 
 def page(paper: str, outcomes: list[Outcome]) -> str:
-    """The page of one paper; refused where its prose holds a typed number."""
+    """Return the page of one paper; refused where its prose holds a typed number."""
     for outcome in outcomes:
         refuse_typed_numbers(outcome.experiment.module)
     # What has not been measured in a mode may be shown in quick mode.
@@ -47,7 +47,7 @@ def _overview(outcomes):
 
 
 def _held(outcome):
-    """How many claims hold, in a few words."""
+    """Return how many claims hold, in a few words."""
     if outcome.summary is None:
         return "skipped"
     claims = outcome.summary.claims
@@ -81,7 +81,7 @@ def _section(outcome, mode):
 
 
 def text(outcome: Outcome) -> str:
-    """The outcome for a terminal: claims and what they rest on."""
+    """Return the outcome for a terminal: claims and what they rest on."""
     head = f"{outcome.experiment.paper}: {outcome.experiment.title}"
     if outcome.summary is None:
         return f"{head}\n  skipped: {outcome.skipped}"
@@ -120,7 +120,7 @@ def _command(paper, mode, figure=None):
 
 
 def _machines(outcomes):
-    """Where the units were measured, which need not be where the page is written."""
+    """Return where the units were measured, which need not be where the page is written."""
     found = {
         f"{about['cores']} cores ({about['system']}, {about['processor']}; NumPy {about['numpy']}, scikit-learn {about['scikit-learn']})"
         for about in (outcome.machine for outcome in outcomes)

@@ -36,7 +36,7 @@ class TypedNumber(Exception):
 
 
 def about(module: ModuleType) -> str:
-    """The docstring of an experiment below its first line, with the module's constants for names in braces."""
+    """Return the docstring of an experiment below its first line, with the module's constants for names in braces."""
     text = (inspect.getdoc(module) or "").partition("\n")[2].strip()
     if _DECIMAL.search(_without_references(text)):
         raise TypedNumber(

@@ -14,7 +14,7 @@ from vicinal.papers._source import plain, reached
 
 
 def machine() -> dict:
-    """What the seconds were measured on."""
+    """Return what the seconds were measured on."""
     import numpy
     import scipy
     import sklearn
@@ -32,12 +32,12 @@ def machine() -> dict:
 
 
 def code_of(module) -> str:
-    """A digest of what determines the numbers: the version, and the code that `units` and `measure` reach.
+    """Return a digest of what determines the numbers: the version, and the code that `units` and `measure` reach.
 
     Claims, texts and pictures may change without a new measurement; so may comments and layout.
     """
     path = Path(module.__file__)
-    digest = hashlib.sha256(__version__.encode())
+    digest = hashlib.sha256(__version__.partition(".dev")[0].encode())  # a release measures what led up to it
     for node in reached(ast.parse(path.read_text(encoding="utf-8")), {"units", "measure"}):
         digest.update(plain(node).encode())
         source = getattr(node, "module", None) or ""
@@ -84,7 +84,7 @@ class Results:
             self.measured = {}  # not there, not ours or cut short: measured anew
 
     def has(self, unit: dict) -> bool:
-        """Whether a unit has been measured."""
+        """Return whether a unit has been measured."""
         return _key(unit) in self.measured
 
     def add(self, unit: dict, result: dict, seconds: float):
@@ -99,7 +99,7 @@ class Results:
         return [{**unit, **self.measured[_key(unit)]["result"]} for unit in units]
 
     def seconds(self, units: list[dict]) -> float:
-        """What the units took when they were measured."""
+        """Return what the units took when they were measured."""
         return sum(self.measured[_key(unit)]["seconds"] for unit in units)
 
     def _write(self):

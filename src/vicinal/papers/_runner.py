@@ -116,7 +116,7 @@ def measure(
 def _measured(
     setting: Setting, tasks: Iterator[_Task], jobs: int, go_on: Callable[[], bool]
 ) -> Iterator[tuple[_Task, tuple[dict, float, str]]]:
-    """Each task with its result, its seconds and what was missing; begins none after `go_on` has said no."""
+    """Return each task with its result, its seconds and what was missing; begins none after `go_on` has said no."""
     work = partial(_timed, setting)
     if jobs > 1:
         return as_they_come(work, tasks, jobs, go_on)
@@ -158,7 +158,7 @@ def report(experiment: Experiment, setting: Setting, folder: Path, skipped: str 
 
 
 def unmeasured(experiment: Experiment, setting: Setting, folder: Path) -> str:
-    """How much is not measured yet, and how to go on; empty when nothing is left."""
+    """Return how much is not measured yet, and how to go on; empty when nothing is left."""
     results, units = _stored(experiment, setting, folder), experiment.units(setting)
     left = sum(not results.has(unit) for unit in units)
     return f"{left} of {len(units)} units are not measured yet. The same command goes on from here." if left else ""

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def reached(tree: ast.Module, names: set[str]) -> list[ast.stmt]:
-    """The top-level statements that define these names, and those that they name in turn."""
+    """Return the top-level statements that define these names, and those that they name in turn."""
     found: dict[int, ast.stmt] = {}
     while True:
         new = {i: node for i, node in enumerate(tree.body) if i not in found and names & defined(node)}
@@ -16,7 +16,7 @@ def reached(tree: ast.Module, names: set[str]) -> list[ast.stmt]:
 
 
 def defined(node: ast.stmt) -> set[str]:
-    """The names that a top-level statement defines."""
+    """Return the names that a top-level statement defines."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -25,7 +25,7 @@ def defined(node: ast.stmt) -> set[str]:
 
 
 def without_docstring(node: ast.AST) -> list[ast.stmt]:
-    """The statements of a module, class or function below its docstring; nothing for other nodes."""
+    """Return the statements of a module, class or function below its docstring; nothing for other nodes."""
     body: Any = getattr(node, "body", None)
     if not isinstance(body, list) or not body:
         return []
@@ -36,7 +36,7 @@ def without_docstring(node: ast.AST) -> list[ast.stmt]:
 
 
 def plain(node: Any) -> str:
-    """The code without docstrings, comments and layout, the same under every version of Python.
+    """Return the code without docstrings, comments and layout, the same under every version of Python.
 
     `ast.dump` is not: what it writes for empty fields has changed.
     """

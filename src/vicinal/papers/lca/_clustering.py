@@ -30,7 +30,7 @@ def spectral(Z, n_clusters, n_neighbors=20):
 
 
 def accuracy(Z, y):
-    """The accuracy of spectral clustering of the rows of Z, in per cent."""
+    """Return the accuracy of spectral clustering of the rows of Z, in per cent."""
     return 100 * clustering_accuracy(y, spectral(Z, len(np.unique(y))))
 
 
@@ -52,19 +52,19 @@ def one_width(Z, y, factors):
 
 
 def k_means(Z, y):
-    """The accuracy of k-means, in per cent."""
+    """Return the accuracy of k-means, in per cent."""
     labels = KMeans(len(np.unique(y)), n_init=10, random_state=0).fit_predict(Z)
     return 100 * clustering_accuracy(y, labels)
 
 
 def fastica_planes(X):
-    """The two least Gaussian components of FastICA, for each of its three contrast functions."""
+    """Yield the two least Gaussian components of FastICA, for each of its three contrast functions."""
     for directions in fastica_directions(X):
         yield (X - X.mean(axis=0)) @ directions.T
 
 
 def fastica_directions(X):
-    """The directions of the two least Gaussian components of FastICA, for each of its three contrast functions."""
+    """Yield the directions of the two least Gaussian components of FastICA, for each of its three contrast functions."""
     for name, contrast in _CONTRASTS.items():
         with warnings.catch_warnings():  # Gaussian noise has no independent components to converge to
             warnings.filterwarnings("ignore", message="FastICA did not converge")

@@ -9,7 +9,7 @@ STAND_IN = "Quick mode: scikit-learn's small digits, blurred likewise, stand in 
 
 
 def split_digits(setting, run, *sizes):
-    """Rows for each of the sizes, drawn without repetition; the run is the seed."""
+    """Return rows for each of the sizes, drawn without repetition; the run is the seed."""
     pool = setting.usps_blurred().data if setting.full else blur_images(load_digits().data / 8 - 1, (8, 8))
     pool = pool[np.random.RandomState(run).permutation(len(pool))]
     return np.split(pool, np.cumsum(sizes))[: len(sizes)]

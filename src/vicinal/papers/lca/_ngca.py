@@ -72,7 +72,7 @@ def _directions(rows, family, count, rng):
 
 
 def _scaled(rows, family, w):
-    """The mean of y h(y) - grad h(y) for each direction (of length one), over its standard deviation."""
+    """Return the mean of y h(y) - grad h(y) for each direction (of length one), over its standard deviation."""
     n = len(rows)
     value, slope = family(rows @ w.T)
     vectors = (value.T @ rows - slope.sum(axis=0)[:, None] * w) / n

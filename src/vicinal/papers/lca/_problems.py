@@ -10,6 +10,6 @@ PROBLEMS = {
 
 
 def noisy(problem, n, noise, run):
-    """Rows and their clusters: the plane of the problem first, then the columns of noise."""
+    """Return rows and their clusters: the plane of the problem first, then the columns of noise."""
     X, y = PROBLEMS[problem](n, random_state=run)
     return add_noise_dimensions(X, noise, random_state=run), y

@@ -11,7 +11,7 @@ from vicinal.papers._arrays import back, placed
 
 
 def eq_7(X, *, discount, batch, neighbors, sweeps, reg, random_state, device=None):
-    """The kernel's covariance after each sweep over the rows.
+    """Yield the kernel's covariance after each sweep over the rows.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def eq_7(X, *, discount, batch, neighbors, sweeps, reg, random_state, device=Non
 
 
 def local_covariance(rows, terms, points, covariance):
-    """The mean over the terms of the covariance of their neighbours about them (Eqs. 3 and 4).
+    """Return the mean over the terms of the covariance of their neighbours about them (Eqs. 3 and 4).
 
     Parameters
     ----------
@@ -71,5 +71,5 @@ def local_covariance(rows, terms, points, covariance):
 
 
 def _at(rows, positions):
-    """Positions where the rows are."""
+    """Return positions where the rows are."""
     return positions if isinstance(rows, np.ndarray) else array_namespace(rows).asarray(positions, device=rows.device)

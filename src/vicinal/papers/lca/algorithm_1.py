@@ -80,7 +80,7 @@ def algorithm_1(X, basis, iterations=_ITERATIONS):
 
 
 def log_density(rows, X, B_G, B_L):
-    """The log-density of rows under the product of a Gaussian and Parzen windows."""
+    """Return the log-density of rows under the product of a Gaussian and Parzen windows."""
     d = X.shape[1]
     determinant = np.linalg.slogdet(np.concatenate([B_G, B_L], axis=1))[1]
     gaussian = -0.5 * (((rows - X.mean(axis=0)) @ B_G) ** 2).sum(axis=1)

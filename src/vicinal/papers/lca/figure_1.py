@@ -41,7 +41,7 @@ def _images(X):
 
 
 def _upright(image, X):
-    """The image turned and mirrored, which neither method cares for, to read like the text."""
+    """Return the image turned and mirrored, which neither method cares for, to read like the text."""
     image = image - image.mean(axis=0)
     u, _, vt = np.linalg.svd(image.T @ (X - X.mean(axis=0)))
     return image @ (u @ vt)

@@ -75,7 +75,7 @@ def measure(setting, problem, noise, run, points):
 
 
 def _subspace(model, X):
-    """The local subspace; where all directions were found Gaussian there is none, and the rows stay as they are."""
+    """Return the local subspace; where all directions were found Gaussian there is none, and the rows stay as they are."""
     return model.transform(X) if model.n_components_ else X
 
 

@@ -105,7 +105,8 @@ class _Gaussian:
 
 
 def _search(fit, first, valid, test):
-    """The penalty that is best on the validation rows: from the first guess upwards and downwards, while it gets better."""
+    """Return the penalty that is best on the validation rows: from the first guess upwards and downwards, while it gets
+    better."""
     tried = [_scores(fit(first), first, valid, test)]
     for factor in (2.0, 0.5):
         best = tried[0]  # both ways begin at the first guess
@@ -173,7 +174,7 @@ def _paper_text(name):
 
 
 def _penalties(values):
-    """The middle one and the range, all of them tried."""
+    """Return the middle one and the range, all of them tried."""
     low, middle, high = np.sort(values)[[0, len(values) // 2, -1]]
     return f"{middle:.2g} ({low:.2g} to {high:.2g})"
 
@@ -185,7 +186,7 @@ def _caption(setting, runs):
 
 
 def _claims_of_numbers(records, mean, gain):
-    """What only USPS can show."""
+    """Return what only USPS can show."""
     names = ("LCA - Full", "Gaussian", "LCA - Gauss", "LCA - Gauss - Red")
     isotropic, diagonal = mean["LCA - Isotropic"], mean["LCA - Diagonal"]
     parzen = [record for record in records if "wide" in record]

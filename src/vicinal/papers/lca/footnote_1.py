@@ -26,7 +26,7 @@ _DIGITS, _PLANE = "digits", "five Gaussians"
 
 
 def _sizes(setting):
-    """Rows of the plane, runs of it, runs of the digits."""
+    """Return rows of the plane, runs of it, runs of the digits."""
     return ((100, 300, 1000, 3000, 10_000), 20, 5) if setting.full else ((100, 300, 1000), 3, 1)
 
 

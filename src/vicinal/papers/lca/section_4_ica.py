@@ -62,7 +62,7 @@ def _rows(data, run):
 
 
 def _product_of_univariate(train, test):
-    """The mean test log-likelihood of ICA with univariate Parzen densities of the sources."""
+    """Return the mean test log-likelihood of ICA with univariate Parzen densities of the sources."""
     found = []
     for contrast in ("logcosh", "exp", "cube"):
         with warnings.catch_warnings():
@@ -78,7 +78,7 @@ def _product_of_univariate(train, test):
 
 
 def _held(directions):
-    """The share of the plane of the first two columns that some directions span: the mean squared cosine."""
+    """Return the share of the plane of the first two columns that some directions span: the mean squared cosine."""
     basis = np.linalg.qr(np.asarray(directions)[:2].T)[0]  # the two that matter most
     return float((basis[:2] ** 2).sum() / 2)
 

@@ -39,7 +39,7 @@ def measure(setting, rows, way):
 
 
 def _seconds(X, batch, neighbors):
-    """The processor's time of one sweep."""
+    """Return the processor's time of one sweep."""
     start = time.process_time()
     list(eq_7(X, discount=0.6, batch=batch, neighbors=neighbors, sweeps=1, reg=0.0, random_state=0))
     return time.process_time() - start

@@ -58,7 +58,7 @@ def _compare(X, value):
 
 
 def _spread(Z, y, known):
-    """The share of the rows without a label that label spreading gets right, in per cent."""
+    """Return the share of the rows without a label that label spreading gets right, in per cent."""
     labels = np.full(len(y), -1)
     labels[known] = y[known]
     with warnings.catch_warnings():  # rows that no label reaches, and slow convergence
@@ -68,7 +68,7 @@ def _spread(Z, y, known):
 
 
 def _unrolled(Z, place):
-    """The rank correlation of the first Isomap coordinate with the place along the roll, in per cent."""
+    """Return the rank correlation of the first Isomap coordinate with the place along the roll, in per cent."""
     with warnings.catch_warnings():  # a graph in pieces is completed
         warnings.simplefilter("ignore")
         first = Isomap(n_neighbors=10, n_components=2).fit_transform(Z)[:, 0]
@@ -76,7 +76,7 @@ def _unrolled(Z, place):
 
 
 def _mean_shift(X, y):
-    """The accuracy of the clusters that mean shift finds, in per cent."""
+    """Return the accuracy of the clusters that mean shift finds, in per cent."""
     covariance = WIDER**2 * LCA(reg=0.0, tol=1e-5).fit(X).covariance_
     ball = np.exp(np.linalg.slogdet(covariance)[1] / len(covariance)) * np.eye(len(covariance))
     found = {}

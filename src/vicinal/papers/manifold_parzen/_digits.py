@@ -20,7 +20,7 @@ def twos(setting):
 
 
 def ten_digits(setting):
-    """All ten digits, pixels in [-1, 1]: ``[(train, labels), (validation, labels), (test, labels)]``."""
+    """Return all ten digits, pixels in [-1, 1]: ``[(train, labels), (validation, labels), (test, labels)]``."""
     if setting.full:
         return [setting.usps_blurred(subset=part, return_X_y=True) for part in ("train", "validation", "test")]
     X, y = load_digits(return_X_y=True)

@@ -17,7 +17,7 @@ from vicinal.papers._arrays import back, placed
 
 
 def log_densities(train, rows, n_neighbors, directions, noises, device=None):
-    """The log-density of rows for each number of directions and each noise; shape (directions, noises, rows).
+    """Return the log-density of rows for each number of directions and each noise; shape (directions, noises, rows).
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def log_densities(train, rows, n_neighbors, directions, noises, device=None):
 
 
 def _kernel(center, near, rows, directions, noises):
-    """The log-density of rows under one kernel, for each number of directions and each noise."""
+    """Return the log-density of rows under one kernel, for each number of directions and each noise."""
     xp, n = array_namespace(rows), len(center)
     axes, variances = principal_directions(near - center, directions[-1])
     difference = rows - center
@@ -67,7 +67,8 @@ def _kernel(center, near, rows, directions, noises):
 
 
 def principal_directions(differences, count):
-    """The leading directions of the scatter about zero and the variances along them, fewer where its rank is lower."""
+    """Return the leading directions of the scatter about zero and the variances along them, fewer where its rank is
+    lower."""
     xp, k = array_namespace(differences), len(differences)
     used = xp.any(differences != 0, axis=0)  # the margins of a picture are black
     part = differences[:, used]

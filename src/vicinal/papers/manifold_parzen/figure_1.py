@@ -47,7 +47,7 @@ def measure(setting, run):
 
 
 def _draw(rng, count):
-    """Rows of both classes."""
+    """Return rows of both classes."""
     y = np.repeat([0, 1], count)
     across = APART * (y - 0.5) + SPREAD * rng.standard_normal(len(y))
     return np.stack([rng.uniform(0, _LENGTH, len(y)), across], axis=1), y

@@ -71,7 +71,7 @@ def _cost(d):
 
 
 def log_density(rows, X, frames, variances, noise):
-    """The paper's MParzen::Test with its LocalGaussian: one kernel after another.
+    """Return the paper's MParzen::Test with its LocalGaussian: one kernel after another.
 
     Parameters
     ----------

@@ -65,10 +65,15 @@ def summarise(setting, records):
         for name, paper in _PAPER.items()
     ]
     rows.append(["the true density", "", plus_minus(values["truth"], 3), ""])
+    columns = ["model", "paper: test ANLL", "here: test ANLL", "here: parameters (median)"]
+    return Summary([Table(columns, rows)], _claims(values, errors, records), _remarks(values, records))
+
+
+def _claims(values, errors, records):
     plain, one, two = (values[name] for name in _PAPER)
     noise, second = (np.sqrt([record[f"MParzen, d={d}"]["noise"] for record in records]) for d in (1, 2))
     width = np.median([record["Parzen"]["bandwidth"] for record in records])
-    claims = [
+    return [
         Claim(
             "MParzen beats Parzen by at least 0.1 nats, with d=1 and with d=2",
             min((plain - one).mean(), (plain - two).mean()) > 0.1,
@@ -103,6 +108,10 @@ def summarise(setting, records):
             f"median {np.median(second):.4f}{at_the_end(_NOISES, float(np.median(second)))}",
         ),
     ]
+
+
+def _remarks(values, records):
+    plain, one, two = (values[name] for name in _PAPER)
     away = {name: (_PAPER[name][0] - values[name].mean()) / values[name].std() for name in _PAPER}
     remarks = [
         "In brackets the standard error over the test rows; ± is the standard error over the training sets. The widths and "
@@ -124,8 +133,7 @@ def summarise(setting, records):
         f"The validation rows choose the smallest or largest number of neighbours that was tried in {ends[1]} and {ends[2]} of {len(records)} sets "
         "(one and two directions)."
     )
-    columns = ["model", "paper: test ANLL", "here: test ANLL", "here: parameters (median)"]
-    return Summary([Table(columns, rows)], claims, remarks)
+    return remarks
 
 
 def _parameters(records, name):

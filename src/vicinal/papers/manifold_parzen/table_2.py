@@ -134,7 +134,7 @@ def _parameters(chosen):
 
 
 def _same_number(name, record):
-    """Whether the paper's number comes out; a better one is told as such."""
+    """Return whether the paper's number comes out; a better one is told as such."""
     paper, error = _PAPER[name][1]
     ours = record["test"][0]
     return Claim(
@@ -159,7 +159,7 @@ def _remarks(setting, manifold):
 
 
 def draw(setting, records):
-    """The likelihood against k, from ordinary Parzen windows (k = 0) on."""
+    """Return the likelihood against k, from ordinary Parzen windows (k = 0) on."""
     *manifold, plain = records
     manifold = sorted(manifold, key=lambda record: record["n_neighbors"])
     figure, axes = panels(1, 1, size=(7.6, 4.8))

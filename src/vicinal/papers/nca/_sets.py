@@ -15,7 +15,7 @@ STAND_IN = (
 
 
 def rows_of(setting, name):
-    """The rows and classes of a set; stand-ins of scikit-learn where quick mode has no files."""
+    """Return the rows and classes of a set; stand-ins of scikit-learn where quick mode has no files."""
     if name == "breast cancer":
         return load_breast_cancer(return_X_y=True)
     if name == "small digits":
@@ -47,5 +47,5 @@ def split(X, y, name, run):
 
 
 def thirds(values):
-    """Three classes of equal size: low, middle, high."""
+    """Return three classes of equal size: low, middle, high."""
     return np.digitize(values, np.quantile(values, [1 / 3, 2 / 3]))

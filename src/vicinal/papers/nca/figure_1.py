@@ -65,7 +65,7 @@ def measure(setting, set, run, fits):
 
 
 def _metrics(X, y, run):
-    """The matrices A of the paper's metrics, square and of rank two, and whether the fits of NCA have converged."""
+    """Return the matrices A of the paper's metrics, square and of rank two, and whether the fits of NCA have converged."""
     spread = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
     options = ({}, {"structure": "diag"}, {"n_components": 2})  # type: ignore[var-annotated]
     fits = [fitted_nca(X, y, max_iter=_ITERATIONS, random_state=run, **own) for own in options]
@@ -106,7 +106,7 @@ def _more(X, y, run):
 
 
 def _whitening(X):
-    """Rows that whiten the covariance of all rows: RCA with one chunklet."""
+    """Return rows that whiten the covariance of all rows: RCA with one chunklet."""
     return RCA(shrinkage=0).fit(X, np.zeros(len(X), dtype=int)).components_
 
 
@@ -165,7 +165,7 @@ def _gains(sets, records, kind, metric):
 
 
 def _by_run(records, name, kind, metric, part):
-    """The accuracies of a metric on a set, by split."""
+    """Return the accuracies of a metric on a set, by split."""
     return {r["run"]: r[kind][metric][part] for r in records if r["set"] == name and metric in r[kind]}
 
 
@@ -217,7 +217,7 @@ def _claim(kind, part, says, sets, records, *, ahead=False, own="NCA"):
 
 
 def _claim_of_means(sets, records):
-    """The reading of one bar chart as a whole: the mean over the sets."""
+    """Return the reading of one bar chart as a whole: the mean over the sets."""
     means = {m: np.mean([np.mean(_values(records, name, "square", m, 1)) for name in sets]) for m in _SQUARE}
     return Claim(
         "NCA is the best of RCA, whitening and Euclid on the test rows in the mean over the sets",

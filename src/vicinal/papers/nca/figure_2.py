@@ -73,7 +73,7 @@ def _rows(setting, name):
 
 
 def _halved(pictures, shape):
-    """Means of blocks of two by two pixels."""
+    """Return means of blocks of two by two pixels."""
     height, width = shape
     blocks = pictures.reshape(-1, height // 2, 2, width // 2, 2).mean(axis=(2, 4))
     return blocks.reshape(len(pictures), -1).astype(float)

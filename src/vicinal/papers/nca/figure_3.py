@@ -71,13 +71,13 @@ def _pairs(setting, run):
 
 
 def _oval(size):
-    """The face without its surroundings: the paper's faces are isolated, too."""
+    """Return the face without its surroundings: the paper's faces are isolated, too."""
     axis = (np.arange(size) + 0.5) / size * 2 - 1
     return axis[:, None] ** 2 + (axis[None] / 0.75) ** 2 < 1
 
 
 def polar_correlations(points, angles, heights):
-    """How well direction and distance, seen from the best centre, tell the angle and the height of the faces."""
+    """Return how well direction and distance, seen from the best centre, tell the angle and the height of the faces."""
 
     def correlations(centre):
         away = (points - centre) @ [1, 1j]
@@ -122,7 +122,7 @@ def summarise(setting, records):
 
 
 def draw(setting, records):
-    """A column per network; and four faces, as in the paper: those of a line agree, those of a column do not."""
+    """Return a column per network; and four faces, as in the paper: those of a line agree, those of a column do not."""
     figure, axes = panels(2, len(records), size=(3.9, 3.9))
     for column, record in enumerate(records):
         points, angles, heights = (np.array(record[key]) for key in ("points", "angles", "heights"))

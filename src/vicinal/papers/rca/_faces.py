@@ -50,25 +50,25 @@ def drawn_faces(people=PEOPLE, size=20, random_state=0):
 
 @lru_cache(maxsize=2)
 def coefficients(setting):
-    """The first 60 PCA coefficients of pictures of zero mean and unit variance, and the people."""
+    """Return the first 60 PCA coefficients of pictures of zero mean and unit variance, and the people."""
     pictures, people, _ = faces(setting)
     return eigenfaces(setting).transform(normalised(pictures)), people
 
 
 @lru_cache(maxsize=2)
 def eigenfaces(setting):
-    """The PCA of all pictures, which needs no labels."""
+    """Return the PCA of all pictures, which needs no labels."""
     return PCA(60, svd_solver="full").fit(normalised(faces(setting)[0]))
 
 
 def normalised(pictures):
-    """Every picture with zero mean and unit variance (sec. 8.1.3)."""
+    """Return every picture with zero mean and unit variance (sec. 8.1.3)."""
     centred = pictures - pictures.mean(axis=1, keepdims=True)
     return centred / centred.std(axis=1, keepdims=True)
 
 
 def n_teachers(people, percent):
-    """How many teachers see this share of the points, when each sees two a person (r = 2)."""
+    """Return how many teachers see this share of the points, when each sees two a person (r = 2)."""
     return max(1, round(percent / 100 * len(people) / (2 * len(np.unique(people)))))
 
 
@@ -78,7 +78,7 @@ def taught(people, percent, random_state):
 
 
 def taught_both_ways(people, percent, random_state):
-    """The same with what else the teachers know: pairs of rows that one of them tells apart.
+    """Return the same with what else the teachers know: pairs of rows that one of them tells apart.
 
     Points that are alone in their teacher's view are in no pair.
     """
@@ -96,7 +96,7 @@ def taught_both_ways(people, percent, random_state):
 
 
 def pairs_within(chunklets):
-    """The rows of all pairs that are in one chunklet together."""
+    """Return the rows of all pairs that are in one chunklet together."""
     rows, ids = chunklets
     left, right = np.triu_indices(len(rows), 1)
     same = ids[left] == ids[right]
@@ -104,7 +104,7 @@ def pairs_within(chunklets):
 
 
 def discriminants(metric):
-    """The directions of a fitted RCA without its whitening (FLD, cFLD), each scaled to unit total variance.
+    """Return the directions of a fitted RCA without its whitening (FLD, cFLD), each scaled to unit total variance.
 
     That is how they come out "using SVD in the usual way" (sec. 6): total covariance to the identity, then a rotation.
     """

@@ -37,7 +37,7 @@ class Film(NamedTuple):
 def drawn_film(
     n_people: int = 20, n_clips: int = 130, frames: int = 46, n_shown: int = 6, random_state: int = 0
 ) -> Film:
-    """A film of clips of about `frames` frames each."""
+    """Return a film of clips of about `frames` frames each."""
     rng = np.random.RandomState(random_state)
     clothes = [_clothes(rng) for _ in range(n_people)]
     walls = rng.uniform(0.15, 0.7, size=(9, 3)) * 0.4 + 0.6 * rng.uniform(0.25, 0.6, size=(9, 1))
@@ -57,7 +57,8 @@ def drawn_film(
 
 
 def _clothes(rng: np.random.RandomState) -> NDArray[Any]:
-    """A person as reflectances in linear RGB, of shape (height, width, 3): hair, face, shirt (some with stripes), trousers."""
+    """Return a person as reflectances in linear RGB, of shape (height, width, 3): hair, face, shirt (some with stripes),
+    trousers."""
     picture = np.empty((_HEIGHT, _WIDTH, 3))
     picture[:3] = rng.uniform(0.03, 0.25) * np.array([1.0, 0.8, 0.6])
     picture[3:8] = rng.uniform(0.25, 0.6) * np.array([1.0, 0.72, 0.58])

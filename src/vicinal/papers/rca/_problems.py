@@ -15,12 +15,12 @@ from scipy.optimize import OptimizeResult, minimize
 
 
 def scaled_to_constraint(A: NDArray[Any], C: NDArray[Any], bound: float = 1.0) -> NDArray[Any]:
-    """A times the number that makes the mean squared distance within chunklets equal to the bound."""
+    """Return a times the number that makes the mean squared distance within chunklets equal to the bound."""
     return A * np.sqrt(bound / np.trace(A @ C @ A.T))
 
 
 def scaled_to_volume(A: NDArray[Any]) -> NDArray[Any]:
-    """A times the number that makes |det A|, and so |det B|, one."""
+    """Return a times the number that makes |det A|, and so |det B|, one."""
     return A * np.exp(-np.linalg.slogdet(A)[1] / len(A))
 
 

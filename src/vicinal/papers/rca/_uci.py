@@ -14,7 +14,7 @@ STAND_IN = (
 
 
 def rows_of(setting, name):
-    """Rows in their own units, and classes; housing has three, by thirds of the price."""
+    """Return rows in their own units, and classes; housing has three, by thirds of the price."""
     if name == "housing":
         X, price = setting.load("boston_housing", return_X_y=True)
         return X, np.digitize(price, np.quantile(price, [1 / 3, 2 / 3]))

@@ -36,7 +36,7 @@ class XingFit(NamedTuple):
 
 
 def xing_metric(alike: NDArray[Any], apart: NDArray[Any], n_rounds: int = 1000) -> XingFit:
-    """The metric from differences of rows.
+    """Return the metric from differences of rows.
 
     Parameters
     ----------
@@ -87,14 +87,14 @@ def _project(M: NDArray[Any], scatter: NDArray[Any], bound: float, n_rounds: int
 
 
 def _sum_of_distances(apart: NDArray[Any], M: NDArray[Any]) -> tuple[float, NDArray[Any]]:
-    """The sum over pairs of sqrt(h'Mh) and its gradient, of which only the direction matters."""
+    """Return the sum over pairs of sqrt(h'Mh) and its gradient, of which only the direction matters."""
     distances = np.sqrt(np.maximum(np.einsum("ij,ij->i", apart @ M, apart), 0.0))
     weights = np.where(distances > 0, 1.0 / np.where(distances > 0, distances, 1.0), 0.0)
     return float(distances.sum()), (apart * weights[:, None]).T @ apart
 
 
 def _orthogonal(gradient: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """The part of a gradient that is orthogonal to another, of length one."""
+    """Return the part of a gradient that is orthogonal to another, of length one."""
     other = other / np.linalg.norm(other)
     rest = gradient - np.vdot(gradient, other) * other
     return rest / np.linalg.norm(rest)

@@ -31,7 +31,7 @@ def units(setting):
 
 
 def measure(setting, size, batch):
-    """Sums of the entries and of their squares over a batch of simulations."""
+    """Return sums of the entries and of their squares over a batch of simulations."""
     rng = np.random.RandomState(1000 * size + batch)
     spread = np.arange(1, _D + 1)  # any covariance will do; with this one the entries are uncorrelated
     chunklets = np.arange(_N) // size

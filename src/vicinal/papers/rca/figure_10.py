@@ -87,7 +87,7 @@ def summarise(setting, records):
     def words(gains):
         return ", ".join(f"{s} {value:+.3f}" for s, value in gains.items())
 
-    by_metric, shrunk = gain("d", "b"), gain("d'", "d", little)
+    shrunk = gain("d'", "d", little)
     helped = {
         (amount, base): {
             "metric": _mean(gain("d", base, at)),
@@ -97,9 +97,34 @@ def summarise(setting, records):
         for amount, at in {"little": little, "much": much}.items()
         for base in "ab"
     }
+    claims = _claims(gain, words, helped, little)
     harmed = {s: np.mean(np.less(scores[s, "little"]["d"], scores[s, "little"]["a"])) for s in names}
-    losers = [s for s in names if gain("d", "b")[s] < -0.02]
-    claims = [
+    remarks = [
+        "The paper draws bars without numbers; its claims are compared. "
+        f"{sum(r['set'] == names[0] and r['amount'] == 'much' for r in records)} realisations each; ± is the standard error "
+        "(the picture has standard deviations, as the paper).",
+        f"Little side-information can hurt: independent contrasts in the number of {1 - _LITTLE:.0%} of the rows make a covariance that is "
+        "mostly noise. Realisations with little side-information in which RCA (d) is below plain k-means (a): "
+        + ", ".join(f"{hurt:.0%} ({s})" for s, hurt in harmed.items())
+        + f". Shrinkage is a remedy; (d') less (d), little: {words(shrunk)}. It helps where columns have like units. Where they do not, "
+        "as those of wine and housing, it pulls towards a metric that the largest units rule: standardise such columns first.",
+    ]
+    worse = [s for s, value in gain("f", "e").items() if value < -0.02]
+    if worse:
+        remarks.append(
+            f"On {' and '.join(worse)} plain EM (e) is better than EM with constraints and RCA first (f), with much "
+            "side-information; the claim is of the mean."
+        )
+    remarks += [] if setting.full else [STAND_IN]
+    return Summary([Table(["set", "side-information", *_METHODS.values()], rows)], claims, remarks)
+
+
+def _claims(gain, words, helped, little):
+    """Return the claims, from gains by method, what metrics and constraints helped, and the scores with little side-
+    information."""
+    by_metric = gain("d", "b")
+    losers = [s for s, value in by_metric.items() if value < -0.02]
+    return [
         Claim(
             "RCA's metric improves on k-means and constrained k-means (mean over the sets, much, by 0.05)",
             min(np.mean(list(gain("d", "a").values())), np.mean(list(by_metric.values()))) > 0.05,
@@ -141,24 +166,6 @@ def summarise(setting, records):
             f"(d) less (a): {words(gain('d', 'a', little))}",
         ),
     ]
-    remarks = [
-        "The paper draws bars without numbers; its claims are compared. "
-        f"{sum(r['set'] == names[0] and r['amount'] == 'much' for r in records)} realisations each; ± is the standard error "
-        "(the picture has standard deviations, as the paper).",
-        f"Little side-information can hurt: independent contrasts in the number of {1 - _LITTLE:.0%} of the rows make a covariance that is "
-        "mostly noise. Realisations with little side-information in which RCA (d) is below plain k-means (a): "
-        + ", ".join(f"{hurt:.0%} ({s})" for s, hurt in harmed.items())
-        + f". Shrinkage is a remedy; (d') less (d), little: {words(shrunk)}. It helps where columns have like units. Where they do not, "
-        "as those of wine and housing, it pulls towards a metric that the largest units rule: standardise such columns first.",
-    ]
-    worse = [s for s, value in gain("f", "e").items() if value < -0.02]
-    if worse:
-        remarks.append(
-            f"On {' and '.join(worse)} plain EM (e) is better than EM with constraints and RCA first (f), with much "
-            "side-information; the claim is of the mean."
-        )
-    remarks += [] if setting.full else [STAND_IN]
-    return Summary([Table(["set", "side-information", *_METHODS.values()], rows)], claims, remarks)
 
 
 def _mean(gains):
@@ -173,7 +180,7 @@ _IN_SPACE = "f'"
 
 
 def _why_not_more(sets):
-    """Where the metric does not help twice as much as the constraints."""
+    """Return where the metric does not help twice as much as the constraints."""
     return f"Not twice as much in this reading. The constraints alone help more on {', '.join(sets) or 'no set'}."
 
 

@@ -88,7 +88,7 @@ def _numbers(values):
 
 
 def draw(setting, records):
-    """The three planes of the axes, before and after: z, which the classes share, shrinks; the others stay apart."""
+    """Return the three planes of the axes, before and after: z, which the classes share, shrinks; the others stay apart."""
     X, y = _classes(0, n=300)
     figure, axes = panels(2, 3, size=(4.2, 4.0), sharex=True, sharey=True)
     planes = {"x and y": (0, 1), "x and z": (0, 2), "y and z": (1, 2)}
@@ -102,6 +102,6 @@ def draw(setting, records):
 
 
 def _aligned(X, y):
-    """The images under the symmetric root of the Mahalanobis matrix: RCA without its rotation."""
+    """Return the images under the symmetric root of the Mahalanobis matrix: RCA without its rotation."""
     values, vectors = np.linalg.eigh(RCA(shrinkage=0).fit(X, y).get_mahalanobis_matrix())
     return X @ (vectors * np.sqrt(values)) @ vectors.T

@@ -113,13 +113,13 @@ def _mean(records, reading, size, key):
 
 
 def _by_bound(size):
-    """The share of the fall of the bound 1 + 1/(S-1) from the smallest to the largest S that this S has."""
+    """Return the share of the fall of the bound 1 + 1/(S-1) from the smallest to the largest S that this S has."""
     bound = {s: 1 + 1 / (s - 1) for s in (_SIZES[0], size, _SIZES[-1])}
     return (bound[_SIZES[0]] - bound[size]) / (bound[_SIZES[0]] - bound[_SIZES[-1]])
 
 
 def _uncertainty(errors):
-    """The standard error of the share of the gain that chunklets of 3 have, to first order."""
+    """Return the standard error of the share of the gain that chunklets of 3 have, to first order."""
     two, three, ten = (mean_and_error(errors[size]) for size in (2, 3, 10))
     gain = two[0] - ten[0]
     share = (two[0] - three[0]) / gain

@@ -74,7 +74,7 @@ def _film(setting, run):
 
 
 def _moving_lights(setting, run):
-    """Rows, people and clips of 20 people, each under lights that follow each other."""
+    """Return rows, people and clips of 20 people, each under lights that follow each other."""
     rng = np.random.RandomState(run)
     X, people = coefficients(setting)
     filmed = np.flatnonzero(np.isin(people, rng.permutation(np.unique(people))[:20]))
@@ -103,7 +103,7 @@ def _purity(rows, people):
 
 
 def _purity_by_l1(rows, people):
-    """The same with the L1 distance, in blocks."""
+    """Return the same with the L1 distance, in blocks."""
     right = np.zeros(_PLACES[-1])
     for first in range(0, len(rows), 500):
         distances = cdist(rows[first : first + 500], rows, "cityblock")
@@ -166,7 +166,7 @@ def _curves(records, kind, name):
 
 
 def _smallest(differences):
-    """The smallest mean over its standard error."""
+    """Return the smallest mean over its standard error."""
     return min(mean / max(error, 1e-9) for mean, error in map(mean_and_error, differences.T))
 
 

@@ -76,7 +76,9 @@ def _pairs(y, n_pairs, alike, rng):
     return np.array(list(found))
 
 
-def summarise(setting, records):
+def _counted():
+    """Return pairs of labels that a positive and a negative constraint leave, for each number of classes, and what that
+    is in nats."""
     counting = []
     for n_classes in _CLASSES:
         labels = list(product(range(n_classes), repeat=2))
@@ -85,6 +87,11 @@ def summarise(setting, records):
         counting.append(
             [n_classes, len(labels), same, other, f"{log(len(labels) / same):.3f}", f"{log(len(labels) / other):.3f}"]
         )
+    return counting
+
+
+def summarise(setting, records):
+    counting = _counted()
     names = list(dict.fromkeys(record["set"] for record in records))
     scores = {s: {m: [r["score"][m] for r in records if r["set"] == s] for m in _METHODS} for s in names}
     rows = [[s, *[plus_minus(scores[s][m], 3) for m in _METHODS]] for s in names]

@@ -76,7 +76,7 @@ def _pooled(X, classes, draws):
 
 
 def _residuals(X, classes):
-    """Rows less the mean of their class."""
+    """Return rows less the mean of their class."""
     means = np.stack([np.bincount(classes, column) for column in X.T], axis=1) / np.bincount(classes)[:, None]
     return X - means[classes]
 
@@ -157,7 +157,7 @@ def _departs(passed, reading):
 
 
 def draw(setting, records):
-    """A line per class, from its condition number before RCA to that after it."""
+    """Return a line per class, from its condition number before RCA to that after it."""
     from vicinal._plot.parts import COLOURS, MARKERS
 
     shown = [record for record in records if record["before"]]

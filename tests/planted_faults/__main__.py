@@ -1,0 +1,235 @@
+"""Plant each fault of `faults.py` in a copy of the tree, run the tests there, and print which of them noticed.
+
+    python tests/planted_faults --jobs 16 --output faults.md
+
+A fault is first tried with the test files that concern it, in the default selection of tests. One that goes unnoticed is
+tried with all files of the default run, and then with the tests that are marked `slow`: the default run must notice whatever
+the full one notices. A test that fails is tried without the fault as well, and does not count where it fails there
+(because a tool is missing on this machine, say). The exit status is 1 where only a slow test noticed a fault, and 2
+where a fault cannot be planted.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from faults import FAULTS, Fault
+
+ROOT = Path(__file__).resolve().parents[2]
+# What tests read; compiled kernels are copied with the sources, and serve wherever no kernel was changed.
+COPIED = (
+    "src",
+    "tests",
+    "docs",
+    "examples",
+    "benchmarks",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "LICENSE",
+)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?|\S+\.py)(?: - .*)?$", re.MULTILINE)
+# They check texts, or browse: no fault of these concerns them, and each takes long.
+APART = ("test_docs.py", "test_papers.py", "test_report_browser.py", "test_site.py", "test_types.py")
+
+
+class Run(NamedTuple):
+    """How a run of tests ended: tests that failed, or "time" where it was stopped."""
+
+    failed: list[str]
+    seconds: float
+
+
+class Found(NamedTuple):
+    """Who noticed a fault: "default", "slow" or "nobody"."""
+
+    by: str
+    test: str
+    seconds: float
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the tree in a folder, times of change included: the compiler's cache goes by them."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, symlinks=True, ignore=shutil.ignore_patterns("results", "*.pyc"))
+        elif source.exists():
+            shutil.copy2(source, folder / name)
+    return folder
+
+
+def run_tests(tree: Path, files: list[str], selection: str, left_out: list[str], limit: float, stop: bool) -> Run:
+    """Run test files of a tree; `stop` ends it at the first failure."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--tb=no",
+        "--no-header",
+        "-m",
+        selection,
+    ]
+    command += ["-x"] * stop + [f"--deselect={test}" for test in left_out if "::" in test]
+    command += [f"--ignore={test}" for test in left_out if "::" not in test]
+    path = os.pathsep.join([str(tree / "src"), os.environ.get("PYTHONPATH", "")])
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    environment = os.environ | threads | {"PYTHONPATH": path, "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0"}
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            [*command, *(f"tests/{name}" for name in files)],
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Run(["time"], limit)
+    failed = FAILED.findall(done.stdout)
+    if not failed and done.returncode not in (0, 5):  # 5: no test is selected
+        failed = [f"exit status {done.returncode}: {(done.stdout + done.stderr)[-200:]}"]
+    return Run(failed, time.monotonic() - started)
+
+
+class Unchanged:
+    """The tree without a fault, which tells whether a test fails by itself on this machine."""
+
+    def __init__(self, folder: Path, limit: float) -> None:
+        self._tree, self._limit, self._known = copied(folder), limit, {}
+        self._lock = threading.Lock()
+
+    def fails(self, test: str) -> bool:
+        """Whether a test fails here as well."""
+        if test == "time" or test.startswith("exit status"):
+            return False
+        with self._lock:
+            if test not in self._known:
+                run = run_tests(
+                    self._tree, [test.removeprefix("tests/")], "slow or not slow", [], self._limit, stop=False
+                )
+                self._known[test] = bool(run.failed)
+            return self._known[test]
+
+    def failing(self) -> list[str]:
+        """The tests that are known to fail here."""
+        return sorted(test for test, fails in self._known.items() if fails)
+
+
+def first_failure(tree: Path, files: list[str], selection: str, unchanged: Unchanged, limit: float) -> Run:
+    """The first test of some files that fails in a tree, and not without the fault; no test where there is none."""
+    seconds = 0.0
+    while True:
+        run = run_tests(tree, files, selection, unchanged.failing(), limit, stop=True)
+        seconds += run.seconds
+        if not run.failed or not unchanged.fails(run.failed[0]):
+            return Run(run.failed[:1], seconds)
+
+
+def try_fault(fault: Fault, everything: list[str], unchanged: Unchanged, limit: float) -> Found:
+    """Plant one fault, and find out who notices."""
+    with tempfile.TemporaryDirectory(prefix="planted-") as name:
+        tree = copied(Path(name))
+        file = tree / "src" / "vicinal" / fault.file
+        file.write_text(file.read_text(encoding="utf-8").replace(fault.text, fault.planted), encoding="utf-8")
+        near = [f"{test}.py" for test in fault.tests]
+        rest = [test for test in everything if test not in near]
+        attempts = [("default", near, "not slow"), ("default", rest, "not slow"), ("slow", [*near, *rest], "slow")]
+        seconds = 0.0
+        for by, files, selection in attempts:
+            if files:
+                run = first_failure(tree, files, selection, unchanged, limit)
+                seconds += run.seconds
+                if run.failed:
+                    return Found(by, run.failed[0], seconds)
+        return Found("nobody", "", seconds)
+
+
+def compile_here(jobs: int) -> None:
+    """Compile all kernels of this tree in so many processes: copies of it find them in their cache."""
+    with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
+        code = f"import conftest, pathlib; conftest._compile_what_nobody_else_does(pathlib.Path({folder!r}))"
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+        command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": path}
+        for process in [subprocess.Popen(command, env=environment) for _ in range(jobs)]:
+            process.wait()
+
+
+def table(found: dict[int, tuple[Fault, Found]]) -> str:
+    """The answer as a table in Markdown."""
+    lines = ["| # | file | what goes wrong | noticed by | the first test that fails |", "|---|---|---|---|---|"]
+    for number, (fault, who) in sorted(found.items()):
+        test = who.test.removeprefix("tests/").replace("|", "\\|")
+        lines.append(f"| {number} | `{fault.file}` | {fault.wrong} | {who.by} | {f'`{test}`' if test else ''} |")
+    counts = {by: sum(who.by == by for _, who in found.values()) for by in ("default", "slow", "nobody")}
+    lines += [
+        "",
+        f"{len(found)} faults: the default run noticed {counts['default']}, only slow tests noticed {counts['slow']}, and "
+        f"nobody noticed {counts['nobody']}.",
+    ]
+    return "\n".join(lines)
+
+
+def misplaced() -> list[str]:
+    """Faults that cannot be planted: their text does not occur exactly once."""
+    said = []
+    for number, fault in enumerate(FAULTS, 1):
+        times = (ROOT / "src" / "vicinal" / fault.file).read_text(encoding="utf-8").count(fault.text)
+        if times != 1:
+            said.append(f"fault {number}: {fault.text!r} occurs {times} times in {fault.file}")
+    return said
+
+
+def main() -> int:
+    """Try the faults that were asked for."""
+    parser = argparse.ArgumentParser(prog="python tests/planted_faults", description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=2, help="faults that are tried at once")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults to try, from 1 on")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds that a run of tests may take")
+    parser.add_argument("--near", action="store_true", help="run only the test files that concern a fault")
+    parser.add_argument("--output", type=Path, help="a file for the table")
+    parser.add_argument("--compile", action="store_true", help="compile all kernels first, for an empty cache")
+    options = parser.parse_args()
+    if said := misplaced():
+        print(*said, sep="\n")
+        return 2
+    if options.compile:
+        compile_here(options.jobs)
+    numbers = options.only or range(1, len(FAULTS) + 1)
+    everything = sorted(path.name for path in (ROOT / "tests").glob("test_*.py") if path.name not in APART)
+    found: dict[int, tuple[Fault, Found]] = {}
+
+    def one(number: int) -> None:
+        fault = FAULTS[number - 1]
+        near = [f"{test}.py" for test in fault.tests]
+        who = try_fault(fault, near if options.near else everything, unchanged, options.limit)
+        print(f"{number:3} {who.by:8} {who.seconds:6.0f} s  {fault.file}: {fault.wrong}  {who.test}", flush=True)
+        found[number] = fault, who
+        if options.output is not None:
+            options.output.write_text(table(found) + "\n", encoding="utf-8")
+
+    with tempfile.TemporaryDirectory(prefix="unchanged-") as name, ThreadPoolExecutor(options.jobs) as pool:
+        unchanged = Unchanged(Path(name), options.limit)
+        list(pool.map(one, numbers))
+        print(f"fail without a fault, and do not count: {', '.join(unchanged.failing()) or 'none'}")
+    print(table(found))
+    return int(any(who.by == "slow" for _, who in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
