@@ -41,7 +41,7 @@ def softmax_rows(
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
     last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_ROW_GROUP, TILE), or (1, ROWS, TILE) without
-    columns.
+    columns.  Where `smallest` is infinite, every row is done carefully at once.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
     want_columns = columns.shape[0] > 0
@@ -54,6 +54,9 @@ def softmax_rows(
     for first in range(0, n_rows, size):
         in_group = min(size, n_rows - first)
         for careful in (False, True):
+            if not careful and smallest == np.inf:
+                total[:] = 0.0
+                continue
             if careful and not _underflowed(total, in_group, smallest):
                 break
             _begin_log_sums(bounds, first, in_group, careful, top, total)
