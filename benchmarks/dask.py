@@ -23,7 +23,7 @@ import dask  # noqa: E402
 import dask.array as da  # noqa: E402
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
-from distributed import Client, LocalCluster  # noqa: E402
+from distributed import Client, LocalCluster, get_task_stream  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
 from vicinal import LCA, RCA, Engine  # noqa: E402
@@ -70,14 +70,15 @@ def summary(rounds):
     return found
 
 
-def fit_lca(rows, engine):
+def fit_lca(rows, kind):
+    """An exact fit to convergence, with the defaults; the calling process uses one thread, whatever the engine."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return LCA(reg=0.0, solver="em", max_iter=PASSES, tol=0.0, engine=engine).fit(rows)
+        return LCA(reg=0.0, solver="em", engine=Engine(kind, threads=1)).fit(rows)
 
 
 def lca(n, n_rounds):
-    """An exact fit of a few passes: the plain engine with one thread, one worker, and two."""
+    """An exact fit: one worker, two, and the plain engine with one thread."""
     rows, small = clusters(n, 8), clusters(8000, 8)
     with cluster_of(1) as one, cluster_of(2) as two, Client(one) as alone, Client(two) as both:
         contenders = {"one worker": alone, "two workers": both}
@@ -85,22 +86,21 @@ def lca(n, n_rounds):
         for name, client in contenders.items():
             with client.as_current():
                 persisted[name] = da.from_array(rows, chunks=(n // 8, 8)).persist()
-                fit_lca(da.from_array(small), None)  # kernels are loaded
-        plain = fit_lca(small, Engine("cpu", threads=1))
+                fit_lca(da.from_array(small), "dask")  # kernels are loaded
+        fit_lca(small, "cpu")
         answers, rounds = {}, []
         for _ in range(n_rounds):
             times = {}
             for name, client in contenders.items():
                 with client.as_current():
                     times[name] = timed(
-                        lambda name=name: answers.update({name: fit_lca(persisted[name], None)}), client
+                        lambda name=name: answers.update({name: fit_lca(persisted[name], "dask")}), client
                     )
-            engine = Engine("cpu", threads=1)
-            times["plain engine"] = timed(lambda: answers.update({"plain engine": fit_lca(rows, engine)}))  # noqa: B023
+            times["plain engine"] = timed(lambda: answers.update({"plain engine": fit_lca(rows, "cpu")}))
             rounds.append(times)
-        plain = answers["plain engine"].components_
-        same = {name: bool(np.array_equal(answers[name].components_, plain)) for name in contenders}
-    return {"rows": n, "columns": 8, "passes": PASSES, "same_bits_as_plain": same, **summary(rounds)}
+        plain = answers["plain engine"]
+        same = {name: bool(np.array_equal(answers[name].components_, plain.components_)) for name in contenders}
+    return {"rows": n, "columns": 8, "passes": plain.n_iter_, "same_bits_as_plain": same, **summary(rounds)}
 
 
 def rca(n, n_rounds):
@@ -128,30 +128,50 @@ def rca(n, n_rounds):
     return {"rows": n, "columns": d, "partitions": parts, **summary(rounds)}
 
 
+def bytes_so_far():
+    """On a worker: bytes that it has sent and received over all of its connections, since the first call of this function."""
+    from distributed.comm import tcp
+    from distributed.utils import nbytes
+
+    if not hasattr(tcp, "counted"):
+        tcp.counted, to_frames, from_frames = [0, 0], tcp.to_frames, tcp.from_frames
+
+        async def sent(*args, **options):
+            frames = await to_frames(*args, **options)
+            tcp.counted[0] += sum(map(nbytes, frames))
+            return frames
+
+        async def received(frames, *args, **options):
+            tcp.counted[1] += sum(map(nbytes, frames))
+            return await from_frames(frames, *args, **options)
+
+        tcp.to_frames, tcp.from_frames = sent, received
+    return list(tcp.counted)
+
+
 def traffic(n):
-    """Bytes that a worker sends and receives in one pass of LCA, after the first."""
+    """Bytes that a worker sends and receives per pass of LCA after the first: answers, vectors, code, and Dask's own messages."""
     rows, d = clusters(n, 8), 8
-
-    def counted(dask_worker):
-        received = sum(transfer["total"] for transfer in dask_worker.transfer_incoming_log)
-        return np.array([dask_worker.transfer_outgoing_bytes_total, received])
-
     with cluster_of(2) as cluster, Client(cluster) as client:
         problem = prepare("dask", rows, leave_one_out=True)
         for k in range(2):
             problem.at(np.eye(d) * (4.0 + 0.1 * k)).scatter()
-        before = client.run(counted)
-        with client.get_task_stream() as tasks:
+        before = client.run(bytes_so_far)
+        with get_task_stream(client) as tasks:
             for k in range(PASSES):
                 problem.at(np.eye(d) * (4.2 + 0.1 * k)).scatter()
-        after = client.run(counted)
-        n_tasks = sum("vicinal." in str(task["key"]) for task in tasks.data) / (PASSES * len(after))
-    sent, received = (max(float(after[w][side] - before[w][side]) for w in after) / PASSES for side in (0, 1))
-    allowed = (8 * n + 16 * d * d) * (n_tasks + 1)
-    return {
-        "rows": n, "columns": d, "tasks_per_worker_and_pass": n_tasks, "bytes_sent_per_worker_and_pass": sent,
-        "bytes_received_from_other_workers": received, "allowed": allowed,
-    }  # fmt: skip
+        after = client.run(bytes_so_far)
+        done = [task["worker"] for task in tasks.data if "vicinal." in str(task["key"])]
+    workers = []
+    for name in after:
+        sent, received = ((after[name][side] - before[name][side]) / PASSES for side in (0, 1))
+        n_tasks = done.count(name) / PASSES
+        allowed = (8 * n + 16 * d * d) * (n_tasks + 1)
+        workers.append(
+            {"tasks_per_pass": n_tasks, "bytes_sent": sent, "bytes_received": received, "allowed": allowed,
+             "share_of_allowed": (sent + received) / allowed}
+        )  # fmt: skip
+    return {"rows": n, "columns": d, "workers": workers}
 
 
 def picture(n):
@@ -165,7 +185,7 @@ def picture(n):
     with cluster_of(2) as cluster, Client(cluster) as client:
         problem = prepare("dask", rows, leave_one_out=True)
         problem.at(np.eye(d) * 4.0).scatter()
-        with client.get_task_stream() as tasks:
+        with get_task_stream(client) as tasks:
             for k in range(2):
                 problem.at(np.eye(d) * (4.1 + 0.1 * k)).scatter()
         found = [task for task in tasks.data if "vicinal." in str(task["key"])]

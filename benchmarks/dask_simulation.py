@@ -32,6 +32,9 @@ ASSUMED = {
     "tasks_per_worker": 8,
     "copies_per_worker": 4,  # of the rows, in the memory of a worker
     "reached_points_per_row": 3.0,  # points that receive something from a row of a task, beside those of the same task
+    "sweeps": 3,  # of a pass: the sums over near tiles, over all others, and the scatter
+    "rows_per_tile": 64,
+    "bytes_per_pair_of_tiles": 6,  # of the pairs that a sweep took, which the scatter takes again
 }
 
 
@@ -113,15 +116,27 @@ def play(n_tasks, workers, seconds_per_task, bytes_per_answer, rng):
     return end, busy_scheduler, busy_link
 
 
+def _seconds_to_all(size, workers):
+    """Seconds until all workers have so many bytes: a tree of copies, in which every worker that has them sends them on."""
+    return np.ceil(np.log2(workers + 1)) * size / ASSUMED["link_bytes_per_second"]
+
+
 def lca_pass(costs, n, workers, rng):
     """A pass of exact LCA: its time, what bounds it, traffic and memory."""
     n_tasks = int(min(ASSUMED["most_pieces"], ASSUMED["tasks_per_worker"] * workers))
     pair_seconds = n * costs.pairs(n) * costs.seconds_per_pair
-    answer = n / n_tasks * (16 + 8 * (1 + ASSUMED["reached_points_per_row"])) + 8 * D**2
+    reached = n / n_tasks * (1 + ASSUMED["reached_points_per_row"])
+    pairs_of_tiles = n * costs.pairs(n) / (2 * ASSUMED["rows_per_tile"] ** 2)
+    listed = ASSUMED["bytes_per_pair_of_tiles"] * pairs_of_tiles / n_tasks
+    # A task returns the sum of its subtree: what points receive, its part of the scatter, and the sums of its own rows.
+    answer = min(8 * n, 12 * reached) + 8 * D**2 + 8 * n / n_tasks + listed
     # Every process maps and packs all rows for itself: this part does not become shorter with more workers.
     placing = n * costs.seconds_per_row_placed
-    played, scheduler, link = play(n_tasks, workers, pair_seconds / n_tasks, answer, rng)
-    total = placing + played
+    sending = _seconds_to_all(ASSUMED["sweeps"] * 8 * n, workers)
+    seconds = [pair_seconds / (ASSUMED["sweeps"] * n_tasks)] * ASSUMED["sweeps"]
+    played, scheduler, link = np.sum([play(n_tasks, workers, each, answer, rng) for each in seconds], axis=0)
+    n_tasks *= ASSUMED["sweeps"]
+    total = placing + sending + played
     return {
         "seconds_per_pass": total,
         "one_worker_seconds": placing + pair_seconds,
@@ -132,8 +147,9 @@ def lca_pass(costs, n, workers, rng):
         "tasks": n_tasks,
         "answers_gb": n_tasks * answer / 1e9,
         "worker_memory_gb": ASSUMED["copies_per_worker"] * 8 * n * D / 1e9,
-        # A tree of copies, in which every worker that has the rows sends them on.
-        "first_sending_seconds": np.ceil(np.log2(workers + 1)) * 8 * n * D / ASSUMED["link_bytes_per_second"],
+        "sending_seconds": sending,
+        "pairs_of_tiles_gb": ASSUMED["bytes_per_pair_of_tiles"] * pairs_of_tiles / 1e9,
+        "first_sending_seconds": _seconds_to_all(8 * n * D, workers),
     }
 
 

@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py densities       # against LCA, Manifold Parzen, LCA-Gauss, Scott
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py uses            # errors of classifiers, areas for outliers
+    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py soft            # soft vicinities beside nearest rows
     PYTHONPATH=src python benchmarks/local.py cost                              # seconds of a fit, beside LCA() and ManifoldParzen()
     PYTHONPATH=src python benchmarks/local.py show                              # the tables as Markdown, from the results
 
@@ -203,6 +204,45 @@ def show_densities(found):
     )
 
 
+# -- soft vicinities --------------------------------------------------------------------------------------------------
+
+
+SOFT_TABLES = ("iris", "wine", "glass", "vehicle", "pendigits", "letter", "pima_diabetes", "spirals")
+
+
+def soft(names, n_draws, tables, found):
+    """Held-out log-densities of LocalLCA with nearest rows and with soft vicinities, standardised columns."""
+    for name in names:
+        draws = []
+        for draw in range(n_draws):
+            train, test = draw_of(name, draw, tables)
+            scale = train.std(axis=0)
+            draws.append(
+                [
+                    LocalLCA(vicinity=vicinity).fit(train / scale).score_samples(test / scale)
+                    for vicinity in ("nearest", "kernel")
+                ]
+            )
+        nearest, kernel = np.concatenate(draws, axis=1)
+        gains = kernel - nearest
+        found[name] = {
+            "nearest": float(nearest.mean()),
+            "kernel": float(kernel.mean()),
+            "gain": [float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))],
+        }
+        print(name, found[name], flush=True)
+        save("soft", found)
+    return found
+
+
+def show_soft(found):
+    """The table as Markdown."""
+    print("| table | nearest rows | soft vicinities | gain |\n|---|---|---|---|")
+    for name, result in found.items():
+        gain, error = result["gain"]
+        print(f"| {name} | {result['nearest']:.2f} | {result['kernel']:.2f} | {gain:+.2f} ± {error:.2f} |")
+
+
 # -- uses: classification and outliers ------------------------------------------------------------------------------
 
 
@@ -316,7 +356,12 @@ def show_cost(found):
         print(f"| {name} | " + " | ".join("{:.1f} s ({:.1f} s of CPU)".format(*result[m]) for m in MODELS) + " |")
 
 
-WHAT = {"densities": (densities, show_densities), "uses": (uses, show_uses), "cost": (cost, show_cost)}
+WHAT = {
+    "densities": (densities, show_densities),
+    "soft": (soft, show_soft),
+    "uses": (uses, show_uses),
+    "cost": (cost, show_cost),
+}
 
 
 def path_of(what):
@@ -353,7 +398,7 @@ def main():
         if arguments.what == "cost"
         else {n: t for n, t in defaults.tables().items() if t[0].shape[1] <= MOST_COLUMNS}
     )
-    everything = SIZES if arguments.what == "cost" else (*tables, *MADE, *PICTURES)
+    everything = {"cost": SIZES, "soft": SOFT_TABLES}.get(arguments.what, (*tables, *MADE, *PICTURES))
     names = arguments.tables or [n for n in everything if n not in known[arguments.what]]
     show(run(names, arguments.draws, tables, known[arguments.what]))
 

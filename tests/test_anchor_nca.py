@@ -19,7 +19,7 @@ PAIRS = np.arange(300).reshape(150, 2)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([AnchorNCA(max_iter=2, random_state=0)])
+@parametrize_with_checks([AnchorNCA(max_iter=2, random_state=0, solver=Adam(batch_size=16))])
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -119,12 +120,20 @@ def fitted(name, callback):
     return clone(estimator).set_params(callback=callback).fit(X, *more)
 
 
+@cache
+def watched_to_the_end(name):
+    """A fit that nobody stopped, and what its callback saw."""
+    watcher = Watcher()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return watcher, fitted(name, watcher)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_called_once_per_iteration_with_a_vector_and_a_count(name):
     _, _, size, compared = CASES[name]
-    watcher = Watcher()
-    model = fitted(name, watcher)
+    watcher, model = watched_to_the_end(name)
     assert watcher.counts == list(range(1, len(watcher.counts) + 1))
     assert 1 < len(watcher.counts) <= model.n_iter_
     if name not in SEARCHING:
@@ -163,10 +172,7 @@ def test_watching_changes_nothing(name):
     ("error", "said"), [(StopIteration, "the callback stopped it"), (KeyboardInterrupt, "it was interrupted")]
 )
 def test_it_may_stop_the_fit(name, error, said):
-    whole = Watcher()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted(name, whole)
+    whole, _ = watched_to_the_end(name)
     watcher = Watcher(2, error)
     with pytest.warns(ConvergenceWarning, match=f"{type(CASES[name][0]).__name__} did not converge: {said}") as warned:
         model = fitted(name, watcher)

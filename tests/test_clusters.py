@@ -1,5 +1,11 @@
 """`--workers` and `--cluster` of the command: real Dask workers, and the answers of one process."""
 
+import contextlib
+import json
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,6 +31,41 @@ def test_workers_learn_and_score_as_one_process_does(tmp_path, monkeypatch, caps
     np.testing.assert_array_equal(two.covariance_, one.covariance_)
     assert two.engine_ == "dask"
     assert two.engine is None  # a model does not carry the cluster that made it
+
+
+@contextlib.contextmanager
+def scheduler_and_worker(folder):
+    """The address of a scheduler with one worker, both processes of their own, started as the documentation says."""
+    file = folder / "scheduler.json"
+    commands = [
+        ["scheduler", "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(file)],
+        ["worker", "--scheduler-file", str(file), "--nthreads", "1", "--dashboard-address", ":0"],
+    ]
+    with contextlib.ExitStack() as stack, open(folder / "log", "w") as log:
+        for command in commands:
+            process = subprocess.Popen([sys.executable, "-m", "dask", *command], stdout=log, stderr=log, cwd=folder)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        while not file.exists():
+            time.sleep(0.05)
+        yield json.loads(file.read_text())["address"]
+
+
+def test_an_address_of_a_scheduler_serves_as_one_process_does(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    pd.DataFrame(rng.normal(size=(3_000, 3)), columns=list("abc")).to_csv("rows.csv", index=False)
+    learn = ["learn", "rows.csv", "--method", "lca", "--set", "reg=0", "--set", "solver=em", "--set", "max_iter=2"]
+    assert main([*learn, "-o", "one.vicinal", "-q"]) == OK
+    assert main(["score", "one.vicinal", "rows.csv", "-o", "here.csv", "-q"]) == OK
+    with scheduler_and_worker(tmp_path) as address:
+        assert main([*learn, "-o", "there.vicinal", "--cluster", address]) == OK
+        assert "done by 1 Dask worker" in capsys.readouterr().err
+        assert main(["score", "one.vicinal", "rows.csv", "-o", "there.csv", "-q", "--cluster", address]) == OK
+    one, there = model_io.load("one.vicinal")[-1], model_io.load("there.vicinal")[-1]
+    np.testing.assert_array_equal(there.covariance_, one.covariance_)
+    assert there.engine_ == "dask"
+    assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):

@@ -182,7 +182,7 @@ def test_result_reads_as_text_and_as_plain_values():
     import json
 
     X, y = load_iris(return_X_y=True)
-    result = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=["gaussian", "lca"], n_repeats=1)
+    result = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=["gaussian", "lca"], n_repeats=1, n_splits=2)
     text = str(result)
     assert text.startswith(result.verdict)
     assert "5-NN accuracy" in text
@@ -275,6 +275,7 @@ def test_settings_give_the_same_result_again():
         metrics={"mine": vicinal.RCA(n_components=2)},
         densities=["gaussian", "lca"],
         n_repeats=1,
+        n_splits=2,
         engine=vicinal.Engine("reference", threads=1),
     )
     again = vicinal.compare(X, y, **result.settings)
@@ -452,7 +453,7 @@ def test_a_numeric_target_is_judged_by_the_literal_r2_of_neighbours(numbers):
 
 def test_learned_metrics_help_where_a_hidden_column_decides_a_number(numbers):
     X, y = numbers
-    result = vicinal.compare(X, y, densities=[], n_repeats=1)
+    result = vicinal.compare(X, y, densities=[], n_repeats=1, n_splits=3)
     assert [found.name for found in result.metrics] == [
         "euclidean", "z-scored", "pca-whitened", "pls", "rca", "lca", "lca-gauss", "nca",
     ]  # fmt: skip

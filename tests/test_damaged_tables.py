@@ -1,5 +1,8 @@
 """Damaged tables reached the user as zlib, Token, NotImplemented, Key and Type errors, with a traceback and exit code 1."""
 
+import os
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -84,3 +87,15 @@ def test_names_that_turn_the_text_around_are_escaped(tmp_path, capsys, monkeypat
     said = "".join(capsys.readouterr())
     assert "a\\u202eb\\u2028\\u001b[2Jc\\u0085" in said
     assert not set(said) & set("\u202e\u2028\x1b\x85")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_file_whose_name_is_not_utf_8_can_be_spoken_of(tmp_path, capsysbinary, monkeypatch):
+    """Its name could not be written to the terminal, and was taken for a fault of vicinal."""
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"t\xff.csv")
+    pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a", "b"]).to_csv(name, index=False)
+    assert main(["learn", name, "--method", "parzen", "-o", os.fsdecode(b"m\xff.vicinal"), "--json"]) == 0
+    assert main(["inspect", os.fsdecode(b"m\xff.vicinal")]) == 0
+    assert main(["report", os.fsdecode(b"m\xff.vicinal"), name, "-o", "r.html"]) == 0
+    assert b"unexpected" not in b"".join(capsysbinary.readouterr())

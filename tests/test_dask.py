@@ -42,7 +42,7 @@ from vicinal._dask.rows import DaskRows  # noqa: E402
 from vicinal._engine import Match, prepare  # noqa: E402
 from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
-from vicinal._engine._sharing import FAN, Touched, TreeSum  # noqa: E402
+from vicinal._engine._sharing import FAN, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +97,20 @@ def test_a_tree_of_nodes_gives_the_bits_of_a_tree_of_pieces(n_pieces, level):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("n_pieces", [1, 5, 64, 70])
+@pytest.mark.parametrize("wanted", [1, 8, 24, 500])
+def test_tasks_are_whole_nodes_of_about_the_same_cost(n_pieces, wanted):
+    """The heaviest nodes are split; together they are all pieces, in order, and none holds a part of a subtree."""
+    costs = np.random.default_rng(n_pieces).random(n_pieces) ** 4
+    nodes = nodes_by_cost(costs, wanted)
+    edges = [first for first, _ in nodes] + [n_pieces]
+    for (first, level), stop in zip(nodes, edges[1:], strict=True):
+        assert first % FAN**level == 0
+        assert stop == min(first + FAN**level, n_pieces)
+        assert level == 0 or costs[first:stop].sum() * wanted <= 1.5 * costs.sum()
+    assert min(wanted, n_pieces) <= len(nodes) <= 4 * wanted
+
+
 # -- the engine -------------------------------------------------------------------------------------------------------
 
 
@@ -121,6 +135,44 @@ def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     for one, other in zip(local, there, strict=True):
         np.testing.assert_array_equal(one, other)
     assert sum(client.run(lambda: len(sys.modules["vicinal._engine._dask_worker"]._made._things)).values()) > 0
+
+
+def bytes_so_far():
+    """On a worker: bytes that it has sent and received since the first call, over all of its connections."""
+    from distributed.comm import tcp
+
+    if not hasattr(tcp, "counted"):
+        tcp.counted, to_frames, from_frames = 0, tcp.to_frames, tcp.from_frames
+
+        async def sent(*args, **options):
+            frames = await to_frames(*args, **options)
+            tcp.counted += sum(memoryview(frame).nbytes for frame in frames)
+            return frames
+
+        async def received(frames, *args, **options):
+            tcp.counted += sum(memoryview(frame).nbytes for frame in frames)
+            return await from_frames(frames, *args, **options)
+
+        tcp.to_frames, tcp.from_frames = sent, received
+    return tcp.counted
+
+
+def test_what_travels_in_a_pass(client):
+    """At most (8 n + 16 d^2)(tasks + 1) bytes per worker, both ways: a task returns the sums of its node once."""
+    n, d = 20_000, 2
+    problem = prepare("dask", clustered(n, d)[0], leave_one_out=True)
+    metrics = [k * np.eye(d) for k in (8.0, 9.0, 10.0)]
+    problem.at(metrics[0]).scatter()  # brings the rows there
+    before = client.run(bytes_so_far)
+    with distributed.get_task_stream(client) as tasks:
+        for metric in metrics[1:]:
+            assert problem.at(metric).scatter().scatter.shape == (d, d)
+    after = client.run(bytes_so_far)
+    done = [task["worker"] for task in tasks.data if "vicinal." in str(task["key"])]
+    assert len(done) >= 2 * 3 * 8  # two passes in three sweeps
+    assert any("vicinal.PrunedHalves.scatter-" in str(task["key"]) for task in tasks.data)
+    for worker in after:
+        assert after[worker] - before[worker] <= (8 * n + 16 * d * d) * (done.count(worker) + 2)
 
 
 def test_kernels_travel_by_name():
@@ -201,6 +253,26 @@ def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
         with pytest.raises(RuntimeError, match=r"no Dask worker has been there.*Start workers"):
             exact_lca("dask").fit(ROWS)
         assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("share", [0.87, 1.0])
+def test_a_worker_out_of_memory_changes_no_bit(fitted_here, share):
+    """Beyond 80 % of its limit a worker pauses, and keeps the tasks that it was given; beyond 95 % its nanny kills it."""
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "1 GB"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as small:
+        exact_lca("dask", max_iter=1).fit(ROWS)  # kernels are loaded
+        thread = while_busy(small, lambda worker: small.run(take_memory, share, workers=[worker], wait=False))
+        model = exact_lca("dask").fit(ROWS)
+        thread.join()
+        np.testing.assert_array_equal(model.components_, fitted_here.components_)
+
+
+def take_memory(share, dask_worker):
+    """Let a worker hold memory up to a share of its limit."""
+    import psutil
+
+    size = share * dask_worker.memory_manager.memory_limit - psutil.Process().memory_info().rss
+    dask_worker.ballast = np.ones(int(size), dtype=np.uint8)
 
 
 def test_an_interrupted_fit_keeps_the_best_so_far(client, fitted_here):
@@ -312,6 +384,23 @@ def _cut(values, lengths):
     edges = np.cumsum([0, *lengths])
     parts = [dask.delayed(pd.Series(values[a:b])) for a, b in itertools.pairwise(edges)]
     return dd.from_delayed(parts, meta=pd.Series(values[:0]), verify_meta=False)
+
+
+@pytest.mark.parametrize("asked", ["transform", "score_samples"])
+def test_what_cannot_be_answered_is_refused_at_once(client, asked):
+    """Not by a worker, when the answer is computed."""
+    ask = getattr(LCA(reg=0.0).fit(dd.from_pandas(FRAME, npartitions=2)), asked)
+    with (
+        pytest.raises(ValueError, match="X has 4 features, but LCA is expecting 3"),
+        pytest.warns(UserWarning, match="feature names"),
+    ):
+        ask(da.zeros((10, 4)))
+    with pytest.raises(ValueError, match="feature names should match"):
+        ask(dd.from_pandas(FRAME.rename(columns={"a": "z"}), npartitions=2))
+    with pytest.raises(ValueError, match="must be a table of rows"):
+        ask(da.zeros(10))
+    with pytest.raises(NotFittedError):
+        getattr(LCA(), asked)(da.zeros((10, 3)))
 
 
 def test_a_source_of_rows(client):

@@ -57,6 +57,24 @@ def test_nearest_is_a_sort_of_all_distances(name, dtype, d):
         np.testing.assert_array_equal(found.indices, literal_neighbors(new, X, skip, k)[0])
 
 
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_kth_square_is_that_of_the_kth_nearest_point(name, dtype):
+    """Ties and twins, points that are absent, queries far away, and rows so far that products lose all digits."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 5, size=(120, 3)).astype(dtype) / 4
+    X[60:] += 2.0**20
+    absent = np.where(np.arange(120) % 7 == 0, -np.inf, 0.3)
+    new = np.r_[rng.integers(0, 5, size=(40, 3)) / 4, [[1e15, 0.0, 0.0]]].astype(dtype)
+    skip = np.where(np.arange(41) % 2, np.arange(41), -1)
+    for log_weights in (None, absent):
+        placed = prepare(backend(name), X, log_weights=log_weights, leave_one_out=True).at()
+        for k in (1, 4, 30):
+            np.testing.assert_allclose(placed.kth_squares(k), placed.nearest(k).scores[:, -1], rtol=1e-9)
+            expected = placed.nearest(k, new, skip).scores[:, -1]
+            np.testing.assert_allclose(placed.kth_squares(k, new, skip), expected, rtol=1e-9)
+
+
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("name", HERE)
 def test_nearest_in_float32_is_decided_in_float64(name):

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from campaigns import pruning
+from numba import njit
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 
@@ -39,6 +40,11 @@ def clusters(n=3000, d=3, seed=0, width=0.3):
     return (0.3 * rng.normal(size=(n, d)) + 5.0 * rng.normal(size=(20, d))[rng.integers(20, size=n)]) / width
 
 
+def callable_part(function):
+    """Parts of kernels cannot be called from Python; this can."""
+    return njit(lambda *args: function(*args))
+
+
 # -- the campaign -----------------------------------------------------------------------------------------------------
 
 
@@ -57,7 +63,9 @@ def test_an_empty_bin_times_an_infinite_bound_skips_nothing():
     """0 times infinity is not a number, and a tail that is none is not above any budget: everything was skipped once."""
     weights, tails = np.zeros(kernels._BINS), np.empty(kernels._BINS)
     weights[[3, 40]] = 1.0, 2.0
-    kernels._tails(0.0, 0.0, -1e5, 0.0, weights, tails)  # a row whose sum is e^-100000: every bound overflows
+    callable_part(kernels._tails)(
+        0.0, 0.0, -1e5, 0.0, weights, tails
+    )  # a row whose sum is e^-100000: every bound overflows
     assert np.all(tails[:41] == np.inf)
     assert np.all(tails[41:] == 0.0)
 
@@ -77,15 +85,17 @@ def test_tiles_nearer_than_the_maximum_are_never_skipped():
     """u^2 exp(-u^2 / 2) grows up to u^2 = 2: a box at a smaller distance bounds nothing."""
     weights, tails = np.zeros(kernels._BINS), np.empty(kernels._BINS)
     weights[0] = 1e-30
+    fill_tails = callable_part(kernels._tails)
     for nearest, power, never in ((0.5, 0.0, True), (1.5, 0.0, False), (1.5, 2.0, True), (2.5, 2.0, False)):
-        kernels._tails(nearest, power, 0.0, 0.0, weights, tails)
+        fill_tails(nearest, power, 0.0, 0.0, weights, tails)
         assert (tails[0] == np.inf) == never
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
 def test_the_reach_is_beyond_what_a_mass_can_contribute(power):
+    find_reach = callable_part(kernels._reach)
     for log_mass in (-5.0, 1.0, 30.0, 1e3, 1e6):
-        reach = kernels._reach(log_mass, power)
+        reach = find_reach(log_mass, power)
         for square in (reach, 2.0 * reach):
             assert log_mass + 0.5 * power * np.log(square) - 0.5 * square <= 1e-9 * abs(log_mass)
 

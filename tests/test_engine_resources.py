@@ -297,6 +297,33 @@ def test_a_child_forked_inside_of_pair_work_has_all_blas_threads():
     assert set(blas_threads()) == {2}
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_waits_for_the_compiler():
+    """A child that was forked while a thread compiled a kernel waited for ever at its own first kernel."""
+    program = """
+import os, threading, warnings
+from numba.core.compiler_lock import global_compiler_lock
+from vicinal._engine import _pool
+warnings.simplefilter("ignore")
+held, forking = threading.Event(), threading.Event()
+os.register_at_fork(before=forking.set)  # called first: the latest is the first
+def compile_something():
+    with global_compiler_lock:
+        held.set()
+        forking.wait()
+thread = threading.Thread(target=compile_something)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0 if global_compiler_lock._lock.acquire(timeout=20) else 1)
+thread.join()
+print(os.waitpid(child, 0)[1], global_compiler_lock._lock.acquire(timeout=20))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0 True\n", done.stderr
+
+
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ The order is read from CONTRIBUTING.md. A room is a folder of the package or a m
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +67,7 @@ def source_of(module):
     return (base / "__init__.py" if base.is_dir() else base.with_suffix(".py")).read_text(encoding="utf-8")
 
 
+@cache
 def public_names(module):
     """The ``__all__`` of a module, as its source has it, or None."""
     for node in ast.parse(source_of(module)).body:

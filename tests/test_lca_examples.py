@@ -33,11 +33,13 @@ def test_outliers():
     assert aucs["LCA"] == max(aucs.values()) > 0.9
 
 
+@pytest.mark.slow
 def test_isomap():
     found = load("isomap_on_lca").compare(n=500)
     assert found["LCA"] > 0.95 > 0.6 > max(found["raw"], found["standardised"], found["whitened"])
 
 
+@pytest.mark.slow
 def test_spectral_clustering():
     example = load("spectral_clustering_on_lca")
     plain, lca, local, found = example.compare(*datasets.make_two_circles(300, random_state=0), 4)

@@ -49,12 +49,16 @@ def expected_failures(estimator):
     return failures
 
 
-@parametrize_with_checks(
-    [LCAGauss(), LCAGauss(reg=0.1, reg_gauss=0.1, reduce=True)],
-    expected_failed_checks=expected_failures,
-)
+@parametrize_with_checks([LCAGauss(reg=0.1, reg_gauss=0.1, reduce=True)], expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([LCAGauss()], expected_failed_checks=expected_failures)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks_with_a_search(estimator, check):
     check(estimator)
 
 

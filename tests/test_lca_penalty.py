@@ -192,15 +192,15 @@ def test_the_shrunk_covariance_is_that_of_ledoit_and_wolf():
 
 def ordinary():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3))
+    X = rng.normal(size=(30, 3))
     return {
         "twins": np.repeat(X, 2, axis=0),
         "dependent": np.c_[X, X[:, 0] - 2 * X[:, 1]],
         "wide": rng.normal(size=(12, 30)),
-        "ties": rng.integers(0, 2, size=(60, 3)).astype(float),
-        "integers": rng.integers(0, 9, size=(60, 3)).astype(float),
-        "plenty of integers": rng.integers(0, 5, size=(150, 2)) + np.array([0.0, 0.1]) * rng.normal(size=(150, 1)),
-        "plenty of dependent": np.c_[rng.normal(size=(100, 1)), np.zeros((100, 1))] @ np.array([[1.0, 2.0], [0, 0]]),
+        "ties": rng.integers(0, 2, size=(30, 3)).astype(float),
+        "integers": rng.integers(0, 9, size=(30, 3)).astype(float),
+        "plenty of integers": rng.integers(0, 5, size=(80, 2)) + np.array([0.0, 0.1]) * rng.normal(size=(80, 1)),
+        "plenty of dependent": np.c_[rng.normal(size=(60, 1)), np.zeros((60, 1))] @ np.array([[1.0, 2.0], [0, 0]]),
         "two rows": X[:2],
         "far": np.r_[X, [[1e9, 0, 0]]],
     }

@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
 from vicinal._lca import local_folds
 from vicinal._lca.local_folds import Choice, LocalFold
-from vicinal._lca.local_kernels import adapted_neighbors, make_kernels
+from vicinal._lca.local_kernels import Vicinities, adapted_neighbors, make_kernels, soft_shares
 from vicinal._mixtures import LocalFrameMixture, LocalMixture, column_conditionals
 from vicinal.datasets import make_spiral
 
@@ -99,6 +99,101 @@ def test_the_kernels_are_those_of_the_docstring(rows, center, weight):
     np.testing.assert_allclose(model.score_samples(NEW), logsumexp(scores, axis=1), rtol=1e-10)
 
 
+# -- soft vicinities ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 11), st.floats(-8, 8))
+def test_soft_shares_have_the_perplexity_that_was_asked_for(seed, k, log_scale):
+    squares = np.sort(10.0**log_scale * np.random.default_rng(seed).chisquare(3, size=(4, 12)), axis=1)
+    shares = soft_shares(squares, k)
+    p = shares / shares.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
+    np.testing.assert_allclose(np.exp(entropy), k, rtol=1e-9)
+    assert np.all(shares[:, 0] == 1.0)
+    assert np.all(np.diff(shares, axis=1) <= 0)
+    # Gaussian: the logarithm is linear in the squared distance.
+    seen = shares[:, 1:3] > 1e-200
+    slopes = np.log(np.maximum(shares[:, 1:3], 1e-300)) / (squares[:, 1:3] - squares[:, :1])
+    np.testing.assert_allclose(slopes[seen.all(axis=1), 0], slopes[seen.all(axis=1), 1], rtol=1e-6)
+
+
+def test_soft_shares_of_rows_that_are_equally_near():
+    """Five rows as near as the nearest cannot count as three; all of them equally near count as all."""
+    squares = np.array([[1.0, 1, 1, 1, 1, 2, 2, 2, 2], [3.0] * 9, [0.0] * 9])
+    np.testing.assert_allclose(soft_shares(squares, 3)[0], [1, 1, 1, 1, 1, 0, 0, 0, 0], atol=1e-12)
+    np.testing.assert_array_equal(soft_shares(squares, 3)[1:], 1.0)
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weights"])
+@pytest.mark.parametrize("center", ["row", "mean"])
+@pytest.mark.parametrize("k", [1, 59])
+def test_the_smallest_and_the_largest_soft_vicinities_are_those_of_nearest_rows(rows, center, weight, k):
+    options = {"shared": 0.5, "center": center, "max_iter": 0, "reg": 0.1}
+    soft = LocalLCA(1, k, 0.01, vicinity="kernel", **options).fit(rows, None, weight)
+    hard = LocalLCA(1, k, 0.01, **options).fit(rows, None, weight)
+    np.testing.assert_allclose(soft.score_samples(NEW), hard.score_samples(NEW), rtol=0, atol=1e-10)
+    between = LocalLCA(1, 12, 0.01, vicinity="kernel", **options).fit(rows, None, weight)
+    assert (
+        np.abs(
+            between.score_samples(NEW) - LocalLCA(1, 12, 0.01, **options).fit(rows, None, weight).score_samples(NEW)
+        ).max()
+        > 1e-3
+    )
+
+
+def test_soft_vicinities_of_one_width_are_those_of_manifold_parzen():
+    """Rows that are evenly spaced on a circle all have the same width, which Manifold Parzen has for all rows."""
+    angle = 2 * np.pi * np.arange(31) / 31
+    circle = np.c_[np.cos(angle), np.sin(angle)]
+    noise = 0.01
+    soft = LocalLCA(1, 10, noise, shared=0, center="row", vicinity="kernel", max_iter=0).fit(circle)
+    squares = np.sort(np.square(circle[0] - circle).sum(axis=1))[1:]
+    shares = soft_shares(squares[None] / noise, 10)[0]
+    width = np.sqrt(-0.5 * (squares[-1] - squares[0]) / np.log(shares[-1]))
+    parzen = ManifoldParzen(1, noise=noise, vicinity="kernel", bandwidth=width).fit(circle)
+    np.testing.assert_allclose(soft.score_samples(NEW - 3), parzen.score_samples(NEW - 3), rtol=1e-8)
+
+
+@pytest.mark.parametrize("center", ["row", "mean"])
+def test_the_kernels_of_soft_vicinities_written_out(rows, center):
+    model = LocalLCA(1, 7, 0.01, vicinity="kernel", **{**GIVEN, "center": center}).fit(rows, None, WEIGHT)
+    B = 0.5 * model.base_.covariance_ + 0.01 * np.eye(2)
+    root = np.linalg.inv(np.linalg.cholesky(B))
+    Z = rows @ root.T
+    for j in range(0, 60, 7):
+        squares = np.square(Z - Z[j]).sum(axis=1)
+        near = np.argsort(np.where(np.arange(60) == j, np.inf, squares), kind="stable")[:21]
+        np.testing.assert_array_equal(near, model.neighbors_[j])
+        shares = soft_shares(squares[None, near], 7)[0] * WEIGHT[near]
+        members = near
+        if center == "mean":
+            members, shares = np.r_[j, near], np.r_[WEIGHT[j], shares]
+        centre = np.average(rows[members], axis=0, weights=shares) if center == "mean" else rows[j]
+        apart = (rows[members] - centre) @ root.T
+        values, vectors = np.linalg.eigh((apart * shares[:, None]).T @ apart / shares.sum())
+        leading = np.linalg.solve(root, vectors[:, -1:] * np.sqrt(values[-1]))
+        np.testing.assert_allclose(model.local_covariances_[j], B + leading @ leading.T, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(model.mixture_.centres[j], centre, rtol=1e-10)
+
+
+def test_soft_vicinities_are_chosen_adapt_and_are_kept(rows, tmp_path):
+    """The search, passes of adaptation, held-out scores and model files, all with soft vicinities."""
+    selection = Selection(cv=3, n_neighbors=[5, 12], n_components=[0, 1, 2], noise=[1e-3, 1e-2])
+    model = LocalLCA(reg=0.01, vicinity="kernel", selection=selection).fit(rows)
+    assert set(model.cv_results_["param_vicinity"]) == {"kernel"}
+    assert model.vicinity_ == "kernel"
+    given = {"shared": 0.2, "center": "row", "vicinity": "kernel", "reg": 0.0}
+    fixed = LocalLCA(1, 6, 0, **given).fit(rows)
+    assert len(fixed.objectives_) == fixed.n_iter_ + 2
+    for one in (model, fixed):
+        io.save(one, tmp_path / "model.vicinal")
+        again = io.load(tmp_path / "model.vicinal")
+        np.testing.assert_array_equal(again.score_samples(NEW), one.score_samples(NEW))
+        np.testing.assert_array_equal(again.held_out_score_samples(), one.held_out_score_samples())
+
+
 def test_leave_one_out_drops_the_own_kernel(rows):
     model = LocalLCA(1, 7, 0.01, **GIVEN).fit(rows, None, WEIGHT)
     shares = np.exp(model.mixture_.log_weights)
@@ -116,14 +211,15 @@ def test_leave_one_out_drops_the_own_kernel(rows):
 def test_a_pass_finds_the_nearest_rows_in_each_rows_own_metric(rows):
     """Where all rows are candidates: against distances that are computed one by one."""
     near = np.argsort(np.linalg.norm(rows[:, None] - rows, axis=2), axis=1, kind="stable")[:, 1:]
-    kernels = make_kernels(rows, near[:, :8], 2, None, "row", Engine())
-    found = adapted_neighbors(rows, kernels, near, 8, 0.003)
+    kernels = make_kernels(rows, Vicinities(near[:, :8]), 2, None, "row", Engine())
+    found, distances = adapted_neighbors(rows, kernels, near, 8, 0.003)
     for j in range(60):
         F = np.sqrt(kernels.variances[:, j])[:, None] * kernels.frames[:, j]
         apart = rows - rows[j]
         squares = np.einsum("ij,ji->i", apart, np.linalg.solve(0.003 * np.eye(2) + F.T @ F, apart.T))
         squares[j] = np.inf
         assert set(found[j]) == set(np.argsort(squares)[:8])
+        np.testing.assert_allclose(distances[j], np.sort(squares)[:8], rtol=1e-9)
 
 
 def test_equivariance(rows):
@@ -291,6 +387,7 @@ def test_a_detector_explains_by_it(rows):
         ({"noise": -1.0}, "noise must be a finite number at least 0, got -1.0"),
         ({"shared": "all"}, "shared must be a number of at least 0 or 'auto', got 'all'"),
         ({"center": "median"}, "center must be one of 'auto', 'row', 'mean'"),
+        ({"vicinity": "soft"}, "vicinity must be one of 'nearest', 'kernel'"),
         ({"max_iter": -1}, "max_iter"),
         ({"center": "mean", "n_components": 0}, "center='mean' needs n_components of at least 1"),
         ({"selection": Selection("error")}, "criterion must be 'log_likelihood' for LocalLCA, got 'error'"),

@@ -37,18 +37,23 @@ EXPECTED_FAILURES_OF_DIAGONAL = EXPECTED_FAILURES | {
 
 
 @parametrize_with_checks(
-    [
-        NCA(max_iter=5),
-        NCA(objective="likelihood", max_iter=5),
-        NCA(structure="diag", max_iter=5),
-        NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2), max_iter=5),
-    ],
+    [NCA(max_iter=5), NCA(structure="diag", max_iter=5)],
     expected_failed_checks=lambda estimator: (
         EXPECTED_FAILURES_OF_DIAGONAL if estimator.structure == "diag" else EXPECTED_FAILURES
     ),
 )
 @pytest.mark.filterwarnings("ignore:all .* targets are equal:UserWarning")
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [NCA(objective="likelihood"), NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2))],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+@pytest.mark.filterwarnings("ignore:all .* targets are equal:UserWarning")
+def test_scikit_learn_checks_under_other_settings(estimator, check):
     check(estimator)
 
 
@@ -106,7 +111,7 @@ def test_the_path_is_scikit_learns_from_a_named_start():
     "parameters", [{}, {"n_components": 2}, {"structure": "diag"}, {"objective": Objective("likelihood", penalty=0.01)}]
 )
 def test_auto_does_not_see_units(wine, parameters):
-    X, y = wine
+    X, y = (array[::2] for array in wine)
     here = NCA(**parameters, max_iter=15).fit(X, y)
     for scale in (1e-3, 1e3):
         there = NCA(**parameters, max_iter=15).fit(scale * X, y)
@@ -182,7 +187,7 @@ def test_penalty_shrinks(iris):
 
 
 def test_restarts_keep_the_best(wine):
-    X, y = wine
+    X, y = (array[::3] for array in wine)
     one = NCA(2, init="random", random_state=0).fit(X, y)
     many = NCA(2, init=MultiStart("random", n_starts=4), random_state=0).fit(X, y)
     assert many.objectives_[-1] >= one.objectives_[-1]
@@ -193,10 +198,10 @@ def test_restarts_keep_the_best(wine):
 def test_low_rank_finds_the_rings():
     """Fig. 2, top row: concentric rings in two dimensions, noise of large variance in the third."""
     rng = np.random.default_rng(0)
-    y = rng.integers(0, 5, 500)
-    angle = rng.uniform(0, 2 * np.pi, 500)
-    X = np.column_stack([(y + 1) * np.cos(angle), (y + 1) * np.sin(angle), 20 * rng.normal(size=500)])
-    X[:, :2] += 0.05 * rng.normal(size=(500, 2))
+    y = rng.integers(0, 5, 300)
+    angle = rng.uniform(0, 2 * np.pi, 300)
+    X = np.column_stack([(y + 1) * np.cos(angle), (y + 1) * np.sin(angle), 20 * rng.normal(size=300)])
+    X[:, :2] += 0.05 * rng.normal(size=(300, 2))
     nca = NCA(2, random_state=0, max_iter=200).fit(X, y)
     assert nca.objectives_[-1] > 0.95
     A = nca.components_
@@ -217,7 +222,7 @@ def test_one_hot_probabilities_are_hard_classes(wine):
 @pytest.mark.parametrize("objective_", ["accuracy", "likelihood"])
 @pytest.mark.parametrize("solver", ["lbfgs", "stochastic"])
 def test_one_hot_rows_are_hard_classes_to_the_last_bit(wine, objective_, solver):
-    X, y = wine
+    X, y = (array[::2] for array in wine)
     weight = np.random.default_rng(0).random(len(y))
     settings = {"solver": solver, "max_iter": 5, "random_state": 0}
     hard = NCA(2, objective=objective_, **settings).fit(X, y, sample_weight=weight)
@@ -260,10 +265,10 @@ def test_the_unit_of_the_target_does_not_matter(unit):
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_regression_targets(outputs):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(250, 6)) * [1, 5, 1, 1, 1, 20]
+    X = rng.normal(size=(120, 6)) * [1, 5, 1, 1, 1, 20]
     signal = np.column_stack([X[:, 0] + X[:, 2], X[:, 3]])
     y = signal[:, 0] if outputs == 1 else signal
-    nca = NCA(outputs, random_state=0, max_iter=200, objective=Objective(match="gaussian")).fit(X, y)
+    nca = NCA(outputs, random_state=0, max_iter=100, objective=Objective(match="gaussian")).fit(X, y)
     M = nca.get_mahalanobis_matrix() * np.outer(X.std(0), X.std(0))
     share = np.diag(M) / np.trace(M)
     assert share[[0, 2, 3] if outputs == 2 else [0, 2]].sum() > 0.9
@@ -298,7 +303,7 @@ def test_weight_zero_is_absence(iris):
 def test_scale_of_the_weights_does_not_matter(iris):
     X, y = iris
     weight = np.random.default_rng(0).uniform(0.5, 2, 150)
-    one, two = (NCA(2, max_iter=200).fit(X, y, sample_weight=c * weight) for c in (1.0, 7.0))
+    one, two = (NCA(2, max_iter=20).fit(X, y, sample_weight=c * weight) for c in (1.0, 7.0))
     np.testing.assert_allclose(one.objectives_, two.objectives_, rtol=1e-6)
 
 
@@ -460,8 +465,8 @@ def test_singleton_classes(iris):
 )
 def test_label_dtypes(iris, labels, objective_):
     X, y = iris
-    plain = NCA(2, max_iter=100, objective=objective_, init="identity").fit(X, y)
-    other = NCA(2, max_iter=100, objective=objective_, init="identity").fit(X, labels(y))
+    plain = NCA(2, max_iter=10, objective=objective_, init="identity").fit(X, y)
+    other = NCA(2, max_iter=10, objective=objective_, init="identity").fit(X, labels(y))
     np.testing.assert_allclose(other.objectives_[-1], plain.objectives_[-1], rtol=1e-6)
 
 
@@ -472,10 +477,10 @@ def test_boolean_labels(iris):
 
 
 def test_more_columns_than_rows():
-    X, y = make_classification(40, 200, n_informative=5, random_state=0)
+    X, y = make_classification(40, 100, n_informative=5, random_state=0)
     for n_components in (2, 30, None):
         nca = NCA(n_components, random_state=0).fit(X, y)
-        assert nca.components_.shape == (n_components or 200, 200)
+        assert nca.components_.shape == (n_components or 100, 100)
         assert np.isfinite(nca.components_).all()
 
 
@@ -522,7 +527,7 @@ def test_engines_agree(iris, engine):
 )
 @pytest.mark.parametrize("engine", [None, "cpu", "reference"])
 def test_the_engine_is_recorded_and_foretold(iris, parameters, engine):
-    X, y = iris
+    X, y = (array[::3] for array in iris)
     nca = NCA(**parameters, engine=engine, max_iter=2)
     assert which_engine(X, nca).startswith(nca.fit(X, y).engine_ + ":")
     assert nca.engine_ == (engine or "reference")
@@ -549,7 +554,7 @@ from vicinal import NCA, Objective, PairNCA, SoftNeighborsClassifier, SoftNeighb
 warnings.simplefilter("ignore")
 X, y = load_wine(return_X_y=True)
 for estimator in (
-    NCA(), NCA(solver="stochastic", max_iter=3), NCA(solver=StochasticGradient(n_neighbors=9), max_iter=3),
+    NCA(max_iter=1000, tol=1.0), NCA(solver="stochastic", max_iter=3), NCA(solver=StochasticGradient(n_neighbors=9), max_iter=3),
     NCA(objective=Objective(match="gaussian"), max_iter=3),
     PairNCA(max_iter=3), SoftNeighborsClassifier(), SoftNeighborsRegressor(),
 ):

@@ -62,6 +62,14 @@ def test_facts_of_a_fit(lca):
         assert "text/html" not in lca._repr_mimebundle_()
 
 
+def test_names_that_turn_the_text_around_are_escaped():
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    page = fitted_html(vicinal.RCA().fit(pd.DataFrame(rows, columns=["a\u202eb\x1b", "<b>\u2028"]), np.arange(30) % 2))
+    assert "a\\u202eb\\u001b" in page
+    assert "&lt;b&gt;\\u2028" in page
+    assert not set(page) & set("\u202e\u2028\x1b")
+
+
 def test_nothing_before_the_fit_and_a_warning_after_one_that_failed():
     assert fitted_html(vicinal.LCA()) == ""
     assert vicinal.LCA()._repr_mimebundle_()["text/html"]

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -179,8 +180,8 @@ def test_outliers_are_left_out_scores():
 
 
 def test_without_classes():
-    X = make_slanted_bars(random_state=0)[0]
-    few = {"densities": ["gaussian", "parzen-loo", "lca"], "n_repeats": 1, "n_splits": 3}
+    X = make_slanted_bars(150, random_state=0)[0]
+    few = {"densities": ["gaussian", "parzen-loo", "lca"], "n_repeats": 1, "n_splits": 2}
     report = vicinal.report(X, comparison=vicinal.compare(X, **few))
     summary = report.summary
     assert summary["verdict"]["text"] == "A learned density helps here."
@@ -474,17 +475,43 @@ def test_what_has_no_code_is_named_in_the_code(machine):
     json.dumps(comparison.to_dict())
 
 
-def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def demo_writes_its_files(folder, capsys):
+    """Run the demonstration in a folder; return the code of its report and what it says."""
     assert main(["demo", "-q"]) == 0
     said = capsys.readouterr().out
     assert "Parzen windows, Scott's rule" in said
-    assert "The density of LCA at an unseen row" in said
-    assert "LCA helped: held-out 5-nearest-neighbour accuracy rose from" in said
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["vicinal-demo.html", "vicinal-demo.png"]
-    assert (tmp_path / "vicinal-demo.png").read_bytes().startswith(b"\x89PNG")
-    code = code_of(tmp_path / "vicinal-demo.html")
+    assert "5-nearest-neighbour accuracy" in said
+    assert sorted(path.name for path in folder.iterdir()) == ["vicinal-demo.html", "vicinal-demo.png"]
+    assert (folder / "vicinal-demo.png").read_bytes().startswith(b"\x89PNG")
+    code = code_of(folder / "vicinal-demo.html")
     assert "vicinal._" not in code  # what a reader copies uses public names only
+    return code, said
+
+
+def test_demo_runs_on_few_rows(tmp_path, monkeypatch, capsys):
+    """The same commands as in the demonstration, on smaller data and with fewer methods."""
+    from vicinal._app import demo
+
+    def few(X, y, *more, **settings):
+        settings.setdefault("densities", ["gaussian", "lca"])
+        metrics = {} if y is None else {"metrics": ["euclidean", "z-scored", "rca"]}
+        return run(X, y, *more, **{**settings, **metrics, "n_splits": 2})
+
+    run = demo.run
+    monkeypatch.setattr(demo, "run", few)
+    for name, make, size in (("slanted_bars", make_slanted_bars, 80), ("machine_states", make_machine_states, 120)):
+        smaller = partial(make, size)
+        monkeypatch.setattr(f"vicinal.datasets.make_{name}", smaller)
+    monkeypatch.chdir(tmp_path)
+    demo_writes_its_files(tmp_path, capsys)
+
+
+@pytest.mark.slow
+def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, said = demo_writes_its_files(tmp_path, capsys)
+    assert "LCA explains a row that it has never seen" in said
+    assert "LCA helped: held-out 5-nearest-neighbour accuracy rose from" in said
     loading = code[: code.index("# the figures of this report")]
     namespace: dict = {}
     exec(loading, namespace)

@@ -14,7 +14,7 @@ from vicinal.datasets import make_machine_states, make_slanted_bars
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 pytestmark = browsing.MARKS
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
-FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 3}
+FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 2}
 
 
 @pytest.fixture(scope="module")
@@ -28,20 +28,20 @@ def browser(tmp_path_factory):
 def pages(tmp_path_factory):
     """Four reports: with classes, with markup in every text, without classes, with a number to predict."""
     folder = tmp_path_factory.mktemp("pages")
-    X, y = make_machine_states(240, random_state=0)
+    X, y = make_machine_states(160, random_state=0)
     named = pd.DataFrame(X, columns=[f"sensor {i}" for i in range(8)])
     comparison = vicinal.compare(X, y, **FEW)
     vicinal.report(named, y, comparison=comparison, title="machine").save(folder / "plain.html")
     evil = pd.DataFrame(X, columns=[EVIL, *("a very long column name " * 4 + str(i) for i in range(7))])
     labels = np.array([EVIL + str(value) for value in y])
-    names = [f"{EVIL}{i}" for i in range(240)]
+    names = [f"{EVIL}{i}" for i in range(160)]
     vicinal.report(evil, labels, comparison=comparison, title=EVIL, row_names=names, notes=[EVIL]).save(
         folder / "evil.html"
     )
-    bars = make_slanted_bars(random_state=0)[0]
-    alone = vicinal.compare(bars, densities=["gaussian", "lca"], n_repeats=1, n_splits=3)
+    bars = make_slanted_bars(150, random_state=0)[0]
+    alone = vicinal.compare(bars, densities=["gaussian", "lca"], n_repeats=1, n_splits=2)
     vicinal.report(bars, comparison=alone).save(folder / "bars.html")
-    numbers = vicinal.compare(X, X[:, 0], metrics=["euclidean", "rca"], densities=[], n_repeats=1)
+    numbers = vicinal.compare(X, X[:, 0], metrics=["euclidean", "rca"], densities=[], n_repeats=1, n_splits=2)
     vicinal.report(named, X[:, 0], comparison=numbers).save(folder / "numbers.html")
     return folder
 
@@ -157,7 +157,7 @@ def test_keyboard_legend_and_row_search(browser, pages):
     browser.execute_script(press, "ArrowRight")
     assert browser.execute_script(details).startswith("row 0")
     browser.execute_script(press, "ArrowLeft")
-    assert browser.execute_script(details).startswith("row 239")
+    assert browser.execute_script(details).startswith("row 159")
     browser.execute_script(press, "Escape")
     assert "No row" in browser.execute_script(details)
     find = "const i = document.querySelector('#pick'); i.value = arguments[0]; i.dispatchEvent(new Event('change'))"

@@ -73,6 +73,7 @@ def assert_found(report, programs):
         assert [line for line in errors if f"wrong.py:{number}:" in line and word in line], report
 
 
+@pytest.mark.slow
 def test_mypy_knows_the_arguments(programs):
     pytest.importorskip("mypy")
     options = ["--ignore-missing-imports", "--follow-imports=silent", "--no-incremental", "--show-error-codes"]
@@ -81,6 +82,7 @@ def test_mypy_knows_the_arguments(programs):
     assert_found(found.stdout, programs)
 
 
+@pytest.mark.slow
 def test_pyright_knows_the_arguments(programs):
     pyright = shutil.which("basedpyright", path=Path(sys.executable).parent) or shutil.which("pyright")
     if pyright is None:

@@ -10,6 +10,8 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._words import printable
+
 _MOST_BARS = 10
 _BOX = "font:14px/1.45 system-ui,sans-serif;border:1px solid #8886;border-radius:8px;padding:8px 12px;margin:4px 0;max-width:720px"
 
@@ -31,7 +33,10 @@ class NotebookMixin:
 
 
 def fitted_html(estimator: Any) -> str:
-    """Return the facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted."""
+    """The facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted.
+
+    Names of columns may come from anyone's table or model file: they are escaped as in a report.
+    """
     try:
         check_is_fitted(estimator)
     except (NotFittedError, TypeError):
@@ -41,7 +46,7 @@ def fitted_html(estimator: Any) -> str:
     if not facts and not pictures:
         return ""
     name = escape(type(estimator).__name__)
-    return (
+    return printable(
         f'<div style="{_BOX}"><b>{name}</b><ul style="margin:2px 0 4px;padding-left:20px">{facts}</ul>{pictures}</div>'
     )
 
@@ -106,7 +111,8 @@ def _shares(estimator: Any) -> str:
     if components is None or np.ndim(components) != 2 or not np.size(components):
         return ""
     spread = _spread(estimator)
-    squares = np.square(np.asarray(components, dtype=np.float64) * (1.0 if spread is None else spread)).sum(axis=0)
+    with np.errstate(over="ignore"):
+        squares = np.square(np.asarray(components, dtype=np.float64) * (1.0 if spread is None else spread)).sum(axis=0)
     if not np.isfinite(squares).all() or squares.sum() == 0:
         return ""
     shares = squares / squares.sum()

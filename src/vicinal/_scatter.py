@@ -317,8 +317,8 @@ def local_frames(
         Row i lists the neighbours of point i.
     n_components : int
         d, at most min(k, D).
-    weight : array of shape (n,), optional
-        Importance of the rows as neighbours.
+    weight : array of shape (n,) or (n, k), optional
+        Importance of the rows as neighbours, or of the neighbours of each point.
     about : array of shape (n, D), optional
         The centre of each scatter, where it is not the point itself.
 
@@ -367,7 +367,7 @@ def neighbor_differences(
     rows -= (X if about is None else about)[points, None, :]
     if weight is None:
         return rows / np.sqrt(neighbors.shape[1])
-    shares = weight[neighbors]
+    shares = weight[neighbors] if weight.ndim == 1 else weight[points]
     return rows * np.sqrt(shares / shares.sum(axis=1, keepdims=True))[:, :, None]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The campaigns at full size on a machine of 16 cores, in two parts of up to SECONDS each:
-#   bash tests/campaigns/full_size.sh cases|processes SECONDS FOLDER [SEED]
+# The campaigns at full size on a machine of 16 cores, in two parts of up to SECONDS each, or with "all" side by side:
+#   bash tests/campaigns/full_size.sh cases|processes|all SECONDS FOLDER [SEED]
 # FOLDER gets the log of each campaign, and the failing cases in failures-PART.tar.gz.
 set -u
 part=$1 seconds=$2 folder=$3 seed=${4:-0} failures=$(mktemp -d)
@@ -26,8 +26,17 @@ case $part in
     campaign memory_limits 3 1
     campaign memory_use 4 3
     ;;
+  all)
+    campaign inputs 5 1
+    campaign model_files 4 1
+    campaign numbers 1 1
+    campaign kills 1 1
+    campaign concurrency 2 2
+    campaign memory_limits 1 1
+    campaign memory_use 2 2
+    ;;
   *)
-    echo "the part is cases or processes, not $part" >&2
+    echo "the part is cases, processes or all, not $part" >&2
     exit 2
     ;;
 esac

@@ -6,7 +6,8 @@ A campaign is a module with
 - ``check(case)``: draws everything from ``case.rng``, names what it tries in ``case.what``, describes it in
   ``case.text``, and returns the verdict in a word or two ("an answer", "a clear error"). `Bad`, or any other exception,
   is a failure;
-- if it likes, ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), and ``summary()``, more lines for the end.
+- if it likes, ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), ``case.note``, a line for the end, and ``summary()``,
+  more lines for the end.
 
 A case is made from the seed and its own number alone, so that a failure is replayed by these two.
 """
@@ -48,6 +49,7 @@ class Case:
         self.rng = np.random.default_rng([seed, number])
         self.what = "?"
         self.text = ""
+        self.note = ""  # what is told at the end, whatever the verdict
         self.files: dict[str, bytes] = {}  # what to keep beside a failure
 
     def choice(self, options: list) -> object:
@@ -98,9 +100,12 @@ class Tally:
         self.clean: Counter = Counter()
         self.bad: Counter = Counter()
         self.verdicts: Counter = Counter()
+        self.notes: list[str] = []
 
     def take(self, number: int, found: dict) -> None:
         """Count what a case showed, and say at once where it is bad."""
+        if found.get("note"):
+            self.notes.append(f"  {found['what']}: {found['note']}")
         if "left out" in found:
             self.verdicts[f"left out: {found['left out']}"] += 1
         elif "error" in found:
@@ -121,6 +126,7 @@ class Tally:
         lines = [f"{'':{width}}  {'tried':>8} {'clean':>8} {'bad':>8}"]
         lines += [f"{name:{width}}  {clean + bad:>8,} {clean:>8,} {bad:>8,}" for name, clean, bad in rows]
         lines += [f"  {verdict}: {times:,}" for verdict, times in self.verdicts.most_common()]
+        lines += sorted(self.notes)
         return "\n".join(lines)
 
 
@@ -173,14 +179,14 @@ def _options(campaign: ModuleType, name: str, arguments: list[str]) -> argparse.
 def _tried(check: Callable[[Case], str], name: str, case: Case, failures: Path) -> dict:
     """What a case showed, in words: its verdict, why it was left out, or the error and the file that replays it."""
     try:
-        return {"verdict": check(case), "what": case.what}
+        return {"verdict": check(case), "what": case.what, "note": case.note}
     except KeyboardInterrupt:
         raise
     except Skip as reason:
         return {"left out": str(reason), "what": case.what}
     except BaseException as error:  # whatever a case raises is what the campaign looks for
         path = _write_failure(failures, name, case, error)
-        return {"error": _brief(error), "what": case.what, "replay": str(path)}
+        return {"error": _brief(error), "what": case.what, "note": case.note, "replay": str(path)}
 
 
 def _brief(error: BaseException) -> str:

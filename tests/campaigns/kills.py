@@ -20,7 +20,7 @@ import vicinal
 from campaigns.harness import Bad, Case, Skip, environment
 from vicinal import io
 
-CASES = 400
+CASES = 100
 _SAVE = """
 import sys, numpy as np
 from vicinal import io, ParzenWindows

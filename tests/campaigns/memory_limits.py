@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from campaigns.harness import Bad, Case, Skip, environment
 from vicinal import io
 
-CASES = 300
+CASES = 100
 _TASK = """
 import faulthandler; faulthandler.enable()
 import sys, warnings, numpy as np, scipy.linalg

@@ -8,10 +8,12 @@ docs/engine.md proves; rounding is allowed for beside it, by `ROUNDING`.
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
+from scipy.special import entr
 
 from campaigns.harness import Case
 from vicinal import Engine
-from vicinal._engine import Match, prepare
+from vicinal._engine import Covariances, Frames, Match, prepare
 from vicinal._engine import _pruned_placed as placed_module
 from vicinal._engine._plan import value_scales
 
@@ -79,25 +81,41 @@ def draw_case(seed, most_rows):
     }  # fmt: skip
 
 
-def literal(case, queries, own):
-    """Log-sums and softmax weights from differences in float64, of images in the precision of the case."""
+def literal(case, queries=None):
+    """Log-sums and softmax weights from differences in float64, of images in the precision of the case.
+
+    Those of all rows, which several checks need, are kept with the case.
+    """
+    if queries is None:
+        if "literal" not in case:
+            case["literal"] = _literal(case, case["rows"], case["own"])
+        return case["literal"]
+    return _literal(case, queries, own=False)
+
+
+def _literal(case, queries, own):
     dtype = case["rows"].dtype
     points, queries = ((rows * case["metric"]).astype(dtype).astype(np.float64) for rows in (case["rows"], queries))
-    squares = np.zeros((len(queries), len(points)))
-    for k in range(points.shape[1]):
-        squares += (queries[:, k, None] - points[None, :, k]) ** 2
-    scores = -0.5 * squares
+    scores = cdist(queries, points, "sqeuclidean")  # sums of squared differences, pair by pair
+    scores *= -0.5
     if case["log_weights"] is not None:
         scores += case["log_weights"]
     if own:
         np.fill_diagonal(scores, -np.inf)
+    return softmax_of(scores)
+
+
+def softmax_of(scores):
+    """Log-sums and softmax weights of scores, which are overwritten."""
     top = scores.max(axis=1)
     top = np.where(np.isfinite(top), top, 0.0)
+    scores -= top[:, None]
     with np.errstate(under="ignore"):
-        e = np.exp(scores - top[:, None])
+        e = np.exp(scores, out=scores)
     total = e.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return top + np.log(total), e / np.where(total > 0, total, 1.0)[:, None]
+    e /= np.where(total > 0, total, 1.0)[:, None]
+    with np.errstate(divide="ignore"):
+        return top + np.log(total), e
 
 
 class Checker:
@@ -150,12 +168,13 @@ def check_case(seed, most_rows=5000, dtype="float64"):
         sweeps, query_groups = placed._plan(queries)
         skipped |= check_sums(case, checker, sweeps, query_groups, queries, dense)
     check_all_rows(case, checker, placed, problem.queries(None, None))
+    skipped |= check_kernels(case, checker, seed)
     return Outcome(seed, case["text"], skipped, checker.ratio)
 
 
 def check_sums(case, checker, sweeps, query_groups, queries, dense):
     rows = case["rows"] if queries.rows is None else queries.rows
-    log_sums, p = literal(case, rows, case["own"] and queries.rows is None)
+    log_sums, p = literal(case, queries.rows)
     if queries.positions is not None:
         rows, log_sums, p = rows[queries.positions], log_sums[queries.positions], p[queries.positions]
     sees = log_sums > -np.inf
@@ -177,8 +196,7 @@ def check_sums(case, checker, sweeps, query_groups, queries, dense):
     checker.check("means", found.means[sure], (p @ values)[sure], certified[sure], slips * (1.0 + sizes[sure]))
     entropies = sweeps.sums(query_groups, entropies=True)
     c = np.maximum(entropies.certificates, 1e-300)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        expected = -np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
+    expected = entr(p).sum(axis=1)
     certified = c * (np.log(len(values) / c) + 1.0 + expected)
     checker.check(
         "entropies", entropies.entropies[sure], expected[sure], certified[sure], slips * largest(log_sums[sure])
@@ -200,8 +218,8 @@ def check_shifts(case, checker, sweeps, query_groups, rows, p, sure, slips):
 
 def check_agreement(case, checker, placed, queries):
     """The share of the class mates, relative to itself however small it is, against a literal softmax."""
-    codes, (log_sums, p) = case["classes"], literal(case, case["rows"], case["own"])
-    mates = np.where(codes[:, None] == codes, p, 0.0).sum(axis=1)
+    codes, (log_sums, p) = case["classes"], literal(case)
+    mates = (p @ np.eye(int(codes.max()) + 1)[codes])[np.arange(len(codes)), codes]
     got = placed.class_agreement(queries)[1]
     sure = mates > (1e-200 if checker.dtype == "float64" else 1e-20)
     rounding = largest(log_sums) + largest(np.log(mates[sure]))
@@ -244,14 +262,97 @@ def check_all_rows(case, checker, placed, queries):
         checker.check("pull", total, 0.0, certified, n * (1.0 + size) * (1.0 + 1e-2 * largest(log_sums)))
 
 
+# -- kernels of their own ---------------------------------------------------------------------------------------------
+
+ORACLE_ROWS = 40  # queries that are compared with a literal sum; all of them are compared with the dense answer
+
+
+def draw_kernels(case, seed):
+    """Frames of widely different variances, and their log-weights and noise."""
+    rng = np.random.default_rng([seed, 1])
+    n, d = case["X"].shape
+    depth, width = int(rng.integers(0, min(d, 3) + 1)), float(1.0 / case["metric"][0])
+    frames = np.empty((depth, n, d))
+    for l, direction in enumerate(rng.normal(size=(depth, n, d))):
+        for other in frames[:l]:
+            direction = direction - (direction * other).sum(axis=1, keepdims=True) * other
+        frames[l] = direction / np.linalg.norm(direction, axis=1, keepdims=True)
+    variances = np.sort(width**2 * 10.0 ** rng.uniform(-2, 1.5, size=(depth, n)), axis=0)[::-1]
+    return frames, variances, width**2 * 10.0 ** rng.uniform(-2, 0)
+
+
+def check_kernels(case, checker, seed):
+    """Log-sums and listed pairs of points with a kernel each, against dense and literal ones; whether any were skipped."""
+    frames, variances, noise = draw_kernels(case, seed)
+    X, d = case["X"].astype(checker.dtype), case["X"].shape[1]
+    covariances = noise * np.eye(d) + np.einsum("lnj,ln,lnk->njk", frames, variances, frames)
+    kernels = {"frames": Frames(frames.astype(X.dtype), variances, noise)}
+    if d <= 8:
+        kernels["covariances"] = Covariances(np.linalg.inv(np.linalg.cholesky(covariances)))
+    queries, skipped = None if seed % 3 else case["new"].astype(X.dtype), False
+    for name, kernel in kernels.items():
+        pruned, dense = (
+            prepare(
+                Engine("cpu", threads=2, precision=checker.dtype, error=error), X, log_weights=case["log_weights"],
+                leave_one_out=case["own"],
+            ).at(kernel)
+            for error in (max(case["error"], 1e-12 if checker.dtype == "float64" else 1e-7), 0.0)
+        )  # fmt: skip
+        sums, expected = pruned.log_sums(queries), dense.log_sums(queries)
+        problem = pruned.problem
+        certified, finite = problem.certified_row_error, np.isfinite(expected)
+        assert certified <= problem.engine.error
+        assert dense.problem.certified_row_error == 0.0
+        skipped |= certified > 0.0
+        checker.check(f"{name}, dense", sums, expected, certified, largest(expected))
+        gains = np.maximum(sums - expected, 0.0)[finite]
+        checker.check(f"{name}: a sum never gains", gains, 0.0, 0.0, largest(expected))
+        if checker.dtype == "float64" or largest(expected) < 1e2:
+            some = np.random.default_rng(seed).permutation(len(sums))[:ORACLE_ROWS]
+            literal_sums = literal_kernels(case, problem, covariances, queries, some)
+            checker.check(name, sums[some], literal_sums, certified, 10.0 * largest(expected))
+        if name == "frames":
+            check_listed(pruned, dense, queries)
+    return skipped
+
+
+def check_listed(pruned, dense, queries):
+    """The pairs above a floor are the same, but for those within rounding of it."""
+    least = 1e-2
+    listed = []
+    for placed in (pruned, dense):
+        parts = list(placed.neighbors_above(least, queries))
+        query, point, weight = (np.concatenate([part[k] for part in parts] or [[]]) for k in range(3))
+        listed.append(dict(zip(zip(query.tolist(), point.tolist(), strict=True), weight.tolist(), strict=True)))
+    for one, other in (listed, listed[::-1]):
+        assert all(weight < 1.1 * least for pair, weight in one.items() if pair not in other), "listed pairs differ"
+
+
+def literal_kernels(case, problem, covariances, queries, some):
+    """Log-sums of some queries under full covariances, in float64."""
+    points = problem.points.rows.astype(np.float64)
+    mine = points[some] if queries is None else (queries[some] - problem.centre).astype(problem.points.rows.dtype)
+    log_sums, inverses = [], np.linalg.inv(covariances)
+    heights = -0.5 * np.linalg.slogdet(covariances)[1]
+    heights = heights if case["log_weights"] is None else heights + case["log_weights"]
+    for q, i in zip(mine.astype(np.float64), some, strict=True):
+        scores = heights - 0.5 * np.einsum("nj,njk,nk->n", q - points, inverses, q - points)
+        if queries is None and case["own"]:
+            scores[i] = -np.inf
+        log_sums.append(softmax_of(scores[None])[0][0])
+    return np.array(log_sums)
+
+
 def force_pruning(patch=setattr):
     """Prune however few the rows and little the saving."""
-    from vicinal._engine import _cpu, _pruned
+    from vicinal._engine import _cpu, _kernel_sums, _pruned
 
     patch(_cpu, "PRUNED_FROM_POINTS", 0)
     patch(placed_module, "PRUNED_FROM_POINTS", 0)
     patch(placed_module, "PRUNED_FROM_QUERIES", 0)
     patch(_pruned.PrunedSweeps, "pays", lambda *_: True)
+    for name, value in (("PRUNED_FROM_POINTS", 0), ("PRUNED_FROM_QUERIES", 0), ("KERNELS_VISITED", 1.0)):
+        patch(_kernel_sums, name, value)
 
 
 _WORST: dict[str, float] = {}

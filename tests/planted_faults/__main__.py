@@ -85,8 +85,9 @@ def run_tests(tree: Path, files: list[str], selection: str, left_out: list[str],
     ]
     command += ["-x"] * stop + [f"--deselect={test}" for test in left_out if "::" in test]
     command += [f"--ignore={test}" for test in left_out if "::" not in test]
+    path = os.pathsep.join([str(tree / "src"), os.environ.get("PYTHONPATH", "")])
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    environment = os.environ | threads | {"PYTHONPATH": str(tree / "src"), "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0"}
+    environment = os.environ | threads | {"PYTHONPATH": path, "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0"}
     started = time.monotonic()
     try:
         done = subprocess.run(
@@ -159,6 +160,16 @@ def try_fault(fault: Fault, everything: list[str], unchanged: Unchanged, limit: 
         return Found("nobody", "", seconds)
 
 
+def compile_here(jobs: int) -> None:
+    """Compile all kernels of this tree in so many processes: copies of it find them in their cache."""
+    with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
+        code = f"import conftest, pathlib; conftest._compile_what_nobody_else_does(pathlib.Path({folder!r}))"
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+        command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": path}
+        for process in [subprocess.Popen(command, env=environment) for _ in range(jobs)]:
+            process.wait()
+
+
 def table(found: dict[int, tuple[Fault, Found]]) -> str:
     """The answer as a table in Markdown."""
     lines = ["| # | file | what goes wrong | noticed by | the first test that fails |", "|---|---|---|---|---|"]
@@ -192,10 +203,13 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that a run of tests may take")
     parser.add_argument("--near", action="store_true", help="run only the test files that concern a fault")
     parser.add_argument("--output", type=Path, help="a file for the table")
+    parser.add_argument("--compile", action="store_true", help="compile all kernels first, for an empty cache")
     options = parser.parse_args()
     if said := misplaced():
         print(*said, sep="\n")
         return 2
+    if options.compile:
+        compile_here(options.jobs)
     numbers = options.only or range(1, len(FAULTS) + 1)
     everything = sorted(path.name for path in (ROOT / "tests").glob("test_*.py") if path.name not in APART)
     found: dict[int, tuple[Fault, Found]] = {}

@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from vicinal._row_sources import in_file
 
@@ -153,6 +154,7 @@ def answers_collections(
                 return method(self, *args, **options)
             from vicinal._dask.lazy import answered, lazily
 
+            check_is_fitted(self)
             others = {name: value for name, value in options.items() if name != "X"}
             work = _Asked(method.__name__, args[1:], others)
             width = None if columns is None else columns(self)

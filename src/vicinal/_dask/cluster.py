@@ -9,6 +9,7 @@ import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker, wait
 
 PATIENCE = 20.0  # seconds without any worker before a call gives up
+_ATTEMPTS = 3  # to send something to all workers
 
 
 class LostError(Exception):
@@ -65,11 +66,23 @@ def wait_for_a_worker(client: Client) -> None:
 
 def broadcast(client: Client, things: dict[str, Any]) -> dict[str, Future]:
     """Send objects to all workers, by key."""
-    wait_for_a_worker(client)
     try:
-        return dict(client.scatter(things, broadcast=True, timeout=PATIENCE))
-    except (OSError, TimeoutError, KeyError, ValueError) as error:  # a worker left while it was sent something
+        return dict(client.scatter(things, broadcast=True, timeout=2.0))
+    except (OSError, TimeoutError, KeyError, ValueError) as error:  # no worker, or one left while it was sent something
+        wait_for_a_worker(client)
         raise LostError(f"{type(error).__name__}: {error}") from error
+
+
+def sent_to_all(client: Client, key: str, thing: Any) -> Future:
+    """Send an object to all workers; again where workers are lost meanwhile."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return broadcast(client, {key: thing})[key]
+        except LostError as error:
+            lost = error
+    raise RuntimeError(
+        f"Dask workers were lost {_ATTEMPTS} times while data were sent to them ({lost}). Look at their logs."
+    )
 
 
 def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) -> Iterator[tuple[Future, Any]]:
@@ -80,11 +93,14 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
     explain : callable
         What a worker needs memory for, for the message where several in a row die.
     """
+    since = time.monotonic()
     while not any(task.done() for task in tasks):
         try:
             wait(tasks, timeout=2.0, return_when="FIRST_COMPLETED")
         except (TimeoutError, CancelledError):
             wait_for_a_worker(client)
+            if time.monotonic() - since > PATIENCE / 2 and _held_up(client, tasks):
+                raise LostError("a worker pauses for want of memory") from None
     done = [task for task in tasks if task.done()]
     try:
         if any(task.status in ("cancelled", "lost") for task in done):
@@ -98,6 +114,17 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
     except (CancelledError, TimeoutError, OSError) as error:
         raise LostError(f"{type(error).__name__}: {error}") from error
     yield from zip(done, answers, strict=True)
+
+
+def _held_up(client: Client, tasks: list[Future]) -> bool:
+    """Whether some tasks wait on a worker that takes none: Dask leaves those there that were given to it before it paused."""
+    running = threads_of_workers(client)
+    try:
+        given = client.sync(client.scheduler.processing, workers=None, callback_timeout=5.0)
+    except (OSError, TimeoutError, CancelledError):
+        return False
+    waiting = {key for worker, keys in given.items() if worker not in running for key in keys}
+    return any(task.key in waiting for task in tasks)
 
 
 def computed(tasks: list[Any]) -> list[Any]:
@@ -114,7 +141,8 @@ def computed(tasks: list[Any]) -> list[Any]:
             answers |= dict(finished(client, left, lambda: "A task holds a partition and what is made of it."))
     except LostError as error:
         raise RuntimeError(
-            f"Dask workers that held parts of the data are gone ({error}). Load the data again."
+            f"Dask workers that held parts of the data are gone, or take no tasks ({error}). Load the data again, or give workers "
+            "more memory."
         ) from None
     finally:
         client.cancel([future for future in futures if future not in answers], force=True)

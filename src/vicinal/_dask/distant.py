@@ -3,9 +3,7 @@
 import uuid
 from typing import Any
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, broadcast
-
-_ATTEMPTS = 3
+from vicinal._dask.cluster import LostError, active_client, answer_of, sent_to_all
 
 
 class DistantMixture:
@@ -28,14 +26,7 @@ class DistantMixture:
     @classmethod
     def of(cls, mixture: Any) -> "DistantMixture":
         """Send a mixture to the workers."""
-        key = f"vicinal-density-{uuid.uuid4().hex}"
-        for attempt in range(_ATTEMPTS):
-            try:
-                future = broadcast(active_client(), {key: mixture})[key]
-                break
-            except LostError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
+        future = sent_to_all(active_client(), f"vicinal-density-{uuid.uuid4().hex}", mixture)
         return cls(future, mixture.centres.shape, mixture.engine)
 
     @property

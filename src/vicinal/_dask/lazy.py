@@ -7,9 +7,10 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from sklearn.utils.validation import validate_data
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, broadcast, has_client, threads_of_workers
-from vicinal._dask.rows import delayed_blocks
+from vicinal._dask.cluster import LostError, active_client, answer_of, has_client, sent_to_all, threads_of_workers
+from vicinal._dask.rows import delayed_blocks, table_of
 
 _LARGE = 2**20  # bytes of what is put on the workers rather than into the graph of tasks
 _ROWS_PER_TASK = 2**14
@@ -64,10 +65,15 @@ def _rows_answered(estimator: Any, asked: Any, rows: Any, width: int | None, dty
 
 
 def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) -> Any:
-    """The answers for the rows of a collection, as a lazy Dask array with blocks of the same rows."""
+    """The answers for the rows of a collection, as a lazy Dask array with blocks of the same rows.
+
+    Columns that are not those of the fit are refused here, and not by a worker later.
+    """
+    blocks, one = delayed_blocks(X, "X"), table_of(X)
     if dtype is None:
-        kinds = [np.dtype(kind) for kind in (X.dtypes if hasattr(X, "dtypes") else [X.dtype])]
-        dtype = np.float32 if all(kind == np.float32 for kind in kinds) else np.float64
+        dtype = np.asarray(asked(estimator, one)).dtype
+    else:
+        validate_data(estimator, one, reset=False, skip_check_array=True)
     dtype = np.dtype(dtype)
     lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * X.npartitions
     model = _model(estimator)
@@ -76,7 +82,7 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) ->
         da.from_delayed(
             apply(model, asked, block, width, dtype), shape=(n,) if width is None else (n, width), dtype=dtype
         )
-        for n, block in zip(lengths, delayed_blocks(X, "X"), strict=True)
+        for n, block in zip(lengths, blocks, strict=True)
     ]
     return da.concatenate(parts, allow_unknown_chunksizes=True)
 
@@ -109,7 +115,7 @@ def _shared(thing: Any) -> Any:
     if size <= _LARGE or not has_client():
         return dask.delayed(thing, pure=True)
     key = f"vicinal-shared-{dask.base.tokenize(thing)}"
-    return dask.delayed(broadcast(active_client(), {key: thing})[key])
+    return dask.delayed(sent_to_all(active_client(), key, thing))
 
 
 def answered(estimator: Any, asked: Any, X: Any) -> Any:

@@ -1,6 +1,6 @@
 """Dask collections as tables in memory, and as sources of rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import dask
@@ -48,12 +48,17 @@ def partitions(X: Any, y: Any) -> tuple[list[Delayed], list[int], Any]:
 
 
 def table_of(X: Any) -> Any:
-    """A table of one row of zeros, with the columns of a collection."""
+    """A table of one row of zeros, with the columns of a collection, in its precision."""
     if not hasattr(X, "columns"):
-        return np.zeros((1, X.shape[1]))
+        return np.zeros((1, X.shape[1]), dtype=_precision([X.dtype]))
     import pandas as pd
 
-    return pd.DataFrame(np.zeros((1, len(X.columns))), columns=list(X.columns))
+    return pd.DataFrame(np.zeros((1, len(X.columns)), dtype=_precision(X.dtypes)), columns=list(X.columns))
+
+
+def _precision(kinds: Iterable[Any]) -> np.dtype:
+    """float32 where all columns are, else float64."""
+    return np.dtype(np.float32 if all(kind == np.dtype(np.float32) for kind in kinds) else np.float64)
 
 
 def _aligned_blocks(asked: dict[str, Any]) -> dict[str, list[Delayed]]:
@@ -138,8 +143,7 @@ class DaskRows:
         self._starts = np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64)
         columns = getattr(collection, "columns", None)
         self.columns = None if columns is None else [str(name) for name in columns]
-        kinds = {np.dtype(kind) for kind in collection.dtypes} if columns is not None else {np.dtype(collection.dtype)}
-        self.dtype = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} else np.float64)
+        self.dtype = _precision([collection.dtype] if columns is None else collection.dtypes)
         self.shape = int(self._starts[-1]), int(collection.shape[1] if columns is None else len(columns))
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:

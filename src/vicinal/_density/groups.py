@@ -18,7 +18,7 @@ FEWEST_ROWS = 10  # with fewer rows, groups are not considered
 _FEWEST_NEIGHBORS = 3
 # The k-th neighbour is far away, so a sample of this many rows represents all of them.
 _MOST_REFERENCES = 400
-_QUERIES = 20_000  # at a time: the neighbours of all rows of a large table would fill the memory
+_QUERIES = 20_000  # at a time: a copy of all rows of a large table would fill the memory
 
 
 class ScoreScale(NamedTuple):
@@ -76,7 +76,7 @@ def group_scores(
     squares = np.empty(len(queries))
     for start in range(0, len(queries), _QUERIES):
         some = slice(start, start + _QUERIES)
-        squares[some] = placed.nearest(k, queries[some], None if own is None else own[some]).scores[:, -1]
+        squares[some] = placed.kth_squares(k, queries[some], None if own is None else own[some])
     return -0.5 * squares
 
 

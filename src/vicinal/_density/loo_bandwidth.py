@@ -2,57 +2,106 @@
 
 import numpy as np
 
-from vicinal._fit_loops import Reason, Recorder
+from vicinal._engine import one_blas_thread_beside_pairs
+from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
-from vicinal._leave_one_out import scatter_of_rows
+from vicinal._leave_one_out import LeaveOneOut, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
 # The approximate number of passes of the search, from which the engine chooses a backend.
 LOO_PASSES = 10
+# From twice as many rows on, so many of them, each explained by all others, find out where about the best width is.
+_SCOUTS = 256
+_SCOUTS_TOL = 1e-3  # of the logarithm of the variance, times the number of columns
 
 
-def loo_variance(problem, *, max_iter=200, tol=1e-10):
+def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-10) -> FitPath:
     """Maximise the leave-one-out log-likelihood per row over covariances ``v I``.
 
     The step is that of Local Component Analysis with a spherical covariance (Eqs. 3-4 with the trace, sec. 6.2),
     ``v <- tr S(v) / (n d)``, on the logarithm of v, extrapolated by the secant of its displacement: the fixed point is
-    the same, and about six passes suffice instead of dozens with the plain update.  A pass that does not raise the objective
-    is undone, and the plain step, which cannot lower it, is made instead.
+    the same, and about six passes do what the plain update does in dozens.  A pass that does not raise the objective
+    is undone and the plain step, which cannot lower it, is taken instead.  Of many rows, a few come first: the likelihood of
+    those rows under all others has its maximum close by, so that about three passes of all rows are enough.
 
     Parameters
     ----------
     problem : LeaveOneOut
         Of rows that all differ; see `merged_twins`.
     """
-    d, weight = problem.rows.shape[1], problem.weight
-    mass = weight.sum()
-    total = np.trace(scatter_of_rows(problem.rows, weight)) / d
+    n, d = problem.rows.shape
+    total = np.trace(scatter_of_rows(problem.rows, problem.weight)) / d
+    # Rows far apart leave the objective few digits for the width: where it no longer tells, the update still does.
+    negligible_step = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
+    at, slope = float(np.log(total)), 0.0
+    with one_blas_thread_beside_pairs(n, d):  # the algebra between the passes, too
+        if n >= 2 * _SCOUTS:
+            some = np.sort(np.random.default_rng(0).choice(n, _SCOUTS, replace=False))
+            limits = max_iter, _SCOUTS_TOL, _SCOUTS_TOL, np.inf
+            scouts, slope = _climb(_Width(problem, some), at, slope, Recorder(), *limits)
+            if scouts.reason.by_user:  # before the first pass of all rows there is nothing to keep
+                raise KeyboardInterrupt
+            at = scouts.parameters
+        path, _ = _climb(_Width(problem), at, slope, Recorder(), max_iter, 1e-7, negligible_step, tol)
+    return path._replace(parameters=float(np.exp(path.parameters)))
+
+
+class _Width:
+    """The leave-one-out likelihood of all rows, or of some, as a function of the logarithm of the kernel's variance."""
+
+    def __init__(self, problem: LeaveOneOut, some: np.ndarray | None = None) -> None:
+        self._problem, self._some = problem, some
+        self.n_features = problem.rows.shape[1]
+        chosen = slice(None) if some is None else some
+        self._weight, self._log_others = problem.weight[chosen], problem.log_others[chosen]
 
     @journaled()
-    def evaluate(log_v):
-        """Return the objective per row at v = exp(log_v), and the logarithm of the EM update of v."""
-        sums, scatter = problem.pairs.at(np.full(d, np.exp(-0.5 * log_v))).scatter(weight)
-        terms = sums - problem.log_others - 0.5 * d * (LOG_2PI + log_v)
-        return float(weight @ terms) / mass, log_v + np.log(np.trace(scatter) / (mass * d))
+    def evaluate(self, log_v: float) -> tuple[float, float]:
+        """The objective per row at v = exp(log_v), and the logarithm of EM's update of v."""
+        d, weight = self.n_features, self._weight
+        mass = weight.sum()
+        placed = self._problem.pairs.at(np.full(d, np.exp(-0.5 * log_v)))
+        sums, scatter = placed.scatter(weight, self._some)
+        terms = sums - self._log_others - 0.5 * d * (LOG_2PI + log_v)
+        return float(weight @ terms) / mass, log_v + float(np.log(np.trace(scatter) / (mass * d)))
 
-    record, at = Recorder(), np.log(total)
-    slope = 0.0  # of the displacement update - at, by the secant
-    # If rows are far apart, the objective has few digits for the width; where it is too coarse, the update still works.
-    negligible_step = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
+
+def _climb(
+    width: _Width,
+    at: float,
+    slope: float,
+    record: Recorder,
+    max_iter: int,
+    least_step: float,
+    negligible_step: float,
+    tol: float,
+) -> tuple[FitPath, float]:
+    """The path from a logarithm of the variance, and the slope of the displacement in the end.
+
+    Parameters
+    ----------
+    slope : float
+        Of the displacement ``update - at``, as far as it is known: 0 takes the plain step first.
+    least_step : float
+        The displacement, times the number of columns, that ends the path.
+    negligible_step, tol : float
+        A pass that gains no more than `tol` ends the path as well where the displacement is no larger than this.
+    """
+    d = width.n_features
     with record:
-        objective, update = evaluate(at)
+        objective, update = width.evaluate(at)
         record.add(at, objective)
         while len(record.objectives) < max_iter:
             displacement = update - at
-            if abs(displacement) * d * max(1.0, abs(displacement)) <= 1e-7:
+            if abs(displacement) * d * max(1.0, abs(displacement)) <= least_step:
                 # The gradient in log v is d/2 times the displacement: what is left to gain is far below tol.
                 raise record.end(Reason.CONVERGED, "the update no longer moves")
             stride = displacement / max(1.0 - slope, 1e-3)  # the root of the secant
             trial = at + float(np.clip(stride, -3.0, 3.0))
-            new_objective, new_update = evaluate(trial)
+            new_objective, new_update = width.evaluate(trial)
             if not record.add(trial, new_objective, keep=not new_objective < objective):
                 trial = update
-                new_objective, new_update = evaluate(trial)
+                new_objective, new_update = width.evaluate(trial)
                 record.add(trial, new_objective, keep=True)
             gained = new_objective - objective
             slope = 1.0 + ((new_update - trial) - displacement) / (trial - at)
@@ -60,5 +109,4 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
             if gained <= tol and abs(update - at) * d <= negligible_step:
                 raise record.end(Reason.CONVERGED, f"a pass gained no more than tol={tol:g}")
         raise record.end(Reason.LIMIT, f"{max_iter} passes were used")
-    path = record.path()
-    return path._replace(parameters=float(np.exp(path.parameters)))
+    return record.path(), slope

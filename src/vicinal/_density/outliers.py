@@ -241,9 +241,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         -------
         self
         """
-        rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        self._check_parameters()
         density = self._inner_estimator()
+        rows = self._checked(X, density, ensure_min_samples=2)
+        self._check_parameters()
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
@@ -372,8 +372,13 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
         """The rows as passed, which may have names, and as checked."""
         check_is_fitted(self)
-        checked = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        checked = self._checked(X, self.density_, reset=False)
         return rows_as_passed(X, checked, density=self.density_), checked
+
+    def _checked(self, X: ArrayLike, density: Any, **options: Any) -> np.ndarray:
+        """The rows as numbers. What is done about missing values is the matter of a pipeline's steps, which may fill them in."""
+        gaps = {"ensure_all_finite": "allow-nan"} if isinstance(density, Pipeline) else {}
+        return validate_data(self, X, dtype=[np.float64, np.float32], **gaps, **options)
 
     def _score(self, rows: Any, checked: np.ndarray) -> np.ndarray:
         scores = as_host(self.density_.score_samples(rows))

@@ -34,6 +34,8 @@
                             _pruned_sweep.py  the tiles that a group of queries visits, and its exponentials (compiled)
                             _pruned_kernels.py  what is done with them (compiled)   _pruned_lists.py  pairs above a floor
                             _pruned_half.py, _pruned_half_kernels.py  scatters of all rows, each pair once
+                            _kernel_sums.py, _kernel_tiles.py  log-sums over the tiles that matter, of points with a kernel each
+                            _certificates.py  what skipped pairs may have left out
       on a GPU:             _cuda.py     a shared metric (its overview is there)      _frames_cuda.py  frames
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
@@ -49,6 +51,7 @@ threads and partial results are added in the order of the rows, so an answer doe
 """
 
 from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
+from vicinal._engine._certificates import certificates_of_fit
 from vicinal._engine._choice import Work, choose, resolved_engine, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames, Kernel
@@ -79,6 +82,7 @@ __all__ = [
     "Work",
     "as_engine",
     "available_threads",
+    "certificates_of_fit",
     "choose",
     "engine_at",
     "fit_engine",

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,22 @@ class Blocks:
 
     def __len__(self) -> int:
         return -(-self.n_queries // self.rows)
+
+
+def columns_of(part: slice | np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of some points are in a part, given as a slice or by positions, and where there."""
+    if isinstance(part, slice):
+        here = np.flatnonzero((points >= part.start) & (points < part.stop))
+        return here, points[here] - part.start
+    order = np.argsort(part)
+    at = np.minimum(np.searchsorted(part, points, sorter=order), len(part) - 1)
+    here = np.flatnonzero(part[order[at]] == points)
+    return here, order[at[here]]
+
+
+def cut_by_cost(costs: np.ndarray, parts: int) -> list[tuple[int, int]]:
+    """Cut consecutive things into at most so many parts, from..to, that cost about the same."""
+    ends = np.cumsum(costs)
+    cuts = np.searchsorted(ends, np.linspace(0, ends[-1], parts + 1)[1:-1], side="left") + 1
+    edges = np.unique(np.concatenate([[0], np.minimum(cuts, len(costs)), [len(costs)]]))
+    return [(int(first), int(last)) for first, last in pairwise(edges)]

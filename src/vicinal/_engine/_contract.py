@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from vicinal._engine._accuracy import accurate_scatter, robust_centre
+from vicinal._engine._certificates import Certificates
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import ALGEBRA_ROWS, GATHERED_BYTES, LISTED_BYTES, SEARCH_FROM_QUERIES
@@ -78,17 +79,6 @@ class Queries:
         if self.rows is not None:
             return len(self.rows)
         return n if self.positions is None else len(self.positions)
-
-
-class Certificates:
-    """The largest bound of what skipped pairs would have added to the sum of any row, relative to the sum."""
-
-    def __init__(self) -> None:
-        self.largest = 0.0  # where every pair was visited
-
-    def add(self, certificate: float) -> None:
-        """Take in the certificate of a sweep."""
-        self.largest = max(self.largest, certificate)
 
 
 @dataclass(frozen=True)

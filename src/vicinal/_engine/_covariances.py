@@ -14,16 +14,23 @@ All arithmetic is NumPy's in float64, whatever the backend and the precision of 
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from vicinal._engine._accuracy import product_error, products_are_accurate
+from vicinal._engine._blocks import columns_of
 from vicinal._engine._contract import LogSums, Placed, Queries, SoftmaxSums, Values, listed_parts
 from vicinal._engine._families import Covariances
+from vicinal._engine._frame_scores import Skips
+from vicinal._engine._kernel_sums import Add, KernelSums, may_skip
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._sharing import NOTHING
 from vicinal._engine._tuning import COVARIANCE_ROWS, COVARIANCE_TILE, DIFFERENCE_NUMBERS
+
+if TYPE_CHECKING:
+    from vicinal._engine._kernel_tiles import KernelTiles
 
 _Result = TypeVar("_Result")
 
@@ -35,6 +42,7 @@ class PlacedCovariances(Placed):
 
     def __init__(self, backend: Any, kernel: Covariances):
         self.points = backend.points
+        self._engine, self._skips, self.certificate = backend.engine, backend.name == "cpu", 0.0
         self._memory, self._threads = backend.engine.memory_bytes, available_threads(backend.engine.threads)
         self._rows = self.points.rows.astype(np.float64, copy=False)
         self._roots = np.asarray(kernel.inverse_roots, dtype=np.float64)
@@ -79,30 +87,30 @@ class PlacedCovariances(Placed):
             self._second,
         )
 
-    def _bound(self, block: "_Block", tile: slice) -> float:
-        """Return the largest ``|R_j|^2 (|q_i| + |x_j|)^2`` of a block and a tile."""
+    def _bound(self, block: "_Block", tile: slice | np.ndarray) -> float:
+        """The largest ``|R_j|^2 (|q_i| + |x_j|)^2`` of a block and a tile."""
         with np.errstate(over="ignore"):
             return float((self._steepness[tile] * (block.reach + self._reach[tile]) ** 2).max(initial=0.0))
 
-    def _scores(self, block: "_Block", tile: slice) -> np.ndarray:
-        """Return the scores of a block of queries and a tile of points."""
+    def _scores(self, block: "_Block", tile: slice | np.ndarray) -> np.ndarray:
+        """The scores of a block of queries and a tile of points."""
         if products_are_accurate(self._bound(block, tile), np.float64):
             scores = block.features @ self._terms[tile].T
             scores += self._constants[tile]
         else:
             scores = self._log_norms[tile] - 0.5 * self._squares(block.rows, tile)
         if block.left_out is not None:
-            hit = np.flatnonzero((block.left_out >= tile.start) & (block.left_out < tile.stop))
-            scores[hit, block.left_out[hit] - tile.start] = -np.inf
+            hit, columns = columns_of(tile, block.left_out)
+            scores[hit, columns] = -np.inf
         return scores
 
-    def _squares(self, rows: np.ndarray, tile: slice) -> np.ndarray:
+    def _squares(self, rows: np.ndarray, tile: slice | np.ndarray) -> np.ndarray:
         """``|R_j (q_i - x_j)|^2`` from differences; infinite where it overflows."""
-        squares = np.empty((len(rows), tile.stop - tile.start))
+        points, roots = self._rows[tile], self._roots[tile]
+        squares = np.empty((len(rows), len(points)))
         with np.errstate(over="ignore", invalid="ignore"):
             for part in _slices(squares.shape[1], max(DIFFERENCE_NUMBERS // rows.size, 1)):
-                some = slice(tile.start + part.start, tile.start + part.stop)
-                images = (rows[None] - self._rows[some, None]) @ self._roots[some].transpose(0, 2, 1)
+                images = (rows[None] - points[part, None]) @ roots[part].transpose(0, 2, 1)
                 squares[:, part] = np.einsum("jik,jik->ij", images, images)
         squares[np.isnan(squares)] = np.inf  # the difference of two infinite terms of an image
         return squares
@@ -112,8 +120,51 @@ class PlacedCovariances(Placed):
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
         """Return the log-sums; shares of classes are not offered by this family."""
         _without_classes(by_class)
-        top, total, _ = self._gather(queries, None)
-        return LogSums(_log(top, total))
+        self.certificate = 0.0
+        if not self._skips or not may_skip(self._engine, self.points.rows, queries.count(len(self._rows))):
+            top, total, _ = self._gather(queries, None)
+            return LogSums(_log(top, total))
+        rows = self.coordinates(queries, "rows").astype(np.float64, copy=False)
+        sums = KernelSums((1, 1), rows, Skips.of(queries, len(rows)), self._adder)
+        n_rows, threads = self._sizes()
+        with one_blas_thread():
+            found, self.certificate = sums.over_points(self._kernel_tiles, n_rows, threads)
+        self.points.certificates.add(self.certificate)
+        return LogSums(found[0, 0])
+
+    @cached_property
+    def _kernel_tiles(self) -> "KernelTiles":
+        from vicinal._engine._kernel_tiles import KernelTiles  # compiled
+
+        def kernels(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            smallest = np.linalg.svd(self._roots[positions], compute_uv=False)[:, -1]
+            return self._log_norms[positions][None], (1.0 / np.square(smallest))[None]
+
+        error = self._engine.error_in(self.points.rows.dtype)
+        return KernelTiles(np.ascontiguousarray(self._rows), kernels, error, self._threads)
+
+    def _adder(
+        self, q: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None, tops: np.ndarray, totals: np.ndarray
+    ) -> Add:
+        """What adds tiles of points to the sums of a block of queries."""
+        block = _Block(q, None, self._first, self._second)
+        top, total = tops[0, 0], totals[0, 0]
+
+        def add(tiles: np.ndarray | None) -> None:
+            seen = None if tiles is None else self._kernel_tiles.positions(tiles)
+            for part in _slices(len(self._rows if seen is None else seen), COVARIANCE_TILE):
+                tile = part if seen is None else seen[part]
+                scores = self._scores(block, tile)
+                if pairs is not None:
+                    here, columns = columns_of(tile, pairs[1])
+                    scores[pairs[0][here], columns] = -np.inf
+                higher = np.maximum(top, scores.max(axis=1))
+                with np.errstate(under="ignore"):
+                    fading = np.exp(np.where(top > -np.inf, top - higher, -np.inf))
+                    total[:] = total * fading + _exp_below(scores, higher).sum(axis=1)
+                top[:] = higher
+
+        return add
 
     def softmax_sums(
         self,

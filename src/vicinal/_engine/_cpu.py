@@ -31,6 +31,7 @@ from vicinal._engine._settings import Engine
 from vicinal._engine._sharing import NOTHING, Filled
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
+    FEW_CLASSES,
     FLOAT32,
     FLOAT64,
     HALF_SCATTER_FROM_COORDINATES,
@@ -95,6 +96,11 @@ class CpuPlaced(CompiledRows):
         pairs = self._pairs(queries)
         n_classes = self.points.n_classes
         assert self.points.classes is not None
+        if n_classes <= FEW_CLASSES:
+            # Means of indicators: no slower for few classes, and one kernel less to compile.
+            members = np.eye(n_classes, dtype=pairs.dtype)[self.points.classes]
+            log_sums, shares, _ = self._row_by_row(pairs, self._packed(members), None)
+            return self._class_answer(queries, log_sums, shares)
         bounds = np.searchsorted(self._inside(self.points.classes), np.arange(n_classes + 1))
         log_sums, shares = np.empty(pairs.m), np.empty((pairs.m, n_classes))
 
@@ -104,9 +110,12 @@ class CpuPlaced(CompiledRows):
 
         for _ in in_order(work, self._blocks(pairs), self._threads, Filled((log_sums, shares), lambda rows: rows)):
             pass
+        return self._class_answer(queries, pairs.log_sums(log_sums), shares)
+
+    def _class_answer(self, queries: Queries, log_sums: np.ndarray, shares: np.ndarray) -> LogSums:
         with np.errstate(divide="ignore"):
             log_shares = np.log(shares)
-        return LogSums(self._of_queries(queries, pairs.log_sums(log_sums)), self._of_queries(queries, log_shares))
+        return LogSums(self._of_queries(queries, log_sums), self._of_queries(queries, log_shares))
 
     def softmax_sums(
         self,

@@ -11,7 +11,7 @@ Tasks are idempotent and know nothing of each other: Dask runs those of a lost w
 is sent again where it was lost.  The active client is found at each call and never kept.
 """
 
-import itertools
+import time
 import uuid
 import weakref
 from collections import OrderedDict
@@ -24,17 +24,19 @@ from distributed import Client, Future
 
 from vicinal._dask.cluster import LostError, active_client, broadcast, finished, threads_of_workers
 from vicinal._engine._backends import backend_class
+from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
 from vicinal._engine._contract import Placed, Points, Queries
 from vicinal._engine._dask_packing import Packed, Recipes
-from vicinal._engine._dask_worker import Answer, Job, do_pieces
+from vicinal._engine._dask_worker import Answer, Group, Job, do_pieces
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
-from vicinal._engine._sharing import FAN, Filled, Sums, Touched, shared_by
-from vicinal._engine._tuning import PAIR_COST, SHARED_WORK, TASKS_PER_THREAD
+from vicinal._engine._sharing import FAN, Filled, Node, Sums, WithItem, nodes_by_cost, shared_by
+from vicinal._engine._tuning import LEAST_TASK_PAIRS, PAIR_COST, SHARED_WORK, TASKS_PER_THREAD
 from vicinal._version import __version__
 
 _HELD = 32  # arrays that a problem keeps on the workers: those that were used last
+_ASK_AGAIN = 1.0  # seconds after which the threads of the workers are counted again
 _ATTEMPTS = 6  # times that data are sent again after workers that held them were lost
 _MEMORY = "Each worker holds all rows, and two copies of them under the metric."
 
@@ -121,38 +123,46 @@ class ClusterSharing:
 
     def __init__(self) -> None:
         self._recipes = Recipes()
+        self._threads = -np.inf, 1  # of all workers, and when they were counted
         self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
         """Note that workers can make `made` by themselves; see `_sharing.remember`."""
         self._recipes.add(made, make, args)
 
-    def run(self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled) -> Iterator[Any]:
+    def run(
+        self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled, costs: np.ndarray | None = None
+    ) -> Iterator[Any]:
         """Yield ``work(piece)`` for each piece, in order."""
         if pieces:
-            tasks = min(_tasks_wanted(active_client()), len(pieces))
-            edges = np.linspace(0, len(pieces), tasks + 1).astype(int)
-            groups = [pieces[lo:hi] for lo, hi in itertools.pairwise(edges)]
-            for results in self._answers(work, groups, filled, as_node=False):
+            parts = cut_by_cost(np.ones(len(pieces)) if costs is None else costs, self._tasks_wanted(costs))
+            for results in self._answers(work, [Group(None, pieces[lo:hi]) for lo, hi in parts], filled):
                 yield from results
 
     def run_nodes(
-        self, work: Callable[[Any], Sums], pieces: Sequence[Any], filled: Filled
-    ) -> Iterator[tuple[int, Sums | Touched]]:
-        """Yield the levels and sums of consecutive nodes of the tree over the pieces."""
+        self,
+        work: Callable[[Any], Sums | WithItem],
+        pieces: Sequence[Any],
+        filled: Filled,
+        costs: np.ndarray | None = None,
+    ) -> Iterator[Node]:
+        """Yield consecutive nodes of the tree over the pieces."""
         if pieces:
-            wanted, level = _tasks_wanted(active_client()), 0
-            while -(-len(pieces) // FAN ** (level + 1)) >= wanted:
-                level += 1
-            groups = [pieces[first : first + FAN**level] for first in range(0, len(pieces), FAN**level)]
-            for sums in self._answers(work, groups, filled, as_node=True):
-                yield level, sums
+            nodes = nodes_by_cost(np.ones(len(pieces)) if costs is None else costs, self._tasks_wanted(costs))
+            yield from self._answers(work, [Group(level, pieces[i : i + FAN**level]) for i, level in nodes], filled)
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
-    def _answers(
-        self, work: Callable[[Any], Any], groups: list[Sequence[Any]], filled: Filled, as_node: bool
-    ) -> Iterator[Any]:
+    def _tasks_wanted(self, costs: np.ndarray | None) -> int:
+        """How many tasks the work should be cut into: so many for each thread, but none that is over before it is sent."""
+        now, (asked, threads) = time.monotonic(), self._threads
+        if now - asked > _ASK_AGAIN:
+            threads = max(sum(threads_of_workers(active_client()).values()), 1)
+            self._threads = now, threads
+        most = TASKS_PER_THREAD * threads
+        return most if costs is None else int(min(most, max(costs.sum() / LEAST_TASK_PAIRS, threads)))
+
+    def _answers(self, work: Callable[[Any], Any], groups: list[Group], filled: Filled) -> Iterator[Any]:
         """Yield what tasks make of groups of pieces, in order, and put what they fill where it belongs."""
         packed = Packed(self._recipes, filled.arrays)
         code = packed.dumps((work, filled.rows))
@@ -168,7 +178,7 @@ class ClusterSharing:
                 data = self._data(client, packed.data)
                 for i in range(following, len(groups)):
                     if i not in answers:
-                        tasks[self._submit(client, work, job, groups[i], as_node, data)] = i
+                        tasks[self._submit(client, work, job, groups[i], data)] = i
                 while following < len(groups):
                     while following not in answers:
                         for future, answer in finished(client, list(tasks), lambda: _MEMORY):
@@ -197,13 +207,11 @@ class ClusterSharing:
         return answer.results
 
     @staticmethod
-    def _submit(
-        client: Client, work: Callable[[Any], Any], job: Job, group: Sequence[Any], as_node: bool, data: list[Future]
-    ) -> Future:
+    def _submit(client: Client, work: Callable[[Any], Any], job: Job, group: Group, data: list[Future]) -> Future:
         # The part of the key before the last dash names the task in Dask's dashboard.
         name = work.__qualname__.replace(".<locals>", "").rpartition(".")[0].strip("_").replace("._", ".")
         return client.submit(
-            do_pieces, job, group, as_node, *data, key=f"vicinal.{name}-{uuid.uuid4().hex}", pure=False, retries=0
+            do_pieces, job, group, *data, key=f"vicinal.{name}-{uuid.uuid4().hex}", pure=False, retries=0
         )
 
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
@@ -223,8 +231,3 @@ class ClusterSharing:
         while len(self._held) > max(_HELD, len(arrays)):
             self._held.popitem(last=False)
         return [self._held[client.id, digest].future for digest in arrays]
-
-
-def _tasks_wanted(client: Client) -> int:
-    """Return how many tasks the work should be cut into."""
-    return TASKS_PER_THREAD * max(sum(threads_of_workers(client).values()), 1)

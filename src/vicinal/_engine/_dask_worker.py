@@ -10,20 +10,22 @@ import pickle
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vicinal._engine._pool import one_blas_thread
-from vicinal._engine._sharing import Sums, Touched, TreeSum
+from vicinal._engine._sharing import node_of
 from vicinal._version import __version__
 
 _KEPT = 16  # things that a worker has made and keeps at most, over all problems
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True)  # and no tuple, which Dask would search for tasks
+class Job:
     """What all tasks of a reduction have in common, as it travels.
 
     Attributes
@@ -51,8 +53,16 @@ class Job(NamedTuple):
     keys: list[str]
 
 
+@dataclass(frozen=True)
+class Group:
+    """Consecutive pieces that one task does: those of a node with its level, or with None where each piece is answered."""
+
+    level: int | None
+    pieces: Sequence[Any]
+
+
 class Answer(NamedTuple):
-    """The results of the pieces, or their sum, and what they filled, for consecutive rows from `start` on."""
+    """The results of the pieces, or their node, and what they filled, for consecutive rows from `start` on."""
 
     results: Any
     start: int
@@ -109,26 +119,18 @@ class _Loader(pickle.Unpickler):
         return thing
 
 
-def do_pieces(job: Job, pieces: Sequence[Any], as_node: bool, *data: np.ndarray) -> Answer:
+def do_pieces(job: Job, group: Group, *data: np.ndarray) -> Answer:
     """Do some consecutive pieces of a reduction: a Dask task, which may be run again anywhere."""
     if job.version != __version__:
         raise RuntimeError(
             f"this Dask worker has vicinal {__version__}, and the process that asks it has {job.version}. Install the same "
             "version on both."
         )
+    level, pieces = group.level, group.pieces
     filled = [np.zeros(shape, dtype) for shape, dtype in job.filled]
     work, rows_of = _Loader(job.code, job, dict(zip(job.keys, data, strict=True)), filled).load()
     with one_blas_thread():
-        results = _node(work, pieces) if as_node else [work(piece) for piece in pieces]
+        results = [work(piece) for piece in pieces] if level is None else node_of(work, pieces, level)
     rows = slice(rows_of(pieces[0]).start, rows_of(pieces[-1]).stop)
     # Copies: the whole arrays need not live until the answer is fetched.
     return Answer(results, rows.start, tuple(array[rows].copy() for array in filled))
-
-
-def _node(work: Callable[[Any], Sums], pieces: Sequence[Any]) -> Sums | Touched:
-    tree = TreeSum()
-    for piece in pieces:
-        tree.add(work(piece))
-    total = tree.total()
-    assert total is not None
-    return Touched.of(total) if total else total

@@ -257,37 +257,40 @@ def _largest(scores):
     return top
 
 
-def _single_signature(real):
-    a1, a2, a3 = real[::1], real[:, ::1], real[:, :, ::1]
-    ints = int64[::1]
-    return void(a2, a2, a3, a2, a2, a1, float64, ints, ints, float64[::1], float64[::1])
+def _tiles_signature(real):
+    a2, a3, a4 = real[:, ::1], real[:, :, ::1], real[:, :, :, ::1]
+    ints, doubles = int64[::1], float64[::1]
+    return void(a2, a3, a4, a3, a3, a2, float64, ints, ints, ints, doubles, doubles)
 
 
-@_kernel(_single_signature)
-def add_tile(queries, points, frames, offsets, gains, constants, half_precision, starts, skipped, tops, totals):
-    """Add a tile of points to the log-sum-exp states of a block of queries, for one depth and noise.
+@_kernel(_tiles_signature)
+def add_tiles(queries, points, frames, offsets, gains, constants, half_precision, tiles, starts, skipped, tops, totals):
+    """Add some tiles of points to the log-sum-exp states of a block of queries, for one depth and noise.
 
     All in the cache: the score of a pair is constants - half_precision |q - x|^2 + sum_l gains_l (V_l'q -
-    offsets_l)^2 with gains (1 / sigma^2 - 1 / lambda_l) / 2.  Query i must not see the points
-    skipped[starts[i] : starts[i + 1]].
+    offsets_l)^2 with gains (1 / sigma^2 - 1 / lambda_l) / 2.  Query i must not see the places
+    skipped[starts[i] : starts[i + 1]], which are counted through all tiles.
     """
-    n_points = points.shape[1]
+    n_points = points.shape[2]
     scores = np.empty((_ROWS, n_points), points.dtype)
     along = np.empty((_ROWS, n_points), points.dtype)
     half = points.dtype.type(half_precision)
-    for i in range(0, queries.shape[0], _ROWS):
-        _square_distances(queries, i, points, scores)
-        _to_scores(scores, half, constants)
-        for l in range(frames.shape[0]):
-            _along(queries, i, frames[l], along)
-            _add_gain(scores, along, offsets[l], gains[l])
-        for r in range(min(_ROWS, queries.shape[0] - i)):
-            for s in range(starts[i + r], starts[i + r + 1]):
-                scores[r, skipped[s]] = -np.inf
-            peak = _largest(scores[r])
-            if peak == -np.inf:
-                continue
-            if peak > tops[i + r]:
-                totals[i + r] *= np.exp(tops[i + r] - peak)
-                tops[i + r] = peak
-            totals[i + r] += _sum_exp(scores[r], scores.dtype.type(tops[i + r]))
+    for t in tiles:
+        for i in range(0, queries.shape[0], _ROWS):
+            _square_distances(queries, i, points[t], scores)
+            _to_scores(scores, half, constants[t])
+            for l in range(frames.shape[1]):
+                _along(queries, i, frames[t, l], along)
+                _add_gain(scores, along, offsets[t, l], gains[t, l])
+            for r in range(min(_ROWS, queries.shape[0] - i)):
+                for s in range(starts[i + r], starts[i + r + 1]):
+                    place = skipped[s] - t * n_points
+                    if 0 <= place < n_points:
+                        scores[r, place] = -np.inf
+                peak = _largest(scores[r])
+                if peak == -np.inf:
+                    continue
+                if peak > tops[i + r]:
+                    totals[i + r] *= np.exp(tops[i + r] - peak)
+                    tops[i + r] = peak
+                totals[i + r] += _sum_exp(scores[r], scores.dtype.type(tops[i + r]))

@@ -1,19 +1,60 @@
 """Scores of queries against points with frames, block by block, for listed pairs and sums in array arithmetic."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 
 from vicinal._engine._arrays import like
-from vicinal._engine._contract import Array
+from vicinal._engine._blocks import columns_of
+from vicinal._engine._contract import Array, Queries
 
 if TYPE_CHECKING:
-    from vicinal._engine._frames import PlacedFrames, Skips
+    from vicinal._engine._frames import PlacedFrames
 
 # Products that err by less than this many nats still tell which pairs matter.
 LARGEST_SCREENED_ERROR = 100.0
+
+
+class Skips:
+    """Pairs to leave out: for each query, points by position.
+
+    Parameters
+    ----------
+    queries, points : integer arrays of the same length
+        The pairs.
+    n_queries : int
+    """
+
+    def __init__(self, queries: np.ndarray, points: np.ndarray, n_queries: int):
+        order = np.argsort(queries, kind="stable")
+        self.queries, self.points = queries[order], points[order]
+        self.n_queries = n_queries
+
+    @classmethod
+    def of(cls, queries: Queries, n_queries: int, more: tuple[Any, Any] | None = None) -> "Skips | None":
+        """The positions that the queries must not see, and more pairs; None where there are none."""
+        pairs = [np.empty((2, 0), dtype=np.int64)]
+        if queries.left_out is not None:
+            some = np.flatnonzero(queries.left_out >= 0)
+            pairs.append(np.stack([some, queries.left_out[some]]))
+        if more is not None:
+            pairs.append(np.asarray(more, dtype=np.int64))
+        left, right = np.concatenate(pairs, axis=1)
+        return cls(left, right, n_queries) if len(left) else None
+
+    def block(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in the block and points of the pairs of a slice of queries."""
+        start, stop = np.searchsorted(self.queries, [rows.start, rows.stop])
+        return self.queries[start:stop] - rows.start, self.points[start:stop]
+
+    def take(self, picked: np.ndarray) -> "Skips":
+        """The pairs of some queries, renumbered."""
+        position = np.full(self.n_queries, -1)
+        position[picked] = np.arange(len(picked))
+        kept = position[self.queries] >= 0
+        return Skips(position[self.queries[kept]], self.points[kept], len(picked))
 
 
 class FrameScorer:
@@ -22,7 +63,7 @@ class FrameScorer:
     They are less ``shift``.  Where products are not accurate, parts along the directions are removed in float64.
     """
 
-    def __init__(self, placed: "PlacedFrames", rows: np.ndarray, skips: "Skips | None", listing: bool):
+    def __init__(self, placed: "PlacedFrames", rows: np.ndarray, skips: Skips | None, listing: bool):
         self._placed, self._skips = placed, skips
         self.rows = self.images = like(rows, placed._rows)
         self.m = len(rows)
@@ -30,41 +71,43 @@ class FrameScorer:
         self._errors = 4.0 * placed.product_errors(rows)
         self._by_products = self._errors < LARGEST_SCREENED_ERROR if listing else placed.are_accurate(rows)
 
-    def scores(self, rows: slice) -> Array:
-        """Return the scores of a block, shape (R, n)."""
+    def scores(self, rows: slice, points: np.ndarray | None = None) -> Array:
+        """The scores of a block with all points, or with those at some positions, shape (R, n)."""
         q, good = self.rows[rows], self._by_products[rows]
-        scores = empty_like((len(q), len(self._placed.points.rows)), q)
+        seen = slice(0, len(self._placed.points.rows)) if points is None else points
+        scores = empty_like((len(q), len(self._placed.points.rows) if points is None else len(points)), q)
         for some, fill in ((np.flatnonzero(good), self._products), (np.flatnonzero(~good), self._removal)):
             if len(some) == len(q):
-                fill(q, scores)
+                fill(q, seen, scores)
             elif len(some):
                 part = empty_like((len(some), scores.shape[1]), q)
-                fill(q[some], part)
+                fill(q[some], seen, part)
                 scores[some] = part
         if self._skips is not None:
             i, j = self._skips.block(rows)
-            scores[i, j] = -math.inf
+            here, columns = columns_of(seen, j)
+            scores[i[here], columns] = -math.inf
         return scores
 
-    def _products(self, q: Array, scores: Array) -> None:
+    def _products(self, q: Array, points: slice | np.ndarray, scores: Array) -> None:
         """constants - |q - x|^2 / (2 sigma^2) + sum_l gains_l (V_l'q - offsets_l)^2, gains (1/sigma^2 - 1/lambda_l) / 2."""
         placed = self._placed
         half_precision = 0.5 / float(placed.noises[0])
-        inverse_variances, constants, _ = placed._tables(slice(0, scores.shape[1]), q)
+        inverse_variances, constants, _ = placed._tables(points, q)
         xp = array_namespace(q)
-        xp.matmul(q, placed._rows.T, out=scores)
+        xp.matmul(q, placed._rows[points].T, out=scores)
         scores *= 2.0 * half_precision
         scores -= half_precision * (q * q).sum(1)[:, None]
-        scores += constants[0, 0] - half_precision * placed._squares
+        scores += constants[0, 0] - half_precision * placed._squares[points]
         along = empty_like(scores.shape, q)
         for l in range(len(placed._variances)):
-            xp.matmul(q, placed._frames[l].T, out=along)
-            along -= placed._offsets[l]
+            xp.matmul(q, placed._frames[l, points].T, out=along)
+            along -= placed._offsets[l, points]
             along *= along
             along *= half_precision - 0.5 * inverse_variances[0, l]
             scores += along
 
-    def _removal(self, q: Array, scores: Array) -> None:
+    def _removal(self, q: Array, points: slice | np.ndarray, scores: Array) -> None:
         placed, xp = self._placed, array_namespace(q)
         q = like(q, q, xp.float64)
         n = scores.shape[1]
@@ -74,8 +117,9 @@ class FrameScorer:
             block = slice(first, min(first + rows, len(q)))
             for start in range(0, n, tile):
                 part = slice(start, min(start + tile, n))
-                residuals, squares = placed._by_kernel(q[block], part, placed.arithmetic.project_by_removal)
-                inverse_variances, constants, precisions = placed._tables(part, q)
+                some = part if isinstance(points, slice) else points[part]
+                residuals, squares = placed._by_kernel(q[block], some, placed.arithmetic.project_by_removal)
+                inverse_variances, constants, precisions = placed._tables(some, q)
                 with np.errstate(over="ignore"):  # a point infinitely far from a query has no share in it
                     quadratic = precisions[0] * residuals[0]
                     for square, inverse in zip(squares, inverse_variances[0], strict=True):

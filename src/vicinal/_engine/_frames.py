@@ -14,30 +14,33 @@ depth d (the first d directions) and every noise sigma^2.  This is what makes tu
         |
       _sums               blocks of queries in threads, tiles of points: split, then accumulate
       _sums_in_cache      one depth and noise, few features: a compiled kernel does both at once
+                          (either over all points, or over the tiles that matter: `_kernel_sums.py`, `_kernel_tiles.py`)
       _screened_sums      one depth and noise, small noise in many dimensions: products only propose the pairs that matter
         |
       _by_products        matrix products         _frame_kernels.py   compiled: project, project_by_removal,
-      _by_kernel          a kernel on a tile                          take_squares, accumulate, add_tile
+      _by_kernel          a kernel on a tile                          take_squares, accumulate, add_tiles
       _tables             constants of a tile     _frame_arrays.py    the same in array arithmetic (NumPy, torch)
 
 All other reductions are those of `_arrays.BlockScores`, from blocks of scores (`FrameScorer`).
 """
 
 import math
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._arrays import BlockScores, blocks_within, like
-from vicinal._engine._blocks import Blocks
+from vicinal._engine._blocks import Blocks, columns_of
 from vicinal._engine._contract import Array, LogSums, Queries, listed_parts
 from vicinal._engine._families import Frames
-from vicinal._engine._frame_scores import LARGEST_SCREENED_ERROR, FrameScorer, empty_like
+from vicinal._engine._frame_scores import LARGEST_SCREENED_ERROR, FrameScorer, Skips, empty_like
+from vicinal._engine._frame_tiles import Packed, adder_in_cache, listed_in_tiles, packed_in_tiles
+from vicinal._engine._kernel_sums import Add, Adder, KernelSums, may_skip
 from vicinal._engine._pool import in_order, one_blas_thread
 from vicinal._engine._sharing import NOTHING
 from vicinal._engine._tuning import (
@@ -48,53 +51,18 @@ from vicinal._engine._tuning import (
     FRAME_FEATURES_IN_CACHE,
     FRAME_ROWS,
     FRAME_TILE,
+    KERNEL_TILE,
+    KERNELS_VISITED,
 )
+
+if TYPE_CHECKING:
+    from vicinal._engine._kernel_tiles import KernelTiles
 
 # Pairs this many nats below a query's best cannot change its sum in float64.
 _NEGLIGIBLE_NATS = 40.0
 
 # What makes the log-sums of some query rows, which go one way, without the pairs to skip.
-_LogSums = Callable[[np.ndarray, "Skips | None"], np.ndarray]
-
-
-class Skips:
-    """Pairs to leave out: for each query, points by position.
-
-    Parameters
-    ----------
-    queries, points : integer arrays of the same length
-        The pairs.
-    n_queries : int
-    """
-
-    def __init__(self, queries: np.ndarray, points: np.ndarray, n_queries: int):
-        order = np.argsort(queries, kind="stable")
-        self.queries, self.points = queries[order], points[order]
-        self.n_queries = n_queries
-
-    @classmethod
-    def of(cls, queries: Queries, n_queries: int, more: tuple[Any, Any] | None = None) -> "Skips | None":
-        """Return the positions that the queries must not see, and more pairs; None where there are none."""
-        pairs = [np.empty((2, 0), dtype=np.int64)]
-        if queries.left_out is not None:
-            some = np.flatnonzero(queries.left_out >= 0)
-            pairs.append(np.stack([some, queries.left_out[some]]))
-        if more is not None:
-            pairs.append(np.asarray(more, dtype=np.int64))
-        left, right = np.concatenate(pairs, axis=1)
-        return cls(left, right, n_queries) if len(left) else None
-
-    def block(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions in the block and points of the pairs of a slice of queries."""
-        start, stop = np.searchsorted(self.queries, [rows.start, rows.stop])
-        return self.queries[start:stop] - rows.start, self.points[start:stop]
-
-    def take(self, picked: np.ndarray) -> "Skips":
-        """Return the pairs of some queries, renumbered."""
-        position = np.full(self.n_queries, -1)
-        position[picked] = np.arange(len(picked))
-        kept = position[self.queries] >= 0
-        return Skips(position[self.queries[kept]], self.points[kept], len(picked))
+_LogSums = Callable[[np.ndarray, Skips | None], np.ndarray]
 
 
 class PlacedFrames(BlockScores):
@@ -106,7 +74,7 @@ class PlacedFrames(BlockScores):
         self.noises = np.atleast_1d(np.asarray(kernel.noise, dtype=np.float64))
         self.depths = np.array([len(kernel.frames)] if kernel.depths is None else kernel.depths, dtype=np.int64)
         self.shape = len(self.depths), len(self.noises)
-        self._slack = kernel.slack
+        self._slack, self.certificate = kernel.slack, 0.0
         self._variances = np.asarray(kernel.variances[: self.depths[-1]], dtype=np.float64)
         self._log_weights = self.points.log_weights
         frames = np.ascontiguousarray(kernel.frames[: self.depths[-1]], dtype=rows.dtype)
@@ -149,11 +117,12 @@ class PlacedFrames(BlockScores):
         rows = self.coordinates(queries, "rows")
         m = len(rows)
         left_out = Skips.of(queries, m, skips)
-        result = np.empty((*self.shape, m))
+        result, self.certificate = np.empty((*self.shape, m)), 0.0
         for picked, sums in self._ways(rows):
             everyone = len(picked) == m
             some = left_out if left_out is None or everyone else left_out.take(picked)
             result[:, :, picked] = sums(rows if everyone else rows[picked], some)
+        self.points.certificates.add(self.certificate)
         return result
 
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -161,6 +130,18 @@ class PlacedFrames(BlockScores):
         self._check_is_one_kernel()
         rows = self.coordinates(queries, "rows")
         return lambda query, point: self._scores_by_removal(rows, query, point) + self._shift[0, 0]
+
+    def candidates(
+        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """As the contract says; above floors, tiles of points that cannot reach them are skipped."""
+        rows = self.coordinates(queries, "rows")
+        if floors is None or not self._may_skip(len(rows)):
+            yield from super().candidates(queries, k, floors)
+            return
+        self._check_is_one_kernel()
+        with one_blas_thread():
+            yield from listed_in_tiles(self, self._kernel_tiles, rows, Skips.of(queries, len(rows)), floors)
 
     def _scorer(self, queries: Queries, listing: bool = False) -> FrameScorer:
         self._check_is_one_kernel()
@@ -231,71 +212,86 @@ class PlacedFrames(BlockScores):
 
     def _sums(self, queries: np.ndarray, skips: Skips | None, how: str) -> np.ndarray:
         """Log-sums of queries that all go the same way, shape (depths, noises, m)."""
-        arithmetic, backend = self.arithmetic, self._backend
-        q_all = like(queries, self._rows)
-        n = len(self.points.rows)
         rows, tile = self._block_shape(how, len(queries))
+        return self._over_points(like(queries, self._rows), skips, partial(self._adder, how, tile), rows)
 
-        def work(block: slice) -> np.ndarray:
-            q = q_all[block]
-            tops = empty_like((*self.shape, len(q)), q, float64=True)
-            totals = empty_like((*self.shape, len(q)), q, float64=True)
-            tops[...], totals[...] = -math.inf, 0.0
-            pairs = None if skips is None else skips.block(block)
-            for start in range(0, n, tile):
-                part = slice(start, min(start + tile, n))
+    def _sums_in_cache(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
+        """Log-sums for one depth and noise and few features: a compiled kernel that writes nothing to memory."""
+        rows = int(np.clip(COMPILED_BLOCK_PAIRS // len(self.points.rows), 64, 4 * FRAME_ROWS))
+        return self._over_points(queries, skips, partial(adder_in_cache, self), rows)
+
+    def _over_points(self, queries: Array, skips: Skips | None, adder: Adder, n_rows: int) -> np.ndarray:
+        """Log-sums over the tiles of points that matter, where these are few enough, or else over all points."""
+        sums = KernelSums(self.shape, queries, skips, adder)
+        tiles = self._kernel_tiles if self._may_skip(len(queries)) else None
+        with one_blas_thread():
+            found, certificate = sums.over_points(tiles, n_rows, self._backend.threads)
+        self.certificate = max(self.certificate, certificate)
+        return found + self._shift[:, :, None]
+
+    def _may_skip(self, m: int) -> bool:
+        """Whether tiles of points may be skipped for m queries."""
+        return self._backend.name == "cpu" and may_skip(self._backend.engine, self.points.rows, m)
+
+    @cached_property
+    def expected_share(self) -> float:  # type: ignore[override]
+        """Of the tiles, that a pass over all rows visits; of one kernel."""
+        rows = self.points.rows
+        if self.shape != (1, 1) or not self._may_skip(len(rows)):
+            return 1.0
+        own = np.arange(len(rows))
+        adder = partial(self._adder, "products", FRAME_TILE)
+        if rows.shape[1] <= FRAME_FEATURES_IN_CACHE:
+            adder = partial(adder_in_cache, self)
+        order = self._kernel_tiles.order_of(rows)
+        sums = KernelSums(self.shape, rows, Skips(own, own, len(own)), adder).take(order)
+        share = sums.expected_share(self._kernel_tiles)
+        return share if share <= KERNELS_VISITED else 1.0
+
+    @cached_property
+    def _kernel_tiles(self) -> "KernelTiles":
+        from vicinal._engine._kernel_tiles import KernelTiles  # compiled
+
+        def kernels(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            variances = np.vstack([np.zeros(len(positions)), self._variances[:, positions]])
+            widest = np.maximum.accumulate(variances)[self.depths][:, None] + self.noises[:, None]
+            constants = self._constants(positions)
+            return constants.reshape(-1, len(positions)), widest.reshape(-1, len(positions))
+
+        error = self._backend.engine.error_in(self.points.rows.dtype)
+        return KernelTiles(np.ascontiguousarray(self.points.rows), kernels, error, self._backend.threads)
+
+    def _adder(self, how: str, tile: int, q: Array, pairs: Any, tops: Array, totals: Array) -> Add:
+        """What adds points to the sums of a block of queries by products or a kernel, so many points at a time."""
+        arithmetic = self.arithmetic
+
+        def add(tiles: np.ndarray | None) -> None:
+            n = len(self.points.rows)
+            positions = None if tiles is None else self._kernel_tiles.positions(tiles)
+            for start in range(0, n if positions is None else len(positions), tile):
+                part = slice(start, min(start + tile, n)) if positions is None else positions[start : start + tile]
                 if how == "products":
                     residuals, squares = self._by_products(q, part, arithmetic.take_squares)
                 else:
                     residuals, squares = self._by_kernel(q, part, getattr(arithmetic, how))
                 if pairs is not None:
-                    here = (pairs[1] >= part.start) & (pairs[1] < part.stop)
-                    residuals[:, pairs[0][here], pairs[1][here] - start] = math.inf
+                    here, columns = columns_of(part, pairs[1])
+                    residuals[:, pairs[0][here], columns] = math.inf
                 arithmetic.accumulate(residuals, squares, *self._tables(part, q), self.depths, tops, totals)
-            return _log_sums_of(tops, totals)
 
-        with one_blas_thread():
-            parts = list(in_order(work, Blocks(len(queries), rows), backend.threads, NOTHING))
-        return np.concatenate(parts, axis=2) + self._shift[:, :, None]
-
-    def _sums_in_cache(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
-        """Log-sums for one depth and noise and few features: a compiled kernel that writes nothing to memory."""
-        from vicinal._engine._frame_kernels import add_tile
-
-        half_precision = 0.5 / self.noises[0]
-        none = np.empty(0, dtype=np.int64)
-
-        def work(block: slice) -> np.ndarray:
-            q = queries[block]
-            tops, totals = np.full(len(q), -np.inf), np.zeros(len(q))
-            starts, skipped = np.zeros(len(q) + 1, dtype=np.int64), none
-            pairs = None if skips is None else skips.block(block)
-            for part, tile in self._packed:
-                if pairs is not None:
-                    here = (pairs[1] >= part.start) & (pairs[1] < part.stop)
-                    starts = np.searchsorted(pairs[0][here], np.arange(len(q) + 1))
-                    skipped = pairs[1][here] - part.start
-                add_tile(q, *tile, half_precision, starts, skipped, tops, totals)
-            return _log_sums_of(tops, totals)
-
-        pairs_per_block = COMPILED_BLOCK_PAIRS // len(self.points.rows)
-        rows = int(np.clip(pairs_per_block, 64, 4 * FRAME_ROWS))
-        parts = list(in_order(work, Blocks(len(queries), rows), self._backend.threads, NOTHING))
-        return np.concatenate(parts)[None, None] + self._shift[0, 0]
+        return add
 
     @cached_property
-    def _packed(self) -> list[tuple[slice, tuple[np.ndarray, ...]]]:
-        """The points in tiles that fit the cache, as `add_tile` wants them: packed once, at the first use."""
+    def packed(self) -> Packed:
+        """The points in tiles that fit the cache: packed once, at the first use."""
         (n, n_features), d = self.points.rows.shape, len(self._variances)
         size = min(n, max(FRAME_CACHE // (8 * n_features * (d + 1)) // 16 * 16, 64), FRAME_TILE)
-        tiles: list[tuple[slice, tuple[np.ndarray, ...]]] = []
-        for start in range(0, n, size):
-            part = slice(start, min(start + size, n))
-            inverse_variances, constants, _ = self._tables(part, self._rows)
-            gains = (0.5 / self.noises[0] - 0.5 * inverse_variances[0]).astype(self._rows.dtype)
-            rows, frames = _last_axes_swapped(self._rows[part]), _last_axes_swapped(self._frames[:, part])
-            tiles.append((part, (rows, frames, np.ascontiguousarray(self._offsets[:, part]), gains, constants[0, 0])))
-        return tiles
+        return packed_in_tiles(self, np.arange(n), size)
+
+    @cached_property
+    def packed_in_order(self) -> Packed:
+        """The points in the tiles that may be skipped."""
+        return packed_in_tiles(self, self._kernel_tiles.order, KERNEL_TILE)
 
     def _screened_sums(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
         """Log-sums where products are not accurate: they only propose, and the pairs that matter are done by removal.
@@ -346,7 +342,7 @@ class PlacedFrames(BlockScores):
 
     # -- how a block of queries sees a tile of points -----------------------------------------------------------------
 
-    def _constants(self, tile: slice) -> np.ndarray:
+    def _constants(self, tile: slice | np.ndarray) -> np.ndarray:
         """log w_j - log det C_j / 2, less the shift, shape (depths, noises, T)."""
         D = self.points.rows.shape[1]
         log_det = np.zeros((len(self.noises), len(self.points.rows[tile])))
@@ -364,7 +360,7 @@ class PlacedFrames(BlockScores):
         """The constants of all points for one depth and noise: of those, unlike a table's, there are only n."""
         return self._constants(slice(0, len(self.points.rows)))
 
-    def _tables(self, tile: slice, q: Array) -> list[Array]:
+    def _tables(self, tile: slice | np.ndarray, q: Array) -> list[Array]:
         """1 / lambda (noises, d, T), constants (depths, noises, T) and 1 / sigma^2 (noises,) of a tile."""
         inverse_variances = 1.0 / (self.noises[:, None, None] + self._variances[None, :, tile])
         constants = self._constants_of_all[:, :, tile] if self.shape == (1, 1) else self._constants(tile)
@@ -374,7 +370,9 @@ class PlacedFrames(BlockScores):
             tables[-1][...] = values if isinstance(q, np.ndarray) else array_namespace(q).asarray(values)
         return tables
 
-    def _by_products(self, q: Array, tile: slice, take_squares: Callable[..., None]) -> tuple[Array, Array]:
+    def _by_products(
+        self, q: Array, tile: slice | np.ndarray, take_squares: Callable[..., None]
+    ) -> tuple[Array, Array]:
         """Residuals (depths, R, T) and squares (d, R, T) by matrix products."""
         points = self._rows[tile]
         residuals = empty_like((self.shape[0], len(q), len(points)), q)
@@ -392,11 +390,8 @@ class PlacedFrames(BlockScores):
             residuals[m] = left.clip(0)
         return residuals, squares
 
-    def _by_kernel(self, q: Array, tile: slice, project: Callable[..., None]) -> tuple[Array, Array]:
-        """Return the same by a kernel on tiles whose last axis is the points: its inner loops run over them.
-
-        In q's precision.
-        """
+    def _by_kernel(self, q: Array, tile: slice | np.ndarray, project: Callable[..., None]) -> tuple[Array, Array]:
+        """The same by a kernel on tiles whose last axis is the points: its inner loops run over them; in q's precision."""
         points = _last_axes_swapped(like(self._rows[tile], q))
         frames = _last_axes_swapped(like(self._frames[:, tile], q))
         residuals = empty_like((self.shape[0], len(q), points.shape[1]), q)
@@ -427,13 +422,6 @@ class PlacedFrames(BlockScores):
 
 def _square_norms(rows: np.ndarray) -> np.ndarray:
     return np.square(rows, dtype=np.float64).sum(axis=1)
-
-
-def _log_sums_of(tops: Array, totals: Array) -> np.ndarray:
-    """Log-sums as NumPy, from their maxima and the sums relative to them; -inf for a query that saw no point."""
-    tops, totals = (np.asarray(a.cpu() if hasattr(a, "cpu") else a) for a in (tops, totals))
-    with np.errstate(divide="ignore"):
-        return np.where(tops == -np.inf, 0.0, tops) + np.log(totals)
 
 
 def _last_axes_swapped(array: Array) -> Array:

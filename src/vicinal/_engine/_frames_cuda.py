@@ -15,7 +15,8 @@ from vicinal._engine import _triton_frames as kernels
 from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._arrays import as_numpy, like
 from vicinal._engine._contract import LogSums, Queries
-from vicinal._engine._frames import PlacedFrames, Skips
+from vicinal._engine._frame_scores import Skips
+from vicinal._engine._frames import PlacedFrames
 from vicinal._engine._tiles import LOG2E, Tensor, combined, within_memory
 from vicinal._engine._tuning import FLOAT32, GPU_FRAME_COLUMNS, GPU_FRAME_POINTS, GPU_FRAME_ROWS, GPU_PROGRAMS
 

@@ -15,8 +15,8 @@ A row without any near neighbour underflows under that shift, and is returned as
 with a maximum of its own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from vicinal._engine import _product_kernels as product_kernels
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._kernels import TILE
 from vicinal._engine._pairs import CompiledPairs, unpack
-from vicinal._engine._pool import in_order
+from vicinal._engine._pool import in_order, summed
 from vicinal._engine._sharing import NOTHING
 from vicinal._engine._tuning import (
     CACHED_BYTES,
@@ -40,6 +40,18 @@ Mates = tuple[np.ndarray, np.ndarray]  # where the class mates of each row begin
 # Rows and what a piece of work gives to them (m, row_width), and from a tile on what it gives to the points of tiles
 # (n_tiles, column_width, TILE), which goes to the last columns of their sums.
 _Piece = tuple[slice, np.ndarray, int, np.ndarray]
+
+
+class _Run(NamedTuple):
+    """Pieces of work, in the strips of rows that they belong to, and the threads that may do them at a time."""
+
+    work: Callable[[Any], _Piece]
+    strips: list[list[Any]]
+    threads: int
+
+    def pieces(self) -> Iterator[_Piece]:
+        """Yield what the pieces give, in their order."""
+        return in_order(self.work, [piece for strip in self.strips for piece in strip], self.threads, NOTHING)
 
 
 class HalfSums(NamedTuple):
@@ -188,6 +200,15 @@ class HalfSweeps:
         return sums[:, :-1]
 
 
+def _add_up(piece: _Piece, sums: np.ndarray) -> None:
+    """Add what a piece gives to rows, and to the rows of tiles, to the last columns of the sums (n, width)."""
+    (n, width), (rows, of_rows, first, of_columns) = sums.shape, piece
+    sums[rows] += of_rows[:, of_rows.shape[1] - width :]
+    places = slice(first * TILE, min((first + len(of_columns)) * TILE, n))
+    given = of_columns.transpose(0, 2, 1).reshape(len(of_columns) * TILE, of_columns.shape[1])
+    sums[places, width - given.shape[1] :] += given[: places.stop - places.start]
+
+
 class _Sweep:
     """What the two ways have in common: pieces of work, and one array that their sums are added to."""
 
@@ -199,31 +220,34 @@ class _Sweep:
         size = TILE * column_width * 8
         return int(max(min(COLUMN_TILES, self._memory // (8 * size)), 1))
 
-    def _add_up(self, results: Iterable[_Piece], sums: np.ndarray) -> Iterator[_Piece]:
-        """Add what pieces give to rows, and to the rows of tiles, to the last columns of the sums (n, width)."""
-        n, width = sums.shape
-        for piece in results:
-            rows, of_rows, first, of_columns = piece
-            sums[rows] += of_rows[:, of_rows.shape[1] - width :]
-            places = slice(first * TILE, min((first + len(of_columns)) * TILE, n))
-            given = of_columns.transpose(0, 2, 1).reshape(len(of_columns) * TILE, of_columns.shape[1])
-            sums[places, width - given.shape[1] :] += given[: places.stop - places.start]
-            yield piece
-
-    def _sums(self, results: Iterable[_Piece], width: int) -> np.ndarray:
-        """Return the sums of all pieces, (n, width)."""
+    def _sums(self, run: _Run, width: int) -> np.ndarray:
+        """The sums of all pieces, (n, width)."""
         sums = np.zeros((self._pairs.n, width))
-        for _ in self._add_up(results, sums):
-            pass
+        for piece in run.pieces():
+            _add_up(piece, sums)
         return sums
 
-    def _products(self, results: Iterable[_Piece], values: "_Values") -> tuple[np.ndarray, np.ndarray]:
-        """``V' G`` for the sums G of the rows, and the last column of the sums: no array of the values' size is held."""
-        last, v = np.zeros((self._pairs.n, 1)), values.width - 1
-        products = np.zeros((v, v))
-        for rows, of_rows, _, _ in self._add_up(results, last):
-            products += values.products(rows, of_rows[:, :-1])
-        return products, last[:, 0]
+    def _products(self, run: _Run, values: "_Values") -> tuple[np.ndarray, np.ndarray]:
+        """``V' G`` for the sums G of the rows, and the last column of the sums: no array of the values' size is held.
+
+        Those of strips of rows are added in a tree, so that a worker returns them once.
+        """
+        n = self._pairs.n
+
+        def strip_sums(strip: list[Any]) -> tuple[np.ndarray, ...]:
+            last, found = np.zeros((n, 1)), run.work(strip[0])
+            _add_up(found, last)
+            rows, gathered = found[:2]
+            for piece in strip[1:]:
+                found = run.work(piece)
+                _add_up(found, last)
+                gathered += found[1]
+            return last, values.products(rows, gathered[:, :-1])
+
+        costs = np.linspace(n, 0.0, len(run.strips), endpoint=False) * (n / len(run.strips))  # each strip begins later
+        found = summed(strip_sums, run.strips, run.threads, NOTHING, costs)
+        assert found is not None
+        return found[1], found[0][:, 0]
 
     def _threads_for(self, row_width: int, column_width: int) -> int:
         """Threads such that the sums of their pieces fit the memory."""
@@ -237,10 +261,10 @@ class _FusedSweep(_Sweep):
     def sums(self, values: _Values, keep: bool = False) -> np.ndarray:
         """``K V``, (n, v + 1); nothing is kept."""
         width = values.width
-        pieces = self._run(
+        run = self._run(
             kernels.half_sums, lambda rows: (values.rows(rows), values.packed, values.in_tiles_or_none), width, width
         )
-        return self._sums(pieces, width)
+        return self._sums(run, width) if width > 1 else self._products(run, values)[1][:, None]
 
     def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
@@ -254,12 +278,12 @@ class _FusedSweep(_Sweep):
     def pull(self, values: _Values, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
         """``M V``, (n, v + 1)."""
         sides = self._padded(inside), self._padded(outside)
-        pieces = self._run(
+        run = self._run(
             kernels.half_pull,
             lambda rows: (values.rows(rows), values.packed, values.in_tiles, *mates, *sides),
             values.width, values.width,
         )  # fmt: skip
-        return self._sums(pieces, values.width)
+        return self._sums(run, values.width)
 
     def _padded(self, vector: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.pad(vector, (0, -len(vector) % TILE)))
@@ -270,16 +294,15 @@ class _FusedSweep(_Sweep):
         arguments: Callable[[slice], tuple[np.ndarray, ...]],
         row_width: int,
         column_width: int,
-    ) -> Iterator[_Piece]:
-        """Yield what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
+    ) -> _Run:
+        """What a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
         pairs = self._pairs
         n, n_tiles = pairs.n, len(pairs.points.packed)
         row_tiles = min(max(n_tiles // 8, 1), 4)  # large pieces, but enough of them for the threads
         column_tiles = self._column_tiles(column_width)
-        pieces = [
-            (first, tile, min(tile + column_tiles, n_tiles))
+        strips = [
+            [(first, tile, min(tile + column_tiles, n_tiles)) for tile in range(first, n_tiles, column_tiles)]
             for first in range(0, n_tiles, row_tiles)
-            for tile in range(first, n_tiles, column_tiles)
         ]
 
         def work(piece: tuple[int, int, int]) -> _Piece:
@@ -291,7 +314,7 @@ class _FusedSweep(_Sweep):
             kernel(*pairs.scored(rows), *arguments(rows), rows.start, from_tile, to_tile, of_rows, of_columns)
             return rows, of_rows[:n_rows], from_tile, of_columns
 
-        return in_order(work, pieces, self._threads_for(row_width, column_width), NOTHING)
+        return _Run(work, strips, self._threads_for(row_width, column_width))
 
 
 class _ProductSweep(_Sweep):
@@ -315,8 +338,8 @@ class _ProductSweep(_Sweep):
                 if both:
                     of_columns[:-1] += unpack(values.packed, rows).T @ tile_of_k
 
-        keep = keep and self._keeps
-        return self._sums(self._run(visit, values.width, values.width, values.weights, keep), values.width)
+        run = self._run(visit, values.width, values.width, values.weights, keep and self._keeps)
+        return self._sums(run, values.width) if values.width > 1 else self._products(run, values)[1][:, None]
 
     def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
@@ -371,8 +394,8 @@ class _ProductSweep(_Sweep):
         column_width: int,
         weights: np.ndarray | None = None,
         keep: bool = False,
-    ) -> Iterator[_Piece]:
-        """Yield what `visit` makes of tiles of K for their rows (m, row_width) and columns (tiles, column_width, TILE).
+    ) -> _Run:
+        """What `visit` makes of tiles of K for their rows (m, row_width) and columns (tiles, column_width, TILE).
 
         A tile on the diagonal holds both triangles, so that its columns need nothing (``both=False``).  Given
         `weights` b, ``K b`` is added to the last column of either.
@@ -381,10 +404,9 @@ class _ProductSweep(_Sweep):
         n, bounds, packed = pairs.n, pairs.bounds(), pairs.points.packed
         n_tiles, column_tiles = len(packed), self._column_tiles(column_width)
         row_tiles = max(HALF_PRODUCT_ROWS // TILE, 1)
-        pieces = [
-            (own, slice(first, min(first + column_tiles, n_tiles)))
+        strips = [
+            [(own, slice(first, min(first + column_tiles, n_tiles))) for first in range(own, n_tiles, column_tiles)]
             for own in range(0, n_tiles, row_tiles)
-            for first in range(own, n_tiles, column_tiles)
         ]
         nothing = np.empty(0, dtype=pairs.dtype)
 
@@ -414,7 +436,7 @@ class _ProductSweep(_Sweep):
                 visit(tile_of_k, rows, t, both, of_rows, to_columns)
             return rows, of_rows, tiles.start, of_columns
 
-        return in_order(work, pieces, self._threads_for(row_width, column_width), NOTHING)
+        return _Run(work, strips, self._threads_for(row_width, column_width))
 
 
 def _tile(t: int, tile_of_k: np.ndarray) -> slice:

@@ -54,7 +54,10 @@ def _can_cache() -> bool:
     return True
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+# Of what kernels are made of: functions that Python does not call need no wrapper, each of which takes a tenth of a second to
+# compile.
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+_KERNEL_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _CACHED = _can_cache()
 
 
@@ -157,7 +160,7 @@ class _Kernel:
 
     def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]):
         function.__qualname__ += f"-{_SOURCES}"  # a part of the name of its file in the cache
-        self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **_OPTIONS)(function)
+        self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **_KERNEL_OPTIONS)(function)
         self._signature = signature
         self._ready: set[np.dtype[Any]] = set()
         self.__doc__ = function.__doc__

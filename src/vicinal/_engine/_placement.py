@@ -30,6 +30,7 @@ from vicinal._engine._contract import (
     to_images,
 )
 from vicinal._engine._families import Covariances, Frames, Kernel
+from vicinal._engine._kth import kth_squares
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import as_host, on_device
@@ -382,6 +383,11 @@ class Placement:
             weights = _product_weights(placed, origin) + (0.0 if weights is None else weights)
             placed = self.problem.reweighted(weights).at(placed.metric).placed
         return nearest(placed, asked, k, origin)
+
+    def kth_squares(self, k: int, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
+        """Return the squared distance of each query from its k-th nearest point, shape (m,): `nearest` for few points."""
+        self._check_is_shared("kth_squares")
+        return kth_squares(self._by_distance, self.problem.queries(queries, left_out), k)
 
     @cached_property
     def _by_distance(self) -> Placed:

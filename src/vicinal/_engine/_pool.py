@@ -11,9 +11,10 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 import joblib
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from vicinal._engine._sharing import Filled, Sums, TreeSum, sharing
+from vicinal._engine._sharing import Filled, Sums, TreeSum, WithItem, sharing
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -34,11 +35,16 @@ def available_threads(requested: int | None = None) -> int:
 
 
 def in_order(
-    work: Callable[[_Item], _Result], items: Iterable[_Item], n_threads: int, filled: Filled | None = None
+    work: Callable[[_Item], _Result],
+    items: Iterable[_Item],
+    n_threads: int,
+    filled: Filled | None = None,
+    costs: np.ndarray | None = None,
 ) -> Iterator[_Result]:
     """Yield ``work(item)`` for each item, in the order of the items, computed by `n_threads` threads.
 
-    Given `filled`, which says what the items fill beside what they return, other processes may do them (`_sharing.py`).
+    Given `filled`, which says what the items fill beside what they return, other processes may do them (`_sharing.py`);
+    `costs` then say how many pairs each is expected to visit.
 
     At most ``n_threads + 1`` results exist at a time.  The pool lives for this call only, so nothing survives a fork.
     A single item needs no pool: waking a thread would take longer than scoring a row.  Inside, BLAS uses one thread.
@@ -46,7 +52,7 @@ def in_order(
     """
     those = None if filled is None else sharing()
     if those is not None and filled is not None:
-        yield from those.run(work, list(items), filled)
+        yield from those.run(work, list(items), filled, costs)
         return
     items = iter(items)
     first = list(islice(items, 2))
@@ -58,16 +64,37 @@ def in_order(
             yield from _pooled(work, items, n_threads)
 
 
-def summed(work: Callable[[_Item], Sums], pieces: Sequence[_Item], n_threads: int, filled: Filled) -> Sums | None:
+def summed(
+    work: Callable[[_Item], Sums],
+    pieces: Sequence[_Item],
+    n_threads: int,
+    filled: Filled,
+    costs: np.ndarray | None = None,
+) -> Sums | None:
     """Return the sums of ``work(piece)``, added in a tree that depends on the number of pieces alone; None without pieces."""
-    tree, those = TreeSum(), sharing()
+    return summed_and_listed(work, pieces, n_threads, filled, costs)[0]
+
+
+def summed_and_listed(
+    work: Callable[[_Item], Sums | WithItem],
+    pieces: Sequence[_Item],
+    n_threads: int,
+    filled: Filled,
+    costs: np.ndarray | None = None,
+) -> tuple[Sums | None, list[Any]]:
+    """Return the sums of ``work(piece)`` as `summed` does, and the items of those pieces that have one, in order."""
+    tree, listed, those = TreeSum(), [], sharing()
     if those is None:
-        for sums in in_order(work, pieces, n_threads):
-            tree.add(sums)
+        for found in in_order(work, pieces, n_threads):
+            if isinstance(found, WithItem):
+                listed.append(found.item)
+                found = found.sums
+            tree.add(found)
     else:
-        for level, node in those.run_nodes(work, pieces, filled):
-            tree.add(node, level)
-    return tree.total()
+        for node in those.run_nodes(work, pieces, filled, costs):
+            listed.extend(node.items)
+            tree.add(node.sums, node.level)
+    return tree.total(), listed
 
 
 def _pooled(work: Callable[[_Item], _Result], items: Iterator[_Item], n_threads: int) -> Iterator[_Result]:
@@ -151,8 +178,32 @@ class _ThreadPools:
 _thread_pools = _ThreadPools()
 
 
+class _CompilerAtFork:
+    """Lets a fork wait for what other threads are compiling.
+
+    The child would otherwise wait for ever for Numba's lock, at its first kernel: the thread that holds it is not there.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def hold(self) -> None:
+        """Take the lock, where Numba is in use."""
+        lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
+        if lock is not None:
+            lock.acquire()
+            self._held.append(lock)
+
+    def let_go(self) -> None:
+        """Give the lock back, in the parent and in the child."""
+        if self._held:
+            self._held.pop().release()
+
+
 _blas_limit = _BlasLimit()
+_compiler = _CompilerAtFork()
 if hasattr(os, "register_at_fork"):  # Windows has neither fork nor this
+    os.register_at_fork(before=_compiler.hold, after_in_parent=_compiler.let_go, after_in_child=_compiler.let_go)
     os.register_at_fork(after_in_child=_blas_limit.restart_in_child)
 
 

@@ -19,9 +19,9 @@ from vicinal._engine._accuracy import round_centre
 from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import Blocks
+from vicinal._engine._certificates import Certificates
 from vicinal._engine._choice import Work, choose
 from vicinal._engine._contract import (
-    Certificates,
     Match,
     Points,
     Queries,

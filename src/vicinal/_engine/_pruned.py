@@ -14,9 +14,10 @@ import numpy as np
 
 from vicinal._engine import _pruned_kernels as kernels
 from vicinal._engine._accuracy import scatter_is_accurate
+from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._plan import Masses, QueryGroups, Tiles
-from vicinal._engine._pool import summed
-from vicinal._engine._sharing import Filled, shared_by
+from vicinal._engine._pool import summed_and_listed
+from vicinal._engine._sharing import Filled, WithItem, shared_by
 from vicinal._engine._tuning import (
     DENSE_COST,
     MANY_BLOCKS,
@@ -94,6 +95,9 @@ class PrunedSweeps:
     def __init__(self, tiles: Tiles, error: float, threads: int):
         self.tiles, self._error, self._threads = tiles, error, threads
         self.certificate, self.shares = 0.0, Shares(1.0, 1.0)
+        # The pieces of the last sweep and the pairs of each, and of the sample: tiles, and the pairs of a row near by.
+        self._visited: tuple[list[tuple[int, int]], np.ndarray] = [], np.empty((0, 2))
+        self._sampled: tuple[np.ndarray, np.ndarray] | None = None
 
     # -- sweeps ----------------------------------------------------------------------------------------------------
 
@@ -204,26 +208,36 @@ class PrunedSweeps:
         entropy, shares = np.empty(m if entropies else 0), np.zeros((m, n_classes))
         shape = (tiles.n_tiles if n_columns else 0, n_columns, PRUNED_TILE)
 
-        def work(piece: tuple[int, int]) -> tuple[np.ndarray, ...]:
+        def work(piece: tuple[int, int]) -> WithItem:
             columns, counts = np.zeros(shape), np.zeros(2, dtype=np.int64)
             scatter, size = np.zeros((n_scatter, n_scatter)), np.zeros(1)
             kernels.visit_groups(
                 *asked, *wanted, *piece, log_sums, certificates, means, entropy, columns, shares, scatter, size, counts
             )
-            return columns, scatter, size, counts
+            return WithItem((columns, scatter, size), counts)
 
-        blocks = query_groups.blocks
-        step = max(-(-n_blocks // (PIECES if n_blocks < MANY_BLOCKS else MANY_PIECES)), 1)
-        pieces = [(first, min(first + step, n_blocks)) for first in range(0, n_blocks, step)]
+        blocks, costs = query_groups.blocks, self._costs(query_groups)
+        pieces = cut_by_cost(costs, PIECES if n_blocks < MANY_BLOCKS else MANY_PIECES) if n_blocks else [(0, 0)]
         filled = Filled(
             (log_sums, certificates, means, entropy, shares),
             lambda piece: slice(int(blocks[piece[0]]), int(blocks[piece[1]])),
         )
-        sums = summed(work, pieces, self._threads, filled)
-        columns, scatter, size, counts = work((0, 0)) if sums is None else sums
-        self.shares = Shares(*(counts / max(float(m) * tiles.n, 1.0)))
+        of_pieces = np.array([costs[slice(*piece)].sum() for piece in pieces])
+        sums, counts = summed_and_listed(work, pieces, self._threads, filled, of_pieces)
+        assert sums is not None
+        columns, scatter, size = sums
+        self._visited = pieces, np.array(counts)
+        self.shares = Shares(*(self._visited[1].sum(axis=0) / max(float(m) * tiles.n, 1.0)))
         self.certificate = float(certificates.max(initial=0.0))
         return _Visited(log_sums, certificates, means, entropy, columns, shares, scatter, float(size[0]))
+
+    def _costs(self, query_groups: QueryGroups) -> np.ndarray:
+        """How many pairs each block of queries is expected to visit, as a sample of rows near by did; else all that it may see."""
+        blocks, tiles = query_groups.blocks, query_groups.last_tiles - query_groups.first_tiles
+        pairs = PRUNED_TILE * tiles.astype(np.float64)
+        if self._sampled is not None:
+            pairs = np.interp(query_groups.home[blocks[:-1]], *self._sampled)
+        return np.diff(blocks) * pairs
 
     # -- the gate --------------------------------------------------------------------------------------------------
 
@@ -233,8 +247,12 @@ class PrunedSweeps:
         step = max(tiles.n // (SAMPLED_GROUPS * QUERY_GROUP), 1)
         places = (np.arange(0, max(tiles.n // QUERY_GROUP, 1), step) * QUERY_GROUP)[:, None] + np.arange(QUERY_GROUP)
         positions = tiles.order[places[places < tiles.n]]
+        sample = tiles.some_rows(positions, positions, block=QUERY_GROUP)
         with shared_by(None):  # so few rows are done before a worker has answered
-            self.sums(tiles.some_rows(positions, positions, block=QUERY_GROUP), power=2.0)
+            self.sums(sample, power=2.0)
+        pieces, counts = self._visited
+        first, last = sample.blocks[np.array(pieces).T]
+        self._sampled = sample.home[first], counts.sum(axis=1) / (last - first)
         return self.shares
 
     @staticmethod

@@ -11,19 +11,28 @@ Exponentials are raised by one number for all rows.  Rows whose sums would under
 are done row by row by the caller.
 """
 
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from vicinal._engine import _pruned_half_kernels as kernels
 from vicinal._engine._accuracy import scatter_is_accurate
+from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._plan import Tiles
-from vicinal._engine._pool import in_order
+from vicinal._engine._pool import in_order, summed, summed_and_listed
 from vicinal._engine._pruned_boxes import SLACK
 from vicinal._engine._pruned_sweep import _TANGENT
-from vicinal._engine._sharing import NOTHING, Filled
-from vicinal._engine._tuning import FLOAT32, FLOAT64, NEXT_TILES, PIECES, PRUNED_TILE, TILE_SPAN
+from vicinal._engine._sharing import NOTHING, Filled, WithItem
+from vicinal._engine._tuning import (
+    FLOAT32,
+    FLOAT64,
+    MANY_BLOCKS,
+    MANY_PIECES,
+    NEXT_TILES,
+    PIECES,
+    PRUNED_TILE,
+    TILE_SPAN,
+)
 
 _POWER = 2.0  # products of differences: a pair at the distance u counts u^2 times as much
 # How far scores may be raised, and how far below that the sum of a row may be.
@@ -45,15 +54,22 @@ class HalfScatter(NamedTuple):
     aside: np.ndarray
 
 
+class _TakenPiece(NamedTuple):
+    """Pairs of tiles that were taken by the row tiles from..to: the tiles that they met, how many each of them met, the
+    rows concerned (`alive`), and the numbers of pairs whose distances and whose exponentials were computed."""
+
+    row_tiles: tuple[int, int]
+    tile_of: np.ndarray
+    alive: np.ndarray
+    counts: np.ndarray
+    pairs: tuple[int, int]
+
+
 class _Taken(NamedTuple):
-    """Pairs of tiles that were taken: pieces of row tiles, the tiles that each met, the rows concerned, and how many; and
-    the levels that pairs were judged by."""
+    """What was taken, piece by piece, and the levels that pairs were judged by."""
 
     levels: np.ndarray
-    pieces: list[tuple[int, int]]
-    tile_of: list[np.ndarray]
-    alive: list[np.ndarray]
-    counts: list[np.ndarray]
+    pieces: list[_TakenPiece]
 
 
 class PrunedHalves:
@@ -118,11 +134,10 @@ class PrunedHalves:
         with np.errstate(divide="ignore"):
             log_sums = np.log(sums) - raised
         certificate = self._certificate(better, log_sums, aside)
-        pairs = float(sum(counts[-2] for taken in (near, far) for counts in taken.counts))
-        taken = float(sum(counts[-1] for taken in (near, far) for counts in taken.counts))
         given = np.empty(tiles.n)
         given[tiles.order] = log_sums
-        shares = pairs / tiles.n**2, taken / tiles.n**2
+        pairs = np.sum([piece.pairs for taken in (near, far) for piece in taken.pieces], axis=0)
+        shares = float(pairs[0]) / tiles.n**2, float(pairs[1]) / tiles.n**2
         return HalfScatter(given, scatter, certificate, shares, tiles.order[aside])
 
     # -- what rows have to see -------------------------------------------------------------------------------------
@@ -196,30 +211,33 @@ class PrunedHalves:
 
         for _ in in_order(count, _even_pieces(tiles.n_tiles), self._threads):
             pass
-        pieces = _pieces_of_work(counts)
-        sums, columns, starts = np.zeros(tiles.n), np.zeros(tiles.n), tiles.starts
+        n_pieces = PIECES if tiles.n_tiles < MANY_BLOCKS else MANY_PIECES
+        pieces = cut_by_cost(counts, n_pieces)
+        sums, starts = np.zeros(tiles.n), tiles.starts
 
-        def work(piece: tuple[int, int]) -> tuple[np.ndarray, ...]:
-            most = int(counts[slice(*piece)].sum())
+        def work(piece: tuple[int, int]) -> WithItem:
+            mine = slice(*piece)
+            most = int(counts[mine].sum())
             given, found = np.zeros(tiles.n), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
             tile_of, alive = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint16)
             kernels.half_sums(
                 tiles.images, self._left_out, levels, self._log_weights, tiles.points, self._plan, raised, *listed,
                 *piece, sums, given, tile_of, alive, found,
             )  # fmt: skip
-            n_taken, places = int(found[slice(*piece)].sum()), np.flatnonzero(given)
-            return places, given[places], tile_of[:n_taken].copy(), alive[:n_taken].copy(), found
+            n_taken = int(found[mine].sum())
+            visited = int(found[-2]), int(found[-1])
+            # Copies, which are all that is kept, or travels.
+            taken = _TakenPiece(
+                piece, tile_of[:n_taken].astype(np.int32), alive[:n_taken].copy(), found[mine].copy(), visited
+            )
+            return WithItem((given,), taken)
 
-        taken = _Taken(levels, pieces, [], [], [])
         filled = Filled((sums,), lambda piece: slice(int(starts[piece[0]]), int(starts[piece[1]])))
-        for places, given, tile_of, alive, found in in_order(work, pieces, self._threads, filled):
-            columns[places] += given
-            taken.tile_of.append(tile_of)
-            taken.alive.append(alive)
-            taken.counts.append(found)
-        if len(self._log_weights):
-            columns /= np.exp(self._log_weights)
-        return sums + columns, taken
+        costs = PRUNED_TILE**2 * np.add.reduceat(counts, [first for first, _ in pieces]).astype(np.float64)
+        columns, taken = summed_and_listed(work, pieces, self._threads, filled, costs)
+        assert columns is not None
+        weights = np.exp(self._log_weights) if len(self._log_weights) else 1.0
+        return sums + columns[0] / weights, _Taken(levels, taken)
 
     def _scatter(
         self,
@@ -232,28 +250,24 @@ class PrunedHalves:
         tiles = self._tiles
         packed, middles = (tiles.packed, tiles.centres) if values is None else values
         v = packed.shape[1]
-        scatter, size, mass = np.zeros((v, v)), 0.0, np.zeros(tiles.n)
-
         levels = [part.levels for part in taken]
 
-        def work(item: tuple[Any, ...]) -> tuple[np.ndarray, float, np.ndarray]:
-            which, piece, tile_of, alive, counts = item
-            of_points, of_tiles, trace = np.zeros(tiles.n), np.zeros((v, v)), np.zeros(1)
+        def work(item: tuple[int, _TakenPiece]) -> tuple[np.ndarray, ...]:
+            which, piece = item
+            mass, of_tiles, trace = np.zeros(tiles.n), np.zeros((v, v)), np.zeros(1)
+            counts = np.zeros(tiles.n_tiles, dtype=np.int64)
+            counts[slice(*piece.row_tiles)] = piece.counts
             kernels.half_scatter(
                 tiles.images, self._left_out, levels[which], self._log_weights, tiles.points, raised, packed, middles, factors,
-                tile_of, alive, counts, *piece, of_points, of_tiles, trace,
+                piece.tile_of.astype(np.int64), piece.alive.copy(), counts, *piece.row_tiles, mass, of_tiles, trace,
             )  # fmt: skip
-            return of_tiles, float(trace[0]), of_points
+            return mass, of_tiles, trace
 
-        items = [
-            (which, *item)
-            for which, part in enumerate(taken)
-            for item in zip(part.pieces, part.tile_of, part.alive, part.counts, strict=True)
-        ]
-        for of_tiles, trace, of_points in in_order(work, items, self._threads, NOTHING):
-            scatter += of_tiles
-            size += trace
-            mass += of_points
+        items = [(which, piece) for which, part in enumerate(taken) for piece in part.pieces]
+        costs = np.array([piece.pairs[0] for _, piece in items], dtype=np.float64)
+        found = summed(work, items, self._threads, NOTHING, costs)
+        assert found is not None
+        mass, scatter, size = found[0], found[1], float(found[2][0])
         for t in range(0, tiles.n_tiles, 64):
             some = slice(t, t + 64)
             first, last = tiles.starts[t], tiles.starts[min(t + 64, tiles.n_tiles)]
@@ -271,11 +285,3 @@ def _even_pieces(n_tiles: int) -> list[tuple[int, int]]:
     """Tiles in pieces of work for the threads."""
     step = max(-(-n_tiles // PIECES), 1)
     return [(first, min(first + step, n_tiles)) for first in range(0, n_tiles, step)]
-
-
-def _pieces_of_work(counts: np.ndarray) -> list[tuple[int, int]]:
-    """Tiles in pieces with about as many pairs of tiles each."""
-    ends = np.cumsum(counts)
-    cuts = np.searchsorted(ends, np.linspace(0, ends[-1], PIECES + 1)[1:-1], side="left") + 1
-    edges = np.unique(np.concatenate([[0], np.minimum(cuts, len(counts)), [len(counts)]]))
-    return [(int(first), int(last)) for first, last in pairwise(edges)]

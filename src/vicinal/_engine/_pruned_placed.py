@@ -31,7 +31,7 @@ from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
 from vicinal._engine._pruned_half import PrunedHalves
 from vicinal._engine._pruned_lists import listed_by_boxes
-from vicinal._engine._sharing import remember
+from vicinal._engine._sharing import remember, shared_by, sharing
 from vicinal._engine._tuning import (
     COUNTED_FROM_POINTS,
     FLOAT32,
@@ -367,7 +367,9 @@ class PrunedPlaced(Placed):
             if space == "rows":
                 rows = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
             visited = sweeps.shares
-            more = sweeps.scatter(tiles.some_rows(found.aside, queries.left_out), row_weights[found.aside], rows)
+            some = tiles.some_rows(found.aside, queries.left_out)
+            with shared_by(None if len(found.aside) < PRUNED_FROM_QUERIES else sharing()):
+                more = sweeps.scatter(some, row_weights[found.aside], rows)
             log_sums[found.aside] = more.log_sums
             scatter, certificate = scatter + more.scatter, max(certificate, sweeps.certificate)
             sweeps.shares = Shares(*(np.add(visited, np.multiply(sweeps.shares, len(found.aside) / tiles.n))))

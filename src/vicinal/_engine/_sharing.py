@@ -12,6 +12,7 @@ answer has the same bits however many threads or workers there are.
       |   +-- piece
 """
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 FAN = 4  # children of a node
+_UNEVEN = 1.5  # a node that costs more than this many times the share of a task is split
 
 Sums = tuple[np.ndarray, ...]
 
@@ -42,17 +44,41 @@ class Filled(NamedTuple):
 NOTHING = Filled((), lambda piece: slice(0, 0))  # of pieces that only return something
 
 
-class Sharing(Protocol):
-    """What does pieces of work elsewhere."""
+class WithItem(NamedTuple):
+    """What a piece returns that has something beside its sums: an item that is listed with those of the other pieces."""
 
-    def run(self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled) -> Iterator[Any]:
+    sums: Sums
+    item: Any
+
+
+class Node(NamedTuple):
+    """A node of the tree over the pieces: its level (0: a piece), its sums, and the items of its pieces."""
+
+    level: int
+    sums: "Sums | Touched"
+    items: list[Any]
+
+
+class Sharing(Protocol):
+    """What does pieces of work elsewhere.
+
+    `costs` are the numbers of pairs that the pieces are expected to visit; None where they are all alike.
+    """
+
+    def run(
+        self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled, costs: np.ndarray | None = None
+    ) -> Iterator[Any]:
         """Yield ``work(piece)`` for each piece, in order."""
         ...
 
     def run_nodes(
-        self, work: Callable[[Any], Sums], pieces: Sequence[Any], filled: Filled
-    ) -> Iterator[tuple[int, "Sums | Touched"]]:
-        """Yield the levels and sums of consecutive nodes of the tree over the pieces; see `summed`."""
+        self,
+        work: Callable[[Any], Sums | WithItem],
+        pieces: Sequence[Any],
+        filled: Filled,
+        costs: np.ndarray | None = None,
+    ) -> Iterator[Node]:
+        """Yield consecutive nodes of the tree over the pieces; see `summed`."""
         ...
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
@@ -105,9 +131,9 @@ class Touched(NamedTuple):
     def of(cls, sums: Sums) -> "Sums | Touched":
         """Return the sums without what is zero, where that is most of them."""
         first = sums[0]
-        if first.ndim < 2 or len(first) == 0:
+        if len(first) == 0:
             return sums
-        touched = np.flatnonzero(first.reshape(len(first), -1).any(axis=1))
+        touched = np.flatnonzero(first.reshape(len(first), -1).any(axis=1)).astype(np.uint32)
         if 2 * len(touched) > len(first):
             return sums
         return cls((first[touched], *sums[1:]), touched, len(first))
@@ -161,3 +187,42 @@ def _added(total: Sums | None, more: "Sums | Touched") -> Sums:
         for to, part in zip(total, more, strict=True):
             to += part
     return total
+
+
+def node_of(work: Callable[[Any], Sums | WithItem], pieces: Sequence[Any], level: int) -> Node:
+    """Do all pieces of a node."""
+    tree, items = TreeSum(), []
+    for piece in pieces:
+        found = work(piece)
+        if isinstance(found, WithItem):
+            items.append(found.item)
+            found = found.sums
+        tree.add(found)
+    total = tree.total()
+    assert total is not None
+    return Node(level, Touched.of(total) if total else total, items)
+
+
+def nodes_by_cost(costs: np.ndarray, wanted: int) -> list[tuple[int, int]]:
+    """Consecutive nodes of the tree, as the first piece of each and its level: the heaviest ones are split.
+
+    There are as many as are wanted or somewhat more, none of which costs much more than its share, as far as there are pieces.
+    """
+    ends = np.concatenate([[0.0], np.cumsum(costs)])
+    n, level = len(costs), 0
+    while FAN**level < n:
+        level += 1
+
+    def heavy(first: int, level: int) -> tuple[float, int, int]:
+        return float(ends[first] - ends[min(first + FAN**level, n)]), first, level
+
+    nodes = [heavy(0, level)]  # the heaviest of those that can be split comes first
+    done: list[tuple[int, int]] = []
+    while nodes and (len(nodes) + len(done) < wanted or -nodes[0][0] * wanted > _UNEVEN * ends[-1]):
+        _, first, level = heapq.heappop(nodes)
+        if level == 0:
+            done.append((first, level))
+            continue
+        for child in range(first, min(first + FAN**level, n), FAN ** (level - 1)):
+            heapq.heappush(nodes, heavy(child, level - 1))
+    return sorted([*done, *((first, level) for _, first, level in nodes)])

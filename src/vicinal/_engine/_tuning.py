@@ -33,6 +33,7 @@ LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
 
 SHARED_WORK = 4e8  # queries x points x (coordinates + PAIR_COST) that are worth asking workers for: some 20 ms
 TASKS_PER_THREAD = 8  # so that fast workers help slow ones, and a lost one loses little
+LEAST_TASK_PAIRS = 2**23  # of a task, some 15 ms: Dask takes about 5 ms per task
 
 # -- compiled kernels against matrix products (`_cpu.py`) ---------------------------------------------------------
 
@@ -42,6 +43,9 @@ PRODUCTS_FROM = {FLOAT64: 192, FLOAT32: 1024}
 PRODUCTS_FROM_WITHOUT_VALUES = {FLOAT64: 64, FLOAT32: 512}
 # The same where each pair is visited once.  Measured.
 HALF_PRODUCTS_FROM = {FLOAT64: 112, FLOAT32: 96}
+
+# Up to this many classes, their shares are means of indicators; beyond, a kernel of their own adds up the points of each.
+FEW_CLASSES = 8
 
 PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of rows stay in the cache.  Measured.
@@ -77,6 +81,16 @@ FRAME_CACHE = 2**18  # bytes of a tile and its frames that a compiled kernel swe
 # depth and noise, where nothing else is written either, and for several.  Measured.
 FRAME_FEATURES_IN_CACHE = 96
 FRAME_FEATURES_FEW = 16
+
+# Points with a kernel each, of which tiles are skipped (`_kernel_tiles.py`): points in a tile, queries that share a list of tiles,
+# tiles that they visit before they look again which ones matter, how many times more they visit each time, blocks that tell what
+# share of the tiles is visited, and the share up to which that is worth it.
+KERNEL_TILE = 64
+KERNEL_BLOCK = 64
+FIRST_KERNEL_TILES = 8
+MORE_KERNEL_TILES = 4
+SAMPLED_KERNEL_BLOCKS = 8
+KERNELS_VISITED = 0.5
 
 # -- a full covariance per point (`_covariances.py`) --------------------------------------------------------------
 

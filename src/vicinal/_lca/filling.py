@@ -1,15 +1,19 @@
 """What a fitted mixture with one kernel says of the missing entries of rows: means and draws."""
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vicinal._density.gaps import Conditional, conditionals
+from vicinal._mixtures import SharedMixture
 
 Array = NDArray[Any]
 
+# Times that the gaps of all rows are filled in again after some entries were hidden.
+_PASSES = 2
 # Shares of a mixture below this do not count when draws choose a component.
 _LEAST_SHARE = 1e-9
 
@@ -25,11 +29,41 @@ class Filling:
 
     def __init__(self, density: Any) -> None:
         self._density, self._mixture = density, density.mixture_
+        # A density that was fitted to complete rows does not see columns of one value.
+        self._seen = getattr(density, "active_features_", np.arange(density.n_features_in_))
+
+    def hiding(self, rows: Array) -> "Filling":
+        """The same kernel about centres that are found again, from training rows of which further entries are hidden.
+
+        A fit has filled the gaps of all rows in from each other. So a known entry is in the centres of other rows, too, and it
+        would be found too easily where it is only left out itself.
+
+        Parameters
+        ----------
+        rows : array of shape (n, d)
+            All training rows, in their order.
+        """
+        found, filled = copy(self), self.means(rows, np.arange(len(rows)))
+        for _ in range(_PASSES):
+            centres = self._centres_of(filled[:, self._seen])
+            found._mixture = SharedMixture(centres, self._mixture.covariance, self._mixture.log_weights)
+            filled = found.means(rows, np.arange(len(rows)))
+        return found
+
+    def _centres_of(self, rows: Array) -> Array:
+        """The centres that complete rows become: LCA-Gauss moves them along its Gaussian directions."""
+        if not hasattr(self._density, "gaussian_components_"):
+            return rows
+        local, mean = self._density.components_, self._density.mean_
+        inverse = np.linalg.inv(np.concatenate([self._density.gaussian_components_, local]))
+        return mean + (rows - mean) @ (inverse[:, len(inverse) - len(local) :] @ local).T
 
     @property
     def constant(self) -> Array:
         """Which columns hold one value only."""
-        return np.ptp(self._mixture.centres, axis=0) == 0
+        found = np.ones(self._density.n_features_in_, dtype=bool)
+        found[self._seen] = np.ptp(self._mixture.centres, axis=0) == 0
+        return found
 
     def means(self, rows: Array, left_out: Array | None) -> Array:
         """Return the rows with their missing entries replaced by conditional means.
@@ -40,9 +74,17 @@ class Filling:
         left_out : array of shape (m,) or None
             The centre that does not count for each row.
         """
-        filled = np.array(rows)
+        filled, rows = self._with_constants(rows), rows[:, self._seen]
         for part in self._parts(rows):
-            filled[np.ix_(part.positions, part.missing)] = self._means_of(part, rows, left_out)
+            filled[np.ix_(part.positions, self._seen[part.missing])] = self._means_of(part, rows, left_out)
+        return filled
+
+    def _with_constants(self, rows: Array) -> Array:
+        """A copy of rows whose missing entries in columns of one value are that value."""
+        filled = np.array(rows)
+        if len(self._seen) < rows.shape[1]:
+            others = np.setdiff1d(np.arange(rows.shape[1]), self._seen)
+            filled[:, others] = np.where(np.isnan(rows[:, others]), self._density.constant_values_, rows[:, others])
         return filled
 
     def draws(self, rows: Array, left_out: Array | None, n_draws: int, random: Any, scale: float) -> Array:
@@ -53,8 +95,9 @@ class Filling:
         scale : float
             By how much the deviations of draws from the conditional mean are multiplied.
         """
-        filled = np.repeat(np.array(rows)[None], n_draws, axis=0)
-        factors = np.where(self.constant, 0.0, scale)  # a column of one value has no spread to draw from
+        filled = np.repeat(self._with_constants(rows)[None], n_draws, axis=0)
+        factors = np.where(self.constant, 0.0, scale)[self._seen]  # a column of one value has no spread to draw from
+        rows = rows[:, self._seen]
         for part in self._parts(rows):
             m = part.missing
             lower = np.linalg.cholesky(part.rest + 1e-12 * np.trace(part.rest) * np.eye(len(m)))
@@ -63,7 +106,7 @@ class Filling:
                 noise = random.standard_normal((n_draws, len(m))) @ lower.T
                 known = rows[i, part.known] @ part.gain.T if len(part.known) else 0.0
                 away = part.residuals[chosen] + known + noise - means[i]
-                filled[:, i, m] = means[i] + factors[m] * away
+                filled[:, i, self._seen[m]] = means[i] + factors[m] * away
         return filled
 
     def _parts(self, rows: Array) -> Iterator[Conditional]:

@@ -90,6 +90,11 @@ class LCAFold:
         self._covariance = scatter_of_rows(train, train_weight)
         self._matrix = cache(lambda family: family_matrix(family, train, train_weight))
 
+    @property
+    def n_held_out(self) -> int:
+        """The number of held-out rows."""
+        return len(self._test)
+
     def fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Fit with a penalty from a metric, and score the held-out rows; see `Fold`."""
         with one_blas_thread_beside_pairs(*self._problem.rows.shape):

@@ -1,7 +1,6 @@
 """Imputation of missing values from a density."""
 
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -21,14 +20,12 @@ from vicinal._notebook import NotebookMixin
 # The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
 # with gaps. This is a heuristic, chosen on samples of five of the six sets of benchmarks/imputation.py.
 _SHARE = 0.4
-# The spread of draws is calibrated on hidden known entries: a tenth of them, at most so many, and only if there are at least so many.
+# The spread of draws is measured on known entries that are hidden: a tenth of them, so many at most and these at least, in rounds until
+# there are enough of them.
 _HIDDEN, _CALIBRATED_ON, _FEWEST_CALIBRATED = 0.1, 500, 20
+_ENOUGH_CALIBRATED, _MOST_ROUNDS = 100, 3
 _CALIBRATION_DRAWS = 99
-# Up to so many rows, the density is fitted again without the hidden entries, in some rounds, because a fit to few rows depends on
-# each of them and would predict entries that it has seen too well. With more rows, no single row matters.
-_REFITTED, _ROUNDS = 2_000, 3
 _SCALES = (0.2, 5.0)
-_SILENT = {"verbose": 0, "callback": None}
 
 
 class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -74,11 +71,10 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     The default is conservative: its kernel stays wide, which suits few rows and nearly linear relations. If many rows
     follow a curve, ``density=LCA(reg=1e-3)`` follows it more closely.
 
-    A mixture is wider than the data by the kernel's own covariance, and so would be its draws. Therefore a tenth of the known
-    entries (at most 500) is hidden and drawn from the others. The deviations of draws from the conditional mean are multiplied
-    by the factor ``draw_scale_``, for which 90 % of the hidden entries lie within the central 90 % of their draws. For up to
-    2,000 rows, the density is fitted again without the hidden entries, three times with different ones, because a fit that
-    has seen an entry predicts it too well. This makes ``fit`` about four times as long.
+    A mixture is wider than the data, by the kernel's own covariance: its draws would be as well. So a tenth of the known
+    entries (at most 500) is hidden, the gaps of all rows are filled in without them, and they are drawn from the rest. Draws are
+    drawn towards the conditional mean (or away from it) by the one factor, ``draw_scale_``, with which 90 % of the hidden
+    entries lie within the central 90 % of their draws.
 
     The cost of a pass grows with the number of patterns of missing values times the number of rows.
 
@@ -153,29 +149,16 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     def _calibrated_scale(self, rows: np.ndarray) -> float:
         """Return the factor of draws with which 90 % of known entries that are hidden lie within the 90 % of their draws."""
         whole, ratios = Filling(self.density_), []
-        refits = len(rows) <= _REFITTED
-        for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant, _ROUNDS if refits else 1):
+        for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant):
             holed = rows.copy()
             holed[some, asked] = np.nan
-            filling = (self._without(holed) if refits else None) or whole
-            at = np.arange(len(some))
+            filling, at = whole.hiding(holed), np.arange(len(some))
             means = filling.means(holed[some], some)[at, asked]
             draws = filling.draws(holed[some], some, _CALIBRATION_DRAWS, np.random.RandomState(0), 1.0)
             low, high = np.quantile(draws[:, at, asked], (0.05, 0.95), axis=0)
             away = rows[some, asked] - means
             ratios.append(np.abs(away) / np.maximum(np.where(away > 0, high - means, means - low), 1e-12))
         return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
-
-    def _without(self, rows: np.ndarray) -> Filling | None:
-        """Return the density of rows with further entries hidden; None where it cannot be fitted."""
-        density = clone(self._inner_estimator())
-        density.set_params(**{name: value for name, value in _SILENT.items() if name in density.get_params(deep=False)})
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return Filling(self._fitted(density, rows))
-        except (ValueError, np.linalg.LinAlgError):
-            return None
 
     def _inner_estimator(self) -> Any:
         """Return the density that is fitted, for `which_engine`."""
@@ -253,21 +236,19 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._in_units(Filling(self.density_).draws(self._scaled(X), left_out, n_draws, random, scale), X)
 
 
-def hidden_entries(known: np.ndarray, n_rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield rows and columns of known entries to hide, no row twice in a round; nothing where there are too few to tell.
+def hidden_entries(known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows and columns of known entries to hide, in rounds, no row twice in one; nothing where there are too few to tell.
 
     Parameters
     ----------
     known : bool array of shape (n, d)
-    n_rounds : int
-        In each a tenth of the known entries is hidden, at most one per row and 500 in all.
     """
     random = np.random.RandomState(0)
     able = np.flatnonzero(known.sum(axis=1) > 1)
     count = min(len(able), _CALIBRATED_ON, max(_FEWEST_CALIBRATED, int(_HIDDEN * known.sum())))
     if count < _FEWEST_CALIBRATED:
         return
-    for _ in range(n_rounds):
+    for _ in range(min(-(-_ENOUGH_CALIBRATED // count), _MOST_ROUNDS)):
         some = np.sort(random.permutation(able)[:count])
         yield some, np.array([random.choice(np.flatnonzero(known[i])) for i in some])
 

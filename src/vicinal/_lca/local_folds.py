@@ -14,10 +14,14 @@ from vicinal._lca.local_kernels import (
     Coordinates,
     Kernels,
     Shared,
+    Vicinities,
     adapted_neighbors,
     count_candidates,
+    count_members,
     find_neighbors,
     make_kernels,
+    make_vicinities,
+    squared_distances,
 )
 from vicinal._lca.penalty import family_matrix
 from vicinal._lca.steps import CollapseError, Structure
@@ -37,6 +41,38 @@ class Choice(NamedTuple):
     n_neighbors: int
     n_components: int
     center: str
+    vicinity: str = "nearest"
+
+
+class Table(NamedTuple):
+    """Members that share their vicinities and, but for its size, the shared covariance: one sweep scores them all."""
+
+    shape: Shared
+    factors: Sequence[float]
+    n_neighbors: int
+    depths: Sequence[int]
+    center: str
+    vicinity: str
+
+
+class Making(NamedTuple):
+    """How kernels are made of near rows: the size of the vicinities, and the parameters of `make_kernels`."""
+
+    n_neighbors: int
+    depth: int
+    weight: np.ndarray | None
+    center: str
+    vicinity: str
+    engine: Engine
+
+    def count_members(self, n_rows: int) -> int:
+        """How many rows a vicinity has."""
+        return count_members(self.n_neighbors, self.vicinity, n_rows)
+
+    def kernels(self, Z: np.ndarray, near: np.ndarray, squares: np.ndarray | None) -> tuple[Kernels, Vicinities]:
+        """The kernels of near rows, shape (n, m), at these squared distances, where the vicinities are soft."""
+        vicinities = make_vicinities(near, None if self.vicinity == "nearest" else squares, self.n_neighbors)
+        return make_kernels(Z, vicinities, self.depth, self.weight, self.center, self.engine), vicinities
 
 
 class LocalFold:
@@ -82,36 +118,37 @@ class LocalFold:
             self._near[shape] = known
         return known[:, :k]
 
-    def prepare_neighbors(self, shape: Shared, k: int) -> None:
-        """Find the neighbours for all vicinities of up to k rows at once."""
-        self._neighbors(shape, k)
+    def prepare_neighbors(self, shape: Shared, k: int, vicinity: str) -> None:
+        """Find the neighbours for all vicinities of a size up to k at once."""
+        self._neighbors(shape, count_members(k, vicinity, len(self._train)))
 
-    def table(
-        self, test: np.ndarray, shape: Shared, k: int, depths: Sequence[int], factors: Sequence[float], center: str
-    ) -> np.ndarray:
-        """Log-densities of test rows for all depths and all multiples of a shape, shape (depths, factors, tests)."""
-        coordinates, Z = self._coordinates(shape)
-        neighbors = self._neighbors(shape, k) if depths[-1] else np.empty((len(Z), 0), dtype=int)
-        kernels = make_kernels(Z, neighbors, depths[-1], self._weight, center, self._engine)
-        return self._scores(kernels, coordinates, test, depths, factors)
+    def table(self, test: np.ndarray, table: Table) -> np.ndarray:
+        """Log-densities of test rows for all depths and all factors of a table, shape (depths, factors, tests)."""
+        coordinates, Z = self._coordinates(table.shape)
+        kernels, depth = Kernels.at_rows(Z), table.depths[-1]
+        if depth:
+            making = Making(table.n_neighbors, depth, self._weight, table.center, table.vicinity, self._engine)
+            near = self._neighbors(table.shape, making.count_members(len(Z)))
+            kernels = first_kernels(Z, near, making)[0]
+        return self._scores(kernels, coordinates, test, table.depths, table.factors)
 
     def adapted_table(self, test: np.ndarray, choice: Choice, factors: Sequence[float], passes: int) -> np.ndarray:
         """Log-densities of test rows after so many passes in which vicinities follow the rows' own metrics."""
         shape = Shared(choice.shared, choice.noise)
         coordinates, Z = self._coordinates(shape)
+        if choice.n_components == 0:
+            return self._scores(Kernels.at_rows(Z), coordinates, test, [0], factors)[0]
+        making = Making(*choice[2:4], self._weight, *choice[4:], self._engine)
+        members = making.count_members(len(Z))
         known, kernels = self._adapted.get(choice, (0, None))
         if kernels is None or known > passes:
-            neighbors = self._neighbors(shape, choice.n_neighbors)
-            known, kernels = 0, make_kernels(Z, neighbors, *self._making(choice))
+            known, kernels = 0, first_kernels(Z, self._neighbors(shape, members), making)[0]
         if passes:
-            candidates = self._neighbors(shape, count_candidates(choice.n_neighbors, len(Z)))
+            candidates = self._neighbors(shape, count_candidates(members, len(Z)))
             for _ in range(known, passes):
-                kernels, _ = adapted(Z, kernels, candidates, choice.n_neighbors, *self._making(choice))
+                kernels, _ = adapted(Z, kernels, candidates, making)
         self._adapted[choice] = passes, kernels  # the next pass goes on from here
         return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
-
-    def _making(self, choice: Choice) -> tuple[int, np.ndarray | None, str, Engine]:
-        return choice.n_components, self._weight, choice.center, self._engine
 
     def _scores(
         self,
@@ -128,32 +165,34 @@ class LocalFold:
         return sums - coordinates.log_det - 0.5 * test.shape[1] * LOG_2PI
 
 
-def adapted(
-    Z: np.ndarray,
-    kernels: Kernels,
-    candidates: np.ndarray,
-    k: int,
-    depth: int,
-    weight: np.ndarray | None,
-    center: str,
-    engine: Engine,
-) -> tuple[Kernels, np.ndarray]:
-    """One pass: the vicinities in the rows' own metrics, and the kernels that they make.
+def first_kernels(Z: np.ndarray, near: np.ndarray, making: Making) -> tuple[Kernels, Vicinities]:
+    """The vicinities in the shared metric, and the kernels that they make.
 
     Parameters
     ----------
     Z : array of shape (n, D)
         The rows where the shared covariance is the identity.
+    near : integer array of shape (n, m)
+        The nearest rows of each row; m as ``making.count_members`` says.
+    making : Making
+    """
+    return making.kernels(Z, near, None if making.vicinity == "nearest" else squared_distances(Z, near))
+
+
+def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Making) -> tuple[Kernels, Vicinities]:
+    """One pass: the vicinities in the rows' own metrics, and the kernels that they make.
+
+    Parameters
+    ----------
+    Z : array of shape (n, D)
     kernels : Kernels
         Those that the metrics come from.
     candidates : integer array of shape (n, m)
         The rows that may become neighbours.
-    k : int
-    depth, weight, center, engine
-        As in `make_kernels`.
+    making : Making
     """
-    neighbors = adapted_neighbors(Z, kernels, candidates, k, 1.0)
-    return make_kernels(Z, neighbors, depth, weight, center, engine), neighbors
+    members = min(making.count_members(len(Z)), candidates.shape[1])
+    return making.kernels(Z, *adapted_neighbors(Z, kernels, candidates, members, 1.0))
 
 
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:

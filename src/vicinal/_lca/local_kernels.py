@@ -19,6 +19,10 @@ from vicinal._engine import Engine, available_threads, robust_centre
 from vicinal._scatter import local_frames
 
 CENTERS = ("row", "mean")
+VICINITIES = ("nearest", "kernel")
+# A soft vicinity of k effective rows lies within so many times k nearest rows.
+_REACH = 3
+_MOST_STEPS = 100  # of the search for a width; a dozen are usual
 # Of so many times k rows that are near in the shared metric, the k nearest in a row's own metric are its vicinity.
 _CANDIDATES = 2
 
@@ -38,12 +42,24 @@ class Shared(NamedTuple):
         return Shared(factor * self.shared, factor * self.noise)
 
 
+class Vicinities(NamedTuple):
+    """Who is near each row: rows (n, m), nearest first, and how much each of them counts (n, m); None: all the same."""
+
+    rows: np.ndarray
+    shares: np.ndarray | None = None
+
+
 class Kernels(NamedTuple):
     """The kernels in the coordinates z: centres (n, D), directions (d, n, D) and variances (d, n) beyond B."""
 
     centres: np.ndarray
     frames: np.ndarray
     variances: np.ndarray
+
+    @classmethod
+    def at_rows(cls, Z: np.ndarray) -> "Kernels":
+        """Kernels without directions."""
+        return cls(Z, np.empty((0, *Z.shape)), np.empty((0, len(Z))))
 
 
 class Coordinates:
@@ -74,44 +90,111 @@ def find_neighbors(Z: np.ndarray, k: int, weight: np.ndarray | None, engine: Eng
     return nearest_neighbors(Z, k, None if weight is None else np.flatnonzero(weight), engine=engine)
 
 
+def count_members(k: int, vicinity: str, n_rows: int) -> int:
+    """How many rows a vicinity of the size k has, of so many rows."""
+    return k if vicinity == "nearest" else min(_REACH * k, n_rows - 1)
+
+
+def make_vicinities(rows: np.ndarray, squares: np.ndarray | None, k: int) -> Vicinities:
+    """The vicinities of the size k among near rows, shape (n, m), nearest first.
+
+    Parameters
+    ----------
+    rows : integer array of shape (n, m)
+    squares : array of shape (n, m), optional
+        Their squared distances, from which soft vicinities are made. None counts the first k rows, equally.
+    k : int
+    """
+    return Vicinities(rows[:, :k]) if squares is None else Vicinities(rows, soft_shares(squares, k))
+
+
+def soft_shares(squares: np.ndarray, k: int) -> np.ndarray:
+    r"""Gaussian weights of neighbours whose perplexity is k, relative to that of the nearest one.
+
+    Row i has the weights :math:`u_j = \exp(-(q_j - q_1) / 2 h_i^2)` of squared distances q, with the width :math:`h_i` at
+    which the entropy of :math:`u / \sum u` is log k: k equal weights have that entropy. Where more than k rows are as near as
+    the nearest one, these have all the weight.
+
+    Parameters
+    ----------
+    squares : array of shape (n, m)
+        Nearest first; m is at least k.
+    k : int
+    """
+    gaps = squares - squares[:, :1]
+    if k >= gaps.shape[1]:
+        return np.ones_like(gaps)
+    if k == 1:
+        return (gaps == 0).astype(np.float64)
+    gaps /= np.maximum(gaps.mean(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    target, log_beta = np.log(k), np.zeros(len(gaps))
+    low, high = np.full(len(gaps), -50.0), np.full(len(gaps), 50.0)
+    for _ in range(_MOST_STEPS):  # Newton's method on the logarithm of the precision, between bounds
+        beta = np.exp(log_beta)
+        shares = np.exp(-beta[:, None] * gaps)
+        totals = shares.sum(axis=1)
+        means = (shares * gaps).sum(axis=1) / totals
+        variances = (shares * np.square(gaps)).sum(axis=1) / totals - np.square(means)
+        excess = np.log(totals) + beta * means - target
+        low, high = np.where(excess > 0, log_beta, low), np.where(excess > 0, high, log_beta)
+        if np.all((np.abs(excess) < 1e-12) | (high - low < 1e-14)):
+            break
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            trial = log_beta + excess / (np.square(beta) * variances)
+        log_beta = np.where((trial > low) & (trial < high), trial, 0.5 * (low + high))
+    return shares
+
+
+def squared_distances(Z: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The squared distances of each row from its near ones, shape (n, m); no array of shape (n, m, D) is held."""
+    return np.stack([np.square(Z[column] - Z).sum(axis=1) for column in rows.T], axis=1)
+
+
 def make_kernels(
-    Z: np.ndarray, neighbors: np.ndarray, depth: int, weight: np.ndarray | None, center: str, engine: Engine
+    Z: np.ndarray, vicinities: Vicinities, depth: int, weight: np.ndarray | None, center: str, engine: Engine
 ) -> Kernels:
-    """The kernels with at most `depth` directions, in O(n k D min(k, D)) time.
+    """The kernels with at most `depth` directions, in O(n m D min(m, D)) time.
 
     Parameters
     ----------
     Z : array of shape (n, D)
-    neighbors : integer array of shape (n, k)
+    vicinities : Vicinities
+        Of m rows each.
     depth : int
-        At most min(k, D). Without directions the centres are the rows.
+        At least 1, and at most min(m, D).
     weight : array of shape (n,), optional
     center : {"row", "mean"}
-        "mean" is the mean of the row and its neighbours, about which the scatter is taken, too.
+        "mean" is the mean of the row and its neighbours, about which the scatter is taken, too. In a soft vicinity the row
+        counts as much as its nearest neighbour.
     engine : Engine
         For its memory and threads.
     """
-    if depth == 0:
-        return Kernels(Z, np.empty((0, *Z.shape)), np.empty((0, len(Z))))
     options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
-    centres = Z
+    (members, shares), centres = vicinities, Z
     if center == "mean":
-        neighbors = np.hstack([np.arange(len(Z))[:, None], neighbors])
-        centres = vicinity_means(Z, neighbors, weight)
-    return Kernels(centres, *local_frames(Z, neighbors, depth, weight, about=centres, **options))
+        members = np.hstack([np.arange(len(Z))[:, None], members])
+        shares = None if shares is None else np.hstack([np.ones((len(Z), 1)), shares])
+    if shares is not None:
+        weight = shares if weight is None else shares * weight[members]
+    if center == "mean":
+        centres = vicinity_means(Z, members, weight)
+    return Kernels(centres, *local_frames(Z, members, depth, weight, about=centres, **options))
 
 
 def vicinity_means(Z: np.ndarray, members: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """The (weighted) mean of the members of each vicinity, one member at a time: no array of shape (n, k, D) is held."""
-    total = np.zeros_like(Z)
-    weights = np.ones(len(Z)) if weight is None else weight
-    for column in members.T:
-        total += weights[column, None] * Z[column]
-    return total / weights[members].sum(axis=1, keepdims=True)
+    """The (weighted) mean of the members of each vicinity, one member at a time: no array of shape (n, m, D) is held."""
+    total, mass = np.zeros_like(Z), np.zeros((len(Z), 1))
+    for m, column in enumerate(members.T):
+        own = 1.0 if weight is None else (weight[column] if weight.ndim == 1 else weight[:, m])[:, None]
+        total += own * Z[column]
+        mass += own
+    return total / mass
 
 
-def adapted_neighbors(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, k: int, noise: float) -> np.ndarray:
-    """The k nearest of the candidates of each row in the row's own metric, nearest first; k is at most their number.
+def adapted_neighbors(
+    Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, k: int, noise: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest of the candidates of each row in the row's own metric, nearest first, and their squared distances.
 
     Parameters
     ----------
@@ -119,10 +202,11 @@ def adapted_neighbors(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, k
     kernels : Kernels
     candidates : integer array of shape (n, m)
     k : int
+        At most m.
     noise : float
         What the shared covariance is in the coordinates of Z, times the identity.
     """
-    found = np.empty((len(Z), k), dtype=np.int64)
+    found, distances = np.empty((len(Z), k), dtype=np.int64), np.empty((len(Z), k))
     batch = max(2**21 // (candidates.shape[1] * Z.shape[1]), 1)
     gains = 1.0 / noise - 1.0 / (noise + kernels.variances)
     for start in range(0, len(Z), batch):
@@ -134,8 +218,9 @@ def adapted_neighbors(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, k
         squares -= np.einsum("nml,ln->nm", np.square(along), gains[:, part])
         some = np.argpartition(squares, k - 1, axis=1)[:, :k]
         order = np.argsort(np.take_along_axis(squares, some, axis=1), axis=1, kind="stable")
-        found[part] = np.take_along_axis(near, np.take_along_axis(some, order, axis=1), axis=1)
-    return found
+        some = np.take_along_axis(some, order, axis=1)
+        found[part], distances[part] = (np.take_along_axis(values, some, axis=1) for values in (near, squares))
+    return found, distances
 
 
 def count_candidates(k: int, n_rows: int) -> int:

@@ -11,23 +11,23 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
-from vicinal._engine import Engine, fit_engine, resolved_engine
+from vicinal._engine import Engine, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
-from vicinal._lca.local_folds import Choice, LocalFold, adapted
+from vicinal._lca.local_checks import check_parameters, check_sizes
+from vicinal._lca.local_folds import Choice, LocalFold, Making, adapted, first_kernels
 from vicinal._lca.local_grid import local_grid
 from vicinal._lca.local_kernels import (
-    CENTERS,
     Coordinates,
     Kernels,
     Shared,
+    Vicinities,
     count_candidates,
     find_neighbors,
-    make_kernels,
 )
 from vicinal._lca.local_metric import LocalMetricMixin
 from vicinal._lca.local_search import HeldOut, LocalSearch
@@ -53,8 +53,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     .. math:: p(x) = \sum_j w_j \, N(x; c_j, C_j), \qquad C_j = S_j^{(d)} + a \, \Sigma_0 + \sigma^2 I
 
-    :math:`S_j` is the scatter of the vicinity of row j: of its k nearest rows in the metric of the shared covariance
-    :math:`B = a \Sigma_0 + \sigma^2 I`. Of it the d leading directions are kept, also in that metric. :math:`\Sigma_0` is
+    :math:`S_j` is the scatter of the vicinity of row j: of its k nearest rows (or of more rows that count less the farther
+    they are) in the metric of the shared covariance :math:`B = a \Sigma_0 + \sigma^2 I`. Of it the d leading directions are kept, also in that metric. :math:`\Sigma_0` is
     the covariance of :class:`vicinal.LCA`. The centre :math:`c_j` is the row itself, or the mean of its vicinity; the
     scatter is taken about it.
 
@@ -74,11 +74,15 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         a, the weight of LCA's covariance, which may be 0. `noise` and `shared` must not both be 0.
     center : {"auto", "row", "mean"}, default="auto"
         :math:`c_j`. Without directions it is the row.
+    vicinity : {"nearest", "kernel"}, default="nearest"
+        "nearest" counts exactly the k nearest rows, equally. "kernel" counts the 3 k nearest rows with Gaussian weights, whose
+        width at each row is such that k rows count in effect: the perplexity of the weights is k. With k = 1, and with all
+        other rows, the two are the same.
     reg : "auto", float or array, default="auto"
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     max_iter : int, default=10
         Most passes in which the vicinities adapt: after a pass, the vicinity of row j are the k nearest rows in its own
-        metric :math:`C_j^{-1}`, among the 2 k nearest rows in the shared metric. A pass is kept if held-out rows gain more
+        metric :math:`C_j^{-1}`, among twice as many that are nearest in the shared metric. A pass is kept if held-out rows gain more
         than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
     selection : Selection, optional
         How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
@@ -91,14 +95,14 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     Attributes
     ----------
-    n_components_, n_neighbors_, noise_, shared_, center_
+    n_components_, n_neighbors_, noise_, shared_, center_, vicinity_
         The values in use.
     rows_ : ndarray of shape (n_samples, n_active)
         The training rows; the centres of the kernels may have moved away from them.
     base_ : LCA or None
         The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. None where ``shared=0``.
     neighbors_ : ndarray of shape (n_samples, n_neighbors)
-        The vicinity of each row, nearest first.
+        The vicinity of each row, nearest first; with ``vicinity="kernel"`` three times as many.
     local_covariances_ : ndarray of shape (n_samples, n_active, n_active)
         :math:`C_j`, of the columns that vary (usually all); made when it is asked for.
     active_features_ : ndarray of int
@@ -119,7 +123,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     engine_ : str
         The backend of the pair work, after LCA's own.
     certified_row_error_ : float
-        0.0: every pair is visited.
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, LCA's own included, relative to
+        the sum; 0.0 where every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : LocalFrameMixture, or SharedMixture without directions
         The density.
     n_features_in_ : int
@@ -161,6 +166,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         *,
         shared: float | str = "auto",
         center: str = "auto",
+        vicinity: str = "nearest",
         reg: str | float | ArrayLike = "auto",
         max_iter: int = 10,
         selection: Selection | None = None,
@@ -172,6 +178,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         self.noise = noise
         self.shared = shared
         self.center = center
+        self.vicinity = vicinity
         self.reg = reg
         self.max_iter = max_iter
         self.selection = selection
@@ -195,14 +202,16 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         """
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
         weight = check_two_rows(check_weights(sample_weight, X))
-        self._check_parameters()
+        check_parameters(self)
         X = self._keep_active(X, weight, width="reg")
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
-        self.engine_, self.certified_row_error_ = engine.kind, 0.0
-        self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
-        choice = self._choose(X, weight, engine)
-        self._check_sizes(choice, X, weight)
-        self._keep(X, weight, choice, engine)
+        self.engine_ = engine.kind
+        with certificates_of_fit() as certificates:
+            self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
+            choice = self._choose(X, weight, engine)
+            check_sizes(choice, X, weight)
+            self._keep(X, weight, choice, engine)
+        self.certified_row_error_ = certificates.largest
         if not self.converged_:
             warnings.warn(
                 f"LocalLCA did not converge: held-out rows still gained after max_iter={self.max_iter} passes, or LCA did "
@@ -231,8 +240,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         fixed = None
         if "auto" not in [value for value in given if isinstance(value, str)]:
             sizes = int(self.n_neighbors), int(self.n_components)
-            fixed = Choice(float(self.shared), float(self.noise), *sizes, self.center)
-            self._check_sizes(fixed, X, weight)
+            fixed = Choice(float(self.shared), float(self.noise), *sizes, self.center, self.vicinity)
+            check_sizes(fixed, X, weight)
             if self.max_iter == 0 or fixed.n_components == 0:
                 return fixed
         folds = self._folds(X, weight, engine)
@@ -256,7 +265,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             )
         shared = 1.0 if isinstance(self.shared, str) else float(self.shared)
         noise = 0.0 if isinstance(self.noise, str) else float(self.noise)
-        return Choice(shared, noise, 1, 0, "row")
+        return Choice(shared, noise, 1, 0, "row", self.vicinity)
 
     def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
         """The folds of the search with the rows that they hold out."""
@@ -279,7 +288,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine) -> None:
         """Make the kernels from all rows, and keep them with their density."""
-        self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_ = choice
+        self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_ = choice
         sigma = np.eye(X.shape[1]) if self.base_ is None else self.base_.covariance_
         covariance = Shared(choice.shared, choice.noise).covariance(sigma)
         try:
@@ -297,7 +306,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             self.mixture_: Any = SharedMixture(self.rows_, covariance, log_weights, self.engine, self._active_names)
             return
         Z = coordinates.of(X)
-        kernels, self._neighbors = self._kernels(Z, weight, choice, engine)
+        kernels, vicinities = self._kernels(Z, weight, choice, engine)
+        self._neighbors = vicinities.rows
         centres = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_
         self.mixture_ = LocalFrameMixture(
             centres, covariance, kernels.frames, kernels.variances, log_weights, self.engine, self._active_names
@@ -305,73 +315,16 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _kernels(
         self, Z: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine
-    ) -> tuple[Kernels, NDArray[Any]]:
+    ) -> tuple[Kernels, Vicinities]:
         """The kernels in the coordinates Z, and the vicinities."""
-        k, counted = choice.n_neighbors, len(Z) if weight is None else int(np.count_nonzero(weight))
-        candidates = find_neighbors(Z, count_candidates(k, counted) if self.n_iter_ else k, weight, engine)
-        neighbors, making = candidates[:, :k], (choice.n_components, weight, choice.center, engine)
-        kernels = make_kernels(Z, neighbors, *making)
+        counted = len(Z) if weight is None else int(np.count_nonzero(weight))
+        making = Making(*choice[2:4], weight, *choice[4:], engine)
+        members = making.count_members(counted)
+        candidates = find_neighbors(Z, count_candidates(members, counted) if self.n_iter_ else members, weight, engine)
+        kernels, vicinities = first_kernels(Z, candidates[:, :members], making)
         for _ in range(self.n_iter_):
-            kernels, neighbors = adapted(Z, kernels, candidates, k, *making)
-        return kernels, neighbors
-
-    def _check_parameters(self) -> None:
-        """Refuse parameters that no data would make right."""
-        for name, least in (("n_components", 0), ("n_neighbors", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, str):
-                check_integer(value, name, least=least)
-            elif value != "auto":
-                raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
-        for name in ("noise", "shared"):
-            value = getattr(self, name)
-            if not isinstance(value, str):
-                check_positive(value, name, strict=False)
-            elif value != "auto":
-                raise ValueError(f"{name} must be a number of at least 0 or 'auto', got {value!r}.")
-        if (
-            not isinstance(self.noise, str)
-            and self.noise == 0
-            and not isinstance(self.shared, str)
-            and self.shared == 0
-        ):
-            raise ValueError("noise and shared must not both be 0: kernels without width have no density.")
-        check_choice(self.center, "center", ("auto", *CENTERS))
-        if self.center == "mean" and not isinstance(self.n_components, str) and self.n_components == 0:
-            raise ValueError(
-                "center='mean' needs n_components of at least 1: without directions kernels are at the rows."
-            )
-        check_integer(self.max_iter, "max_iter", least=0)
-        if self.selection is not None:
-            if not isinstance(self.selection, Selection):
-                raise TypeError(
-                    f"selection must be a vicinal.Selection or None, got {type(self.selection).__name__}. "
-                    "Selection(cv=10) for example."
-                )
-            if self.selection.classifies:
-                raise ValueError(
-                    f"selection.criterion must be 'log_likelihood' for LocalLCA, got {self.selection.criterion!r}. "
-                    "DensityClassifier(LocalLCA()) chooses the kernels of each class by the likelihood of that class."
-                )
-
-    def _check_sizes(self, choice: Choice, X: NDArray[Any], weight: NDArray[Any] | None) -> None:
-        """Check d and k against each other and the data."""
-        d, k, n_rows = choice.n_components, choice.n_neighbors, len(X) if weight is None else np.count_nonzero(weight)
-        if d > X.shape[1]:
-            raise ValueError(
-                f"n_components={d} needs at least {d} features that vary, got {X.shape[1]}. Lower n_components."
-            )
-        if d == 0:
-            return
-        if d > k:
-            raise ValueError(
-                f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or lower "
-                "n_components."
-            )
-        if n_rows <= k:
-            raise ValueError(
-                f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or add data."
-            )
+            kernels, vicinities = adapted(Z, kernels, candidates, making)
+        return kernels, vicinities
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit, after LCA's own."""
@@ -417,7 +370,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         check_is_fitted(self)
         X, weight = self.rows_, self._weight
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
-        choice = Choice(self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_)
+        values = self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_
+        choice = Choice(*values)
         scores = np.full(len(X), np.nan)
         for part in fixed_folds(X, _FOLDS):
             train = np.setdiff1d(np.arange(len(X)), part, assume_unique=True)
@@ -442,7 +396,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     @property
     def neighbors_(self) -> NDArray[Any]:
-        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors)."""
+        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors); three times as many of a soft one."""
         check_is_fitted(self)
         neighbors = getattr(self, "_neighbors", None)
         if neighbors is None:

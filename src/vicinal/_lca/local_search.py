@@ -5,10 +5,10 @@ over the pairs serve all sizes and all numbers of directions: multiples of LCA's
 identity (the noise of Manifold Parzen). The search
 
 1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
-2. then, around the best of these, all sizes of the vicinity and all multiples nearby;
+2. then, around the best of these, all sizes of the vicinity, and all multiples and numbers of directions nearby;
 3. then sums of the best members of the two paths;
-4. then, from the best member and from the best of each path, lets the vicinities follow the metric of each row, as long as
-   held-out rows gain.
+4. then, from the best member and from the best of each path (unless it is far behind), lets the vicinities follow the metric
+   of each row, as long as held-out rows gain.
 
 LCA (its own covariance, no directions) and the grid of Manifold Parzen are among the members that it compares.
 """
@@ -19,13 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
-from vicinal._lca.local_folds import Choice, LocalFold
+from vicinal._lca.local_folds import Choice, LocalFold, Table
 from vicinal._lca.local_kernels import Shared
 
 _GAIN = 5e-3  # nats per row: what a pass must gain
 _NEARBY = 2  # positions on a path around the best
 _SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
 _FEW = 2  # sizes of the vicinity in the first round
+# A path whose best member is so many nats per row behind is left alone: passes of adaptation gain less than that.
+_HOPELESS = 0.2
 
 
 class Grid(NamedTuple):
@@ -34,6 +36,7 @@ class Grid(NamedTuple):
     neighbors: Sequence[int]
     depths: Sequence[int]
     centers: Sequence[str]
+    vicinity: str
     paths: Sequence[tuple[Shared, Sequence[float]]]
     sums: bool  # whether sums of the best members of two paths are tried
 
@@ -77,7 +80,7 @@ class LocalSearch:
         grid = self._grid
         for shape, factors in grid.paths:
             for held_out in self._folds:
-                held_out.fold.prepare_neighbors(shape, max(grid.neighbors))
+                held_out.fold.prepare_neighbors(shape, max(grid.neighbors), grid.vicinity)
             few = factors[::3] if len(factors) > 4 else factors
             for center in grid.centers:
                 for k in self._few_neighbors():
@@ -86,7 +89,7 @@ class LocalSearch:
         shape, factors, at = self._place_of(best)
         nearby = factors[max(at - _NEARBY, 0) : at + _NEARBY + 1]
         for k in grid.neighbors:
-            self._try(shape, nearby, k, best.center)
+            self._try(shape, nearby, k, best.center, self._depths_near(best))
         if grid.sums:
             self._try_sums()
         return self._adapt()
@@ -96,13 +99,25 @@ class LocalSearch:
         sizes = self._grid.neighbors
         return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
 
-    def _try(self, shape: Shared, factors: Sequence[float], k: int, center: str) -> None:
-        """Score all numbers of directions and all multiples of a shape, unless all are known."""
-        depths = [depth for depth in self._grid.depths if depth <= k and (depth or center == "row")]
-        members = [[Choice(*shape.times(f), k, depth, center) for f in factors] for depth in depths]
-        if not depths or all(member in self._scores for row in members for member in row):
+    def _depths_near(self, member: Choice) -> Sequence[int]:
+        """The number of directions of a member, and the next ones."""
+        depths = self._grid.depths
+        at = depths.index(member.n_components)
+        return depths[max(at - 1, 0) : at + 2]
+
+    def _try(
+        self, shape: Shared, factors: Sequence[float], k: int, center: str, depths: Sequence[int] | None = None
+    ) -> None:
+        """Score numbers of directions (by default all) and multiples of a shape, unless all are known."""
+        depths = self._grid.depths if depths is None else depths
+        depths = [depth for depth in depths if depth <= k and (depth or center == "row")]
+        if not depths:
             return
-        tables = np.stack([_means(held_out, shape, k, depths, factors, center) for held_out in self._folds])
+        table = Table(shape, factors, k, depths, center, self._grid.vicinity)
+        members = [[Choice(*shape.times(f), k, depth, *table[4:]) for f in factors] for depth in depths]
+        if all(member in self._scores for row in members for member in row):
+            return
+        tables = np.stack([_means(held_out, table) for held_out in self._folds])
         for i, row in enumerate(members):
             for j, member in enumerate(row):
                 self._scores.setdefault(member, tables[:, i, j])
@@ -130,14 +145,14 @@ class LocalSearch:
         best, parts = self._best(), [self._best_of_path(name) for name in ("shared", "noise")]
         if None not in parts:
             both = Shared(parts[0].shared, parts[1].noise)  # type: ignore[union-attr]
-            self._try(both, _SUMS, best.n_neighbors, best.center)
+            self._try(both, _SUMS, best.n_neighbors, best.center, self._depths_near(best))
 
     def _adapt(self) -> Found:
         """Let vicinities follow the rows' own metrics, while held-out rows gain: from the best member, and from each path's."""
-        best = self._best()
-        starts = {best: None, self._best_of_path("shared"): None, self._best_of_path("noise"): None}
-        found = [self._adapted(start) for start in starts if start is not None]
-        return max(found, key=lambda one: one.score)
+        best, of_paths = self._best(), (self._best_of_path("shared"), self._best_of_path("noise"))
+        least = self._scores[best].mean() - _HOPELESS
+        close = [start for start in of_paths if start is not None and self._scores[start].mean() >= least]
+        return max(map(self._adapted, dict.fromkeys([best, *close])), key=lambda one: one.score)
 
     def _adapted(self, start: Choice) -> Found:
         """The passes from one member."""
@@ -168,11 +183,8 @@ class LocalSearch:
         return results
 
 
-def _means(
-    held_out: HeldOut, shape: Shared, k: int, depths: Sequence[int], factors: Sequence[float], center: str
-) -> np.ndarray:
-    scores = held_out.fold.table(held_out.test, shape, k, depths, factors, center)
-    return _average(scores, held_out.weight)
+def _means(held_out: HeldOut, table: Table) -> np.ndarray:
+    return _average(held_out.fold.table(held_out.test, table), held_out.weight)
 
 
 def _adapted_mean(held_out: HeldOut, choice: Choice, passes: int) -> float:

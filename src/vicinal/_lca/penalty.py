@@ -2,10 +2,11 @@ r"""The penalty R of LCA and LCA-Gauss: its validation, and the search of ``reg=
 
 The penalty per row is :math:`\frac12 \operatorname{tr}(\Sigma^{-1} R)`, and EM's M-step adds R to the local covariance.
 The search tries three families, all in units of the columns: :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and
-:math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage helps if
-there are few rows. With more rows and nearly dependent columns, it makes the kernel too wide along the narrow directions: on
-wdbc it costs one nat per row.) Each family is followed along a path of decreasing :math:`\nu`; each fit starts from the result
-of the previous one and needs only a few passes. The penalty with the largest likelihood of held-out rows is chosen.
+:math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage is what few
+rows need; where columns nearly depend on each other and rows are not so few, it makes the kernel too wide along the narrow
+directions: on wdbc it costs a nat per row.) Some of the folds find out where each family is about best, along a path of
+:math:`\nu` in steps of 10; then all folds compare the factors nearby, in steps of the root of 10. A fit starts where the one
+before ended, and a few passes are enough for each. The penalty of largest likelihood of held-out rows wins.
 """
 
 import warnings
@@ -27,10 +28,13 @@ _FOLDS = 5
 # A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
+_COARSE_STEP = 10.0
+_SCOUTED_ROWS = 100  # held-out rows that find out where a family is about best, at least: those of one fold or more
+# A family whose best factor is so many nats per row behind that of another on those folds is compared at that factor only.
+_HOPELESS = 0.5
 # Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.
 _SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
 _LARGEST = 1e4
-_PATIENCE = 2  # a path ends after so many successive factors without a gain
 _GAIN = 1e-3  # nats per row
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
 _LEAST_SHRINKAGE = 1e-6
@@ -149,6 +153,11 @@ def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
 class Fold(Protocol):
     """One split of the rows: fits to its training rows, and scores of its held-out rows."""
 
+    @property
+    def n_held_out(self) -> int:
+        """The number of held-out rows."""
+        ...
+
     def fit(self, family: str, factor: float, start: Any) -> tuple[Any, float]:
         """Fit with a penalty, from a start (None: the usual one); return where it ended and the held-out score."""
         ...
@@ -170,7 +179,7 @@ class Choice(NamedTuple):
 
 
 def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1.0) -> Choice:
-    """Follow each family along decreasing factors, and choose the factor with the largest held-out likelihood.
+    """Choose the family and the factor of largest held-out likelihood.
 
     Parameters
     ----------
@@ -179,9 +188,14 @@ def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1
     largest : float
         The first factor of a path. If it is the best of its family, larger factors are tried as well.
     """
+    n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), _SCOUTED_ROWS))
+    scouted = {family: _scout(folds[:n_scouts], family, largest) for family in families}
+    leader = max(score for _, score in scouted.values())
     tried: list[tuple[str, float, np.ndarray]] = []
-    for family in families:
-        tried.extend(_follow(folds, family, largest))
+    for family, (factor, score) in scouted.items():
+        hopeless = score < leader - _HOPELESS
+        nearby = [factor] if hopeless else [factor * _STEP, factor, factor / _STEP]
+        tried.extend((family, f, scores) for f, scores in _compare(folds, family, nearby))
     scores = np.array([values.mean() for _, _, values in tried])
     best = int(np.argmax(scores))
     family, factor, _ = tried[best]
@@ -197,33 +211,61 @@ def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1
     return Choice(family, _interpolated(mine, factor), table, at_edge)
 
 
-def _follow(folds: Sequence[Fold], family: str, largest: float) -> list[tuple[str, float, np.ndarray]]:
-    """Return the factors of one family with their held-out scores per fold, in decreasing order of the factor."""
-    down = [largest / _STEP**e for e in range(40) if largest / _STEP**e >= 0.99 * _SMALLEST[family]]
-    tried = list(_path(folds, family, down))
-    if len(tried) and max(range(len(tried)), key=lambda t: tried[t][2].mean()) == 0:
-        up = [largest * _STEP**e for e in range(1, 40) if largest * _STEP**e <= _LARGEST]
-        tried = [*list(_path(folds, family, up))[::-1], *tried]
+def _scout(folds: Sequence[Fold], family: str, largest: float) -> tuple[float, float]:
+    """About the best factor of a family, and its mean score: by large steps down, or up where the first one is the best."""
+    best, score = largest, -np.inf
+    for step in (1.0 / _COARSE_STEP, _COARSE_STEP):
+        path, factor = _Path(folds, family), largest
+        while 0.99 * _SMALLEST[family] <= factor <= 1.01 * _LARGEST:
+            reached = path.scores(factor).mean()
+            if factor != largest and reached <= score + _GAIN:
+                break
+            if reached > score:
+                best, score = factor, reached
+            factor *= step
+        if best != largest:
+            break
+    return best, score
+
+
+def _compare(folds: Sequence[Fold], family: str, factors: Sequence[float]) -> list[tuple[float, np.ndarray]]:
+    """Factors of one family, in decreasing order, with their scores per fold; they go on where the last one is the best.
+
+    One factor is judged by itself.
+    """
+    factors = [f for f in factors if 0.99 * _SMALLEST[family] <= f <= 1.01 * _LARGEST]
+    path = _Path(folds, family)
+    tried = [(factor, path.scores(factor)) for factor in factors]
+    if len(factors) == 1:
+        return tried
+    while _mean_at(tried, -1) > _mean_at(tried, -2) + _GAIN and tried[-1][0] / _STEP >= 0.99 * _SMALLEST[family]:
+        tried.append((tried[-1][0] / _STEP, path.scores(tried[-1][0] / _STEP)))
+    path = _Path(folds, family)
+    while _mean_at(tried, 0) > _mean_at(tried, 1) + _GAIN and tried[0][0] * _STEP <= 1.01 * _LARGEST:
+        tried.insert(0, (tried[0][0] * _STEP, path.scores(tried[0][0] * _STEP)))
     return tried
 
 
-def _path(folds: Sequence[Fold], family: str, factors: Sequence[float]):
-    """Fits along a path, each from the end of the one before, until a few factors in a row do not gain."""
-    starts: list[Any] = [None] * len(folds)
-    best, idle = -np.inf, 0
-    for factor in factors:
-        scores = np.full(len(folds), -np.inf)
-        for f, fold in enumerate(folds):
+def _mean_at(tried: Sequence[tuple[float, np.ndarray]], place: int) -> float:
+    return float(tried[place][1].mean())
+
+
+class _Path:
+    """Fits of one family to all folds, each from the end of the one before."""
+
+    def __init__(self, folds: Sequence[Fold], family: str) -> None:
+        self._folds, self._family, self._starts = folds, family, [None] * len(folds)
+
+    def scores(self, factor: float) -> np.ndarray:
+        """The held-out score of each fold at the next factor; -inf where there is no fit."""
+        scores = np.full(len(self._folds), -np.inf)
+        for f, fold in enumerate(self._folds):
             try:
-                starts[f], held_out = fold.fit(family, factor, starts[f])
+                self._starts[f], held_out = fold.fit(self._family, factor, self._starts[f])
                 scores[f] = held_out if np.isfinite(held_out) else -np.inf
             except (CollapseError, np.linalg.LinAlgError):
-                starts[f] = None
-        yield family, factor, scores
-        idle = 0 if scores.mean() > best + _GAIN else idle + 1
-        best = max(best, scores.mean())
-        if idle == _PATIENCE:
-            return
+                self._starts[f] = None
+        return scores
 
 
 def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:

@@ -15,7 +15,7 @@ from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.neighbors import nearest_neighbors
 from vicinal._density.noise_choice import SLACK, choose_noise
 from vicinal._density.selection import Selection
-from vicinal._engine import Engine, Work, available_threads, fit_engine, resolved_engine
+from vicinal._engine import Engine, Work, available_threads, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
@@ -185,13 +185,19 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         -------
         self
         """
+        with certificates_of_fit() as certificates:
+            self._fit(X, y, sample_weight)
+        self.certified_row_error_ = certificates.largest
+        return self
+
+    def _fit(self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None) -> None:
         named_rows, (rows, weight) = X, self._check_input(X, sample_weight)
         d, k, noise, searched = self._settle(named_rows, rows, y, weight)
         X = np.asarray(self._active(rows))
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         d, k = check_sizes(self, X, len(counted), d, k, noise)
         engine = resolved_engine(fit_engine(self), self._fit_work(len(X), X.shape[1], d, noise))
-        self.engine_, self.certified_row_error_ = searched or engine.kind, 0.0
+        self.engine_ = searched or engine.kind
         self.n_components_, self.n_neighbors_ = d, k
         self._weight, self._neighbors, self._soft_rows = weight, None, None
         if d == 0:
@@ -217,7 +223,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         auto = isinstance(noise, str)
         self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(noise)
         self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
-        return self
 
     def selected(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Return an unfitted copy whose n_components, n_neighbors and noise are numbers, chosen on some rows.

@@ -184,6 +184,7 @@ _OWN: dict[str, dict[str, list]] = {
         "noise": [one_of("auto"), NUMBER],
         "selection": [None, record("Selection")],
         "shared": [one_of("auto"), NUMBER],
+        "vicinity": [one_of("nearest", "kernel")],
     },
     "ManifoldParzen": {
         "n_components": [one_of("auto"), INTEGER],

@@ -128,12 +128,14 @@ def is_local_mixture(mixture, rows, neighbors, base, *values):
         return rows is None and neighbors is None and base is not None
     if rows is None or any(value is None for value in values):
         return False
-    d, k, noise, shared, _ = values
+    d, k, noise, shared, _, vicinity = values
     if (shared > 0 and base is None) or not noise + shared > 0:
         return False
     if not hasattr(mixture, "frames"):
         return d == 0 and neighbors is None
-    return neighbors is not None and neighbors.shape[1] == k < len(rows) and len(mixture.frames) == d <= k
+    if neighbors is None or not d <= k < len(rows) or len(mixture.frames) != d:
+        return False
+    return neighbors.shape[1] == k if vicinity == "nearest" else k <= neighbors.shape[1] < len(rows)
 
 
 def has_positive_diagonals(factors, covariance_type):

@@ -73,18 +73,18 @@ def _is_cv_results(value, sizes, params=None):
         return False
     params = _BEST_PARAMS if params is None else params
     size = sizes.setdefault("c", len(value["params"]))
-    tables = [column for name, column in value.items() if name not in ("params", "param_center")]
+    tables = [column for name, column in value.items() if name not in ("params", "param_center", "param_vicinity")]
     numbers = all(isinstance(column, np.ndarray) and column.dtype.kind in "if" for column in tables)
     sound = all(isinstance(name, str) for name in value) and all(map(params.is_satisfied_by, value["params"]))
     return numbers and sound and all(column.shape == (size,) for column in tables)
 
 
 def _is_local_results(value, sizes):
-    """Return the same for the members of the family of Local LCA, of which the centre is a text."""
+    """The same for the members of the family of Local LCA, of which the centre and the vicinity are texts."""
     if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
         return False
-    centers = value.get("param_center")
-    return isinstance(centers, np.ndarray) and centers.dtype.kind == "U" and centers.shape == (sizes["c"],)
+    texts = [value.get(f"param_{name}") for name in ("center", "vicinity")]
+    return all(isinstance(t, np.ndarray) and t.dtype.kind == "U" and t.shape == (sizes["c"],) for t in texts)
 
 
 def _is_reg_search(value):
@@ -166,6 +166,7 @@ _LOCAL_MEMBER = mapping(
     n_neighbors=count(least=1),
     n_components=count(),
     center=one_of("row", "mean"),
+    vicinity=one_of("nearest", "kernel"),
 )
 _BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=number(above=0))
 
@@ -447,6 +448,7 @@ STATES: dict[str, State] = {
             "noise_": maybe(number(least=0)),
             "shared_": maybe(number(least=0)),
             "center_": maybe(one_of("row", "mean")),
+            "vicinity_": maybe(one_of("nearest", "kernel")),
             "cv_results_": maybe(
                 None, Kind("cv_results_ of c members, as in GridSearchCV", _is_local_results, sized=True)
             ),
@@ -458,7 +460,7 @@ STATES: dict[str, State] = {
         [
             _ACTIVE_HOLD,
             relation(
-                "mixture_, rows_, neighbors, base_, n_components_?, n_neighbors_?, noise_?, shared_?, center_?",
+                "mixture_, rows_, neighbors, base_, n_components_?, n_neighbors_?, noise_?, shared_?, center_?, vicinity_?",
                 "a mixture with all that its kernels were made from, or one of version 1",
                 is_local_mixture,
             ),

@@ -10,6 +10,7 @@ The tasks depend on the partitions and the chunklets, never on the workers, and 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import dask
@@ -25,10 +26,10 @@ _MEETINGS = 16  # the maximum number of tasks that collect small chunklets
 
 
 class Share(NamedTuple):
-    """The request to a partition; positions are those within the partition."""
+    """What a partition is asked for: positions are those within the partition, and numbers travel in few bytes."""
 
     alone: ChunkletRows  # chunklets that lie in it alone
-    large: ChunkletRows  # its part of large chunklets; ids are those of all large ones
+    large: ChunkletRows  # its part of large chunklets, by row; ids are those of all large ones, positions None where all rows are
     small: list[ChunkletRows]  # its rows of small chunklets, by meeting
 
 
@@ -90,28 +91,42 @@ def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Sh
     of_part = np.searchsorted(starts, entries.rows, side="right") - 1
     n_chunklets = int(entries.ids.max(initial=-1)) + 1
     sizes = np.bincount(entries.ids, minlength=n_chunklets)
-    pairs = np.unique(entries.ids * len(lengths) + of_part)
-    n_parts = np.bincount(pairs // max(len(lengths), 1), minlength=n_chunklets)
+    by_part = np.argsort(of_part, kind="stable")
+    edges = np.searchsorted(of_part[by_part], np.arange(len(lengths) + 1))
+    n_parts = np.zeros(n_chunklets, dtype=np.int64)
+    for first, last in pairwise(edges):
+        n_parts[np.unique(entries.ids[by_part[first:last]])] += 1
     spans = n_parts > 1
     is_large = spans & (sizes > d * n_parts)
     is_small = spans & ~is_large
     n_meetings = min(_MEETINGS, int(np.count_nonzero(is_small)))
     large_id, small_id = np.cumsum(is_large) - 1, np.cumsum(is_small) - 1
     shares = []
-    for i, start in enumerate(starts[:-1]):
-        mine = of_part == i
+    for start, length, (first, last) in zip(starts[:-1], lengths, pairwise(edges), strict=True):
+        mine = by_part[first:last]
         rows, ids = entries.rows[mine] - start, entries.ids[mine]
         alone, large, small = ~spans[ids], is_large[ids], is_small[ids]
         own = np.unique(ids[alone], return_inverse=True)[1]
         meeting = small_id[ids] % max(n_meetings, 1)
         shares.append(
             Share(
-                ChunkletRows(rows[alone], own),
-                ChunkletRows(rows[large], large_id[ids[large]]),
-                [ChunkletRows(rows[small & (meeting == b)], ids[small & (meeting == b)]) for b in range(n_meetings)],
+                _in_few_bytes(rows[alone], own),
+                _large_by_row(rows[large], large_id[ids[large]], length),
+                [_in_few_bytes(rows[some], ids[some]) for some in (small & (meeting == b) for b in range(n_meetings))],
             )
         )
     return shares, int(np.count_nonzero(is_large)), n_meetings
+
+
+def _in_few_bytes(rows: np.ndarray, ids: np.ndarray) -> ChunkletRows:
+    """Chunklets in integers that are no longer than need be."""
+    return ChunkletRows(*(array.astype(np.min_scalar_type(array.max(initial=0))) for array in (rows, ids)))
+
+
+def _large_by_row(rows: np.ndarray, ids: np.ndarray, length: int) -> ChunkletRows:
+    order = np.argsort(rows, kind="stable")
+    found = _in_few_bytes(rows[order], ids[order])
+    return found._replace(rows=None) if np.array_equal(found.rows, np.arange(length)) else found
 
 
 def _as_rows(part: Any, i: int) -> np.ndarray:
@@ -134,8 +149,9 @@ def _sums_of_part(part: Any, alone: ChunkletRows, large: ChunkletRows, n_large: 
     order = np.argsort(large.ids, kind="stable")
     edges = np.searchsorted(large.ids[order], np.arange(n_large + 1))
     for c in range(n_large):
-        some = large.rows[order[edges[c] : edges[c + 1]]]
+        some = order[edges[c] : edges[c + 1]]
         if len(some):
+            some = some if large.rows is None else large.rows[some]
             points = rows[some].astype(np.float64)
             counts[c], means[c] = len(points), points.mean(axis=0)
             points -= means[c]
