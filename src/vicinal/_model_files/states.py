@@ -80,7 +80,7 @@ def _is_cv_results(value, sizes, params=None):
 
 
 def _is_local_results(value, sizes):
-    """The same for the members of the family of Local LCA, of which the centre and the vicinity are texts."""
+    """Return the same for the members of the family of Local LCA, of which the centre and the vicinity are texts."""
     if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
         return False
     texts = [value.get(f"param_{name}") for name in ("center", "vicinity")]
