@@ -616,7 +616,7 @@ def test_a_density_that_keeps_no_rows_is_explained(table, capsys):
 def test_a_target_that_cannot_be_used_is_told_in_the_words_of_the_command(table, capsys):
     table.assign(one="a").to_csv("one.csv", index=False)
     assert run("compare", "one.csv", "--target", "one", "--task", "classes") == DATA
-    assert "--target holds one class only, 'a'" in (err := capsys.readouterr().err)
+    assert "--target holds only one class, 'a'" in (err := capsys.readouterr().err)
     assert "Leave --target out to compare densities." in err
     assert run("compare", "table.csv", "--target", "hue", "--task", "classes") == DATA
     err = capsys.readouterr().err

@@ -33,7 +33,7 @@ class Import(NamedTuple):
 
 def read_order(text):
     """The lines of rooms, the highest first, in the first code block below the heading on imports."""
-    block = text.split("## Which room may import which?")[1].split("```")[1]
+    block = text.split("## Which folder may import which?")[1].split("```")[1]
     return [re.split(r" {2,}", line)[0].split() for line in block.strip().splitlines()]
 
 
@@ -105,9 +105,9 @@ def fault_of(line):
         return f"{own} imports from {other}, which has no place in the order of CONTRIBUTING.md."
     if DEPTH[other] <= DEPTH[own]:
         place = "on the same line as" if DEPTH[other] == DEPTH[own] else "above"
-        return f"{own} imports from {other}, which stands {place} {own}; a room imports only from rooms below it."
+        return f"{own} imports from {other}, which stands {place} {own}; a folder imports only from folders below it."
     fault = None if line.module == "vicinal" else fault_of_name(module, name)
-    return fault and f"{own} imports from {other}, but {fault}; a room imports only public names of other rooms."
+    return fault and f"{own} imports from {other}, but {fault}; a folder imports only public names of other folders."
 
 
 def test_every_room_has_one_place():

@@ -259,7 +259,7 @@ def test_units_that_are_left_after_the_given_minutes_wait_for_the_next_call(tmp_
     experiment = made_experiment(tmp_path)
     outcome = _runner.run(experiment, Setting(), tmp_path, minutes=0)
     assert experiment.module.measured == []
-    assert "3 of 3 units are not measured yet" in outcome.skipped
+    assert "3 of 3 units have not been measured" in outcome.skipped
     assert _runner.run(experiment, Setting(), tmp_path).summary
 
 
