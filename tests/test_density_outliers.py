@@ -303,7 +303,7 @@ def test_from_density_can_be_cloned_and_saved(tmp_path):
 def test_from_density_needs_training_rows_that_can_be_left_out(density):
     X = np.random.default_rng(12).normal(size=(30, 2))
     last = "KernelDensity" if isinstance(density, KernelDensity) else "GaussianMixture"
-    with pytest.raises(TypeError, match=rf"score its training rows without themselves .*got {last}\. Fit the detector"):
+    with pytest.raises(TypeError, match=rf"score its training rows leave-one-out .*got {last}\. Fit the detector"):
         DensityOutlierDetector.from_density(density.fit(X))
 
 
