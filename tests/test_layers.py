@@ -153,3 +153,40 @@ def test_what_breaks_the_rule(file, source, expected):
     else:
         assert len(faults) == 1
         assert expected in faults[0]
+
+
+# -- sizes: a file and a function that can be read at once -------------------------------------------------------------
+
+MOST_LINES, MOST_LINES_OF_CODE, MEDIAN_LINES = 450, 60, 170
+# Compiled code is one file per family of kernels, and loops that are written out.
+KERNELS = re.compile(r"_engine/(_\w*kernels|_triton_\w+|_pruned_sweep|_pruned_boxes|_vectors)\.py$")
+
+
+def lines_of_code(function, lines):
+    """The lines of a function without its docstring, comments and empty lines."""
+    first = function.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    skipped = range(first.lineno, first.end_lineno + 1) if documented else ()
+    own = (number for number in range(function.lineno, function.end_lineno + 1) if number not in skipped)
+    return sum(bool(text) and not text.startswith("#") for text in (lines[number - 1].strip() for number in own))
+
+
+def test_modules_and_functions_stay_small():
+    lengths, long = [], []
+    for file in SOURCE.rglob("*.py"):
+        name, text = file.relative_to(SOURCE).as_posix(), file.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        lengths.append(len(lines))
+        if KERNELS.search(name):
+            continue
+        if len(lines) > MOST_LINES:
+            long.append(
+                f"{name} has {len(lines)} lines; at most {MOST_LINES}. Split it where its parts do not need each other."
+            )
+        long += [
+            f"{name}: {node.name} has {size} lines of code; at most {MOST_LINES_OF_CODE}."
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef) and (size := lines_of_code(node, lines)) > MOST_LINES_OF_CODE
+        ]
+    assert not long, "\n".join(long)
+    assert sorted(lengths)[len(lengths) // 2] < MEDIAN_LINES

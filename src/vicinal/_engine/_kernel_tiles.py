@@ -94,7 +94,7 @@ class KernelTiles:
         """
         bounds = self._bounds(rows, self._log_masses)
         rest, count, visited = np.flatnonzero((bounds > -np.inf).any(axis=0)), FIRST_KERNEL_TILES, 0
-        needed = np.argsort((bounds[:, rest] - bounds.max(axis=1, keepdims=True)).max(axis=0), kind="stable")
+        needed = np.argsort(_shares(bounds[:, rest], bounds.max(axis=1)), kind="stable")
         while len(needed):
             chosen = needed[-count:]
             least = take(rest[np.sort(chosen)])
@@ -106,8 +106,7 @@ class KernelTiles:
 
     def _needed(self, bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
         """Return the tiles that cannot be skipped beside the log-sums `least`, those of the smallest bounds first."""
-        with np.errstate(invalid="ignore"):  # beside a row that has seen nobody every tile matters
-            shares = np.where(bounds > -np.inf, bounds - least[:, None], -np.inf).max(axis=0)
+        shares = _shares(bounds, least)
         # Most tiles are so far away that half of the error is enough for all of them.
         near = np.flatnonzero(shares > np.log(0.5 * self._error / self.n_tiles))
         near = near[np.argsort(shares[near], kind="stable")]
@@ -131,4 +130,10 @@ class KernelTiles:
         """Return what was skipped, relative to the smallest of the sums of any query, both by their logs (e,)."""
         some = log_skipped > -np.inf
         with np.errstate(under="ignore"):
-            return float(_RAISED * np.exp((log_skipped - least)[some]).max(initial=0.0))
+            return float(_RAISED * np.exp(log_skipped[some] - least[some]).max(initial=0.0))
+
+
+def _shares(bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """The log of the largest share that each tile may have in any of the sums, given by their logs (e,): (n_tiles,)."""
+    with np.errstate(invalid="ignore"):  # beside a row that has seen nobody every tile matters
+        return np.where(bounds > -np.inf, bounds - least[:, None], -np.inf).max(axis=0)

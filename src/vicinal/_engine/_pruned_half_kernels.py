@@ -180,7 +180,8 @@ def _meet(points, t, u, squares, delta, half, start):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _judge(rows, g, first, count, points, u, own_tile, left_out, levels, log_weights, others, half, start, work):
-    """Return scores of four rows with a tile, plus half, and which of them matter to one of their rows.
+    """Compute scores of four rows with a tile, plus half, and which of them matter to one of their rows.
+
 
     Return how many do.
     """

@@ -156,6 +156,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     True
     """
 
+    _kernel_per_row = True
     _record_types: ClassVar[dict[str, type[Record]]] = {"selection": Selection, "engine": Engine}
 
     def __init__(
