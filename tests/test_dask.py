@@ -468,7 +468,7 @@ def test_a_search_of_a_collection_is_lazy(client):
 
 
 def test_which_engine_knows_dask():
-    assert which_engine(X, "dask").startswith("dask: it was asked for")
+    assert which_engine(X, "dask").startswith("dask: it was requested")
 
 
 # -- what needs no cluster --------------------------------------------------------------------------------------------

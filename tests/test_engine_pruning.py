@@ -316,7 +316,7 @@ def test_which_engine_answers_for_the_estimator_inside():
     assert which_engine(X, DensityImputer()).endswith("in LCA of DensityImputer")
     assert which_engine(X, RCA()).startswith("none: RCA")
     assert which_engine(X, PCA()).startswith("unknown: PCA is not an estimator of vicinal")
-    assert which_engine(X, Engine("cpu")) == "cpu: it was asked for"
+    assert which_engine(X, Engine("cpu")) == "cpu: it was requested"
     with pytest.raises(TypeError, match=r"got the class LCA. Pass an instance, LCA\(\)"):
         which_engine(X, LCA)
 

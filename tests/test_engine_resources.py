@@ -491,7 +491,7 @@ assert len(caught) == 1 and "Numba" in str(caught[0].message)
 def test_auto_takes_the_reference_for_small_problems():
     assert which_engine(np.zeros((200, 5))).startswith("reference")
     assert which_engine(np.zeros((50_000, 5))).startswith("cpu")
-    assert which_engine(np.zeros((200, 5)), "cpu") == "cpu: it was asked for"
+    assert which_engine(np.zeros((200, 5)), "cpu") == "cpu: it was requested"
 
 
 def test_the_choice_is_a_pure_function_of_the_work(monkeypatch):
