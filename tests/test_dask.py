@@ -218,7 +218,7 @@ def while_busy(client, act):
 
 
 def test_a_killed_worker_changes_no_bit(client, fitted_here):
-    """SIGKILL in the middle of a pass; the nanny starts another worker, which joins late and knows nothing."""
+    """A worker is killed in the middle of a pass; the nanny starts another one, which joins late and has no data."""
     processes = client.run(os.getpid)
     thread = while_busy(client, lambda worker: os.kill(processes[worker], signal.SIGKILL))
     model = exact_lca("dask").fit(ROWS)

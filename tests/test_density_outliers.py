@@ -154,7 +154,7 @@ def test_bounded_kernels_with_density_zero():
 
 
 def test_follows_a_curve_where_an_ellipse_cannot():
-    """The middle of a ring is empty: its density says so, an elliptic envelope does not."""
+    """The middle of a ring has a low density, but lies inside an elliptic envelope."""
     rng = np.random.default_rng(6)
     angle = rng.uniform(0, 2 * np.pi, size=300)
     ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.03 * rng.normal(size=(300, 2))

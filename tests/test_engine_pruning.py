@@ -60,7 +60,7 @@ def test_errors_stay_below_their_certificates(forced, part, dtype):
 
 
 def test_an_empty_bin_times_an_infinite_bound_skips_nothing():
-    """0 times infinity is not a number, and a tail that is none is not above any budget: everything was skipped once."""
+    """0 times infinity is NaN, which is not above any budget, so that all tiles used to be skipped."""
     weights, tails = np.zeros(kernels._BINS), np.empty(kernels._BINS)
     weights[[3, 40]] = 1.0, 2.0
     callable_part(kernels._tails)(

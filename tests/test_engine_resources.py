@@ -59,7 +59,7 @@ def test_two_python_threads_at_once():
 
 
 def test_two_python_threads_on_one_placement():
-    """A placement makes what it needs at the first use: two threads that ask at once get the same answer."""
+    """A placement is completed at its first use; two threads that use it at the same time get the same result."""
     X = np.random.default_rng(9).normal(size=(600, 4))
     match = Match("class", np.arange(600) % 3)
     for kind in ("reference", "cpu"):
@@ -180,7 +180,7 @@ def test_blas_is_limited_inside_and_restored_after():
 
 
 def test_a_blas_that_is_loaded_later_is_limited_too():
-    """The libraries used to be looked for once: SciPy's BLAS, say, kept its threads if it came after the first fit."""
+    """The libraries used to be searched for only once, so that a BLAS loaded after the first fit kept its threads."""
     code = """
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -595,7 +595,7 @@ def test_a_new_backend_is_one_line(monkeypatch):
 
 
 def test_kernels_are_known_by_all_of_their_sources(tmp_path):
-    """Numba's cache sees one file alone: a kernel that was compiled for tiles of another size wrote beyond its arrays once."""
+    """Numba's cache checks one file only; a kernel that was compiled for tiles of another size used to write beyond its arrays."""
     from vicinal._engine import _kernels, _row_kernels
 
     for name, text in (("_kernels.py", "TILE = 512"), ("_row_kernels.py", "pass")):
