@@ -8,6 +8,7 @@ and sees each pair once or twice) is held to them on each of its ways: `WAYS` sa
 
 import importlib
 import itertools
+from collections import defaultdict
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -36,8 +37,8 @@ def each_pair_twice(patch):
 
 def each_pair_once(patch):
     patch.setattr(module("_compiled_rows"), "HALF_SUMS_FROM_ROWS", 0)
-    for name in ("HALF_SCATTER_FROM_ROWS", "HALF_SCATTER_FROM_COORDINATES"):
-        patch.setattr(module("_cpu"), name, 0)
+    patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_ROWS", 0)
+    patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_COORDINATES", defaultdict(int))
     patch.setattr(module("_half"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
 
 
