@@ -79,12 +79,12 @@ class KernelTiles:
         )
 
     def positions(self, tiles: np.ndarray) -> np.ndarray:
-        """The positions of the points of some tiles."""
+        """Return the positions of the points of some tiles."""
         places = (tiles[:, None] * KERNEL_TILE + np.arange(KERNEL_TILE)).ravel()
         return self.order[places[places < len(self.order)]]
 
     def order_of(self, rows: np.ndarray) -> np.ndarray:
-        """The positions of query rows in an order in which those of a block  are near each other."""
+        """Return the positions of query rows in an order in which those of a block  are near each other."""
         return spatial_order(np.ascontiguousarray(rows), np.array([0, len(rows)]), self._threads)
 
     def sweep(self, rows: np.ndarray, take: Take) -> tuple[np.ndarray, int]:
@@ -105,7 +105,7 @@ class KernelTiles:
         return log_skipped, visited
 
     def _needed(self, bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
-        """The tiles that cannot be skipped beside the log-sums `least`, those of the smallest bounds first."""
+        """Return the tiles that cannot be skipped beside the log-sums `least`, those of the smallest bounds first."""
         shares = _shares(bounds, least)
         # Most tiles are so far away that half of the error is enough for all of them.
         near = np.flatnonzero(shares > np.log(0.5 * self._error / self.n_tiles))
@@ -115,7 +115,7 @@ class KernelTiles:
         return near[np.searchsorted(added, 0.5 * self._error, side="right") :]
 
     def reached(self, rows: np.ndarray, floor: float) -> np.ndarray:
-        """The tiles in which a score of any of the query rows may reach the floor; of one kernel."""
+        """Return the tiles in which a score of any of the query rows may reach the floor; of one kernel."""
         return np.flatnonzero(self._bounds(rows, self._highest)[0] >= floor)
 
     def _bounds(self, rows: np.ndarray, log_heights: np.ndarray) -> np.ndarray:
@@ -127,7 +127,7 @@ class KernelTiles:
 
     @staticmethod
     def certificate(log_skipped: np.ndarray, least: np.ndarray) -> float:
-        """What was skipped, relative to the smallest of the sums of any query, both by their logs (e,)."""
+        """Return what was skipped, relative to the smallest of the sums of any query, both by their logs (e,)."""
         some = log_skipped > -np.inf
         with np.errstate(under="ignore"):
             return float(_RAISED * np.exp(log_skipped[some] - least[some]).max(initial=0.0))

@@ -21,7 +21,8 @@ Rules that keep this correct:
    and nothing is subtracted there.
 4. Signatures are explicit and every array C-contiguous: a second layout would compile a second kernel.
 5. Sums over a tile are in the working precision, sums over tiles in float64.
-6. No array is assigned or added to a slice of another: the message about shapes that do not fit takes Numba three seconds to
+6. Every other compiled function is inlined (`_OPTIONS`), so that answers have the same bits wherever the kernel comes from.
+7. No array is assigned or added to a slice of another: the message about shapes that do not fit takes Numba three seconds to
    compile.  Numbers are fine.
 7. Slices of arrays that threads share are made outside of the innermost loops: each counts a reference, atomically, which takes
    as long as a hundred pairs in float32.
@@ -57,8 +58,14 @@ def _can_cache() -> bool:
 
 
 # Of what kernels are made of: functions that Python does not call need no wrapper, each of which takes a tenth of a second to
-# compile.
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+# compile. They are always inlined: of one that is not, the process that compiles a kernel would run another copy than a
+# process that loads the kernel from the cache, and LLVM may add up in another order in each.
+_OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
+    "forceinline": True,
+}
 _KERNEL_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _CACHED = _can_cache()
 
@@ -110,7 +117,7 @@ def _exp(x):
     raise NotImplementedError("only for compiled code")
 
 
-@overload(_exp, jit_options={"fastmath": {"contract"}})
+@overload(_exp, jit_options={"fastmath": {"contract"}, "forceinline": True})
 def _exp_overload(x):
     if x == types.float64:
 
