@@ -173,7 +173,8 @@ class ClusterSharing:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def _tasks_wanted(self, costs: np.ndarray | None) -> int:
-        """How many tasks the work should be cut into: so many for each thread, but none that is over before it is sent."""
+        """Return how many tasks the work should be cut into: so many for each thread, but none that is over before it is
+        sent."""
         now, (asked, threads) = time.monotonic(), self._threads
         if now - asked > _ASK_AGAIN:
             threads = max(sum(threads_of_workers(active_client()).values()), 1)
