@@ -229,6 +229,7 @@ def test_a_model_that_imputes_carries_its_imputer(holes, capsys):
     np.testing.assert_allclose(images, model.transform(holes), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_compare_imputes_within_the_folds(holes, capsys):
     few = {"metrics": ["z-scored", "rca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 3}
     X, y = holes[["a", "b", "c"]], holes["kind"].to_numpy()
@@ -301,12 +302,9 @@ def test_a_constant_column_of_complete_training_rows_is_filled_in(density):
 def test_draws_cover_what_a_fit_to_few_rows_and_many_columns_has_not_seen():
     """A fit fills the gaps of all rows in from each other, so that a known entry is in the centres of other rows, too. Draws
     that were calibrated on such entries covered .79 of the hidden ones where .90 is meant."""
-    inside, total = 0, 0
-    for seed in range(2):
-        X = StandardScaler().fit_transform(load_wine().data[np.random.default_rng(seed).permutation(178)[:80]])
-        gaps = np.random.default_rng(seed).random(X.shape) < 0.1
-        holed = np.where(gaps, np.nan, X)
-        draws = DensityImputer().fit(holed).draw(holed, 19, random_state=0, training=True)
-        inside += ((draws.min(axis=0) <= X) & (draws.max(axis=0) >= X))[gaps].sum()
-        total += gaps.sum()
-    assert abs(inside / total - 0.9) < 0.06
+    X = StandardScaler().fit_transform(load_wine().data[np.random.default_rng(0).permutation(178)[:80]])
+    gaps = np.random.default_rng(0).random(X.shape) < 0.1
+    holed = np.where(gaps, np.nan, X)
+    draws = DensityImputer().fit(holed).draw(holed, 19, random_state=0, training=True)
+    inside = ((draws.min(axis=0) <= X) & (draws.max(axis=0) >= X))[gaps]
+    assert abs(inside.mean() - 0.9) < 0.07

@@ -272,6 +272,7 @@ def test_both_neighbours_are_among_the_members(rows):
     assert any(p["shared"] > 0 and p["noise"] > 0 for p in params)
 
 
+@pytest.mark.slow
 def test_it_follows_a_spiral():
     X, test = make_spiral(300, random_state=0)[0], make_spiral(1000, random_state=1)[0]
     model = LocalLCA().fit(X)
@@ -282,6 +283,7 @@ def test_it_follows_a_spiral():
     assert model.score() > model.held_out_score_samples().mean()
 
 
+@pytest.mark.slow
 def test_kernels_of_different_shape_are_found():
     """Three flat clusters of different orientation, for which one covariance is a compromise."""
     rng = np.random.default_rng(0)

@@ -116,3 +116,24 @@ def test_a_comparison_and_a_path():
     assert f"{path.n_iter} passes" in Tags(path._repr_html_()).text
     assert "svg" in Tags(path._repr_html_()).tags
     assert sparkline([1.0], "x") == sparkline([np.nan, np.inf], "x") == ""
+
+
+def test_what_was_found_in_a_table_and_in_a_search():
+    """Encoders, dequantizers and imputers said no more than the number of their columns; an evaluation had no HTML."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=40), "b": rng.poisson(5.0, size=40), "c": [EVIL, "x"] * 20})
+    assert "3 columns: 1 continuous, 1 lattice, 1 category" in fitted_html(vicinal.TableEncoder().fit(table))
+    counts = table[["a", "b"]].to_numpy()
+    assert "1 of 2 columns are rounded, by steps from 1 to 1" in fitted_html(vicinal.Dequantizer().fit(counts))
+    counts[::5, 0] = np.nan
+    imputer = vicinal.DensityImputer().fit(counts)
+    assert "filled in by LCA: converged after" in fitted_html(imputer)
+    assert f"are multiplied by {imputer.draw_scale_:.3g}" in fitted_html(imputer)
+    found = vicinal.retrieval.evaluate(None, rng.normal(size=(20, 3)), np.arange(20) % 4)
+    shown = found._repr_html_()
+    ET.fromstring(shown)
+    assert "20 queries, 95 % intervals" in shown
+    assert f"<td {CELL}>{found.mean['recall@10']:.4f}</td>" in shown
+
+
+CELL = 'style="text-align:left;padding:2px 12px 2px 0"'

@@ -31,6 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from vicinal._callers import callers_line
 from vicinal._notebook import sparkline
+from vicinal._words import count as counted
 
 # What the user passes as `callback`: called with the parameters of an iteration and the number of iterations.
 Callback = Callable[[np.ndarray, int], Any]
@@ -76,7 +77,9 @@ class FitPath(NamedTuple):
         return self.reason is Reason.CONVERGED
 
     def _repr_html_(self):
-        return f"<div>{self.clause}, {self.n_iter} passes{sparkline(self.objectives, 'objective per row')}</div>"
+        return (
+            f"<div>{self.clause}, {counted(self.n_iter, 'pass')}{sparkline(self.objectives, 'objective per row')}</div>"
+        )
 
     def ended_by(self, reason):
         """Return the path of a fit that the user ended for this reason; the path as it is for other reasons."""

@@ -3,6 +3,7 @@
 Texts are escaped, colours are those of the page, and no resources are loaded.
 """
 
+from collections import Counter
 from html import escape
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._words import printable
+from vicinal._words import count, printable
 
 _MOST_BARS = 10
 _BOX = "font:14px/1.45 system-ui,sans-serif;border:1px solid #8886;border-radius:8px;padding:8px 12px;margin:4px 0;max-width:720px"
@@ -33,7 +34,7 @@ class NotebookMixin:
 
 
 def fitted_html(estimator: Any) -> str:
-    """The facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted.
+    """Return the facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted.
 
     Names of columns may come from anyone's table or model file: they are escaped as in a report.
     """
@@ -56,7 +57,7 @@ def fitted_facts(estimator: Any) -> list[str]:
     facts = []
     converged, n_iter = getattr(estimator, "converged_", None), getattr(estimator, "n_iter_", None)
     if converged is not None:
-        passes = "" if n_iter is None else f" after {int(n_iter):,} passes"
+        passes = "" if n_iter is None else f" after {count(int(n_iter), 'pass')}"
         facts.append(("converged" if converged else "did NOT converge: it stopped") + passes)
     components = getattr(estimator, "components_", None)
     if components is not None and np.ndim(components) == 2:
@@ -84,8 +85,32 @@ def fitted_facts(estimator: Any) -> list[str]:
         )
     if hasattr(estimator, "classes_"):
         facts.append(f"{len(estimator.classes_):,} classes")
+    facts += _facts_of_tables(estimator)
     if not facts and hasattr(estimator, "n_features_in_"):
         facts.append(f"fitted to {estimator.n_features_in_:,} columns")
+    return facts
+
+
+def _facts_of_tables(estimator: Any) -> list[str]:
+    """Return what an encoder, a dequantizer or an imputer has found in the columns of a table."""
+    facts = []
+    kinds = getattr(estimator, "types_", None)
+    if isinstance(kinds, dict):
+        found = Counter(kind.kind for kind in kinds.values())
+        facts.append(
+            f"{count(len(kinds), 'column')}: " + ", ".join(f"{number} {kind}" for kind, number in found.items())
+        )
+    steps = np.asarray(getattr(estimator, "steps_", ()))
+    if steps.size and steps.dtype.kind == "f":
+        rounded = steps[steps > 0]
+        size = f", by steps from {rounded.min():g} to {rounded.max():g}" if rounded.size else ""
+        facts.append(f"{rounded.size} of {count(steps.size, 'column')} are rounded{size}")
+    scale = getattr(estimator, "draw_scale_", None)
+    if scale is not None:
+        facts += [
+            f"filled in by {type(estimator.density_).__name__}: {fact}" for fact in fitted_facts(estimator.density_)
+        ]
+        facts.append(f"deviations of draws from the conditional mean are multiplied by {scale:.3g}")
     return facts
 
 
@@ -122,7 +147,7 @@ def _shares(estimator: Any) -> str:
         bar = f'<div style="height:8px;border-radius:4px;background:#0b8a7b;width:{100 * shares[i] / shares.max():.1f}%"></div>'
         rows.append(
             f'<tr><td style="text-align:left;padding:1px 8px 1px 0">{escape(str(names[i]))}</td><td style="width:180px">{bar}</td>'
-            f'<td style="padding:1px 0 1px 8px">{100 * shares[i]:.1f} %</td></tr>'
+            f'<td style="padding:1px 0 1px 8px;white-space:nowrap">{100 * shares[i]:.1f} %</td></tr>'
         )
     more = f" ({len(shares) - _MOST_BARS} more)" if len(shares) > _MOST_BARS else ""
     what = "unit" if spread is None else "standard deviation"

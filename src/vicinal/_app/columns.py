@@ -20,7 +20,9 @@ from vicinal._tables import (
 )
 
 
-def prepare(frame, console, arguments, *, label=None, label_option="--target", partial=False, also_drop=()):
+def prepare(
+    frame, console, arguments, *, label=None, label_option="--target", partial=False, also_drop=(), measured_only=False
+):
     """Return the features of a table by the options of the command line; print what was done and what is unusual.
 
     Parameters
@@ -36,6 +38,8 @@ def prepare(frame, console, arguments, *, label=None, label_option="--target", p
         Missing labels mean "not known" and are kept.
     also_drop : list of str
         Columns that are not features for other reasons than ``--drop``.
+    measured_only : bool
+        Whether missing values count only in columns of quantities, because the method sees no others.
     """
     drop = [*split_names(arguments.drop, frame.columns), *also_drop]
     check_columns(drop, frame.columns, "--drop")
@@ -55,6 +59,7 @@ def prepare(frame, console, arguments, *, label=None, label_option="--target", p
             missing=arguments.missing,
             random_state=arguments.seed,
             partial=partial,
+            measured_only=measured_only,
             words=COMMAND_WORDS._replace(label=label_option),
         )
     except TableError as error:

@@ -73,6 +73,7 @@ def _read(arguments, console):
         "label_option": "--target" if arguments.target else "--groups",
         "partial": arguments.groups is not None and method == "rca",
         "also_drop": [] if arguments.id is None else [arguments.id],
+        "measured_only": method in _UNSUPERVISED,
     }
     large = not isinstance(blocks, list) and arguments.max_rows is None and arguments.missing in ("refuse", "drop")
     if large and method in large_tables.METHODS:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
-from vicinal._checks import check_integer
+from vicinal._checks import check_integer, check_magnitude
 from vicinal._density.density_input import breaks_constants
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_conditionals
 
@@ -100,6 +100,10 @@ def explain(
         rows[:, active] = _training_rows(density, mixture)[own]
     else:
         rows = np.asarray(X if steps is None else steps.transform(X), dtype=np.float64)
+        check_magnitude(rows[:, active])
+        units = mixture.kernel_units
+        images = rows[:, active] * units if units.ndim == 1 else rows[:, active] @ units.T
+        check_magnitude(images, "X, in units of the kernel,")
     found = column_conditionals(mixture, rows[:, active], own, _INTERVAL)
     reference = _reference(detector, density, mixture)
     shares, surprises = np.ones(rows.shape), np.zeros(rows.shape)

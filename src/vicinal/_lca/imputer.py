@@ -1,6 +1,7 @@
 """Imputation of missing values from a density."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -25,6 +26,9 @@ _SHARE = 0.4
 _HIDDEN, _CALIBRATED_ON, _FEWEST_CALIBRATED = 0.1, 500, 20
 _ENOUGH_CALIBRATED, _MOST_ROUNDS = 100, 3
 _CALIBRATION_DRAWS = 99
+# With fewer rows per column the kernel bends towards single entries, too, and is fitted again without the hidden ones.
+_ROWS_PER_COLUMN = 20
+_SILENT = {"verbose": 0, "callback": None}
 _SCALES = (0.2, 5.0)
 
 
@@ -74,7 +78,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     A mixture is wider than the data, by the kernel's own covariance: its draws would be as well. So a tenth of the known
     entries (at most 500) is hidden, the gaps of all rows are filled in without them, and they are drawn from the rest. Draws are
     drawn towards the conditional mean (or away from it) by the one factor, ``draw_scale_``, with which 90 % of the hidden
-    entries lie within the central 90 % of their draws.
+    entries lie within the central 90 % of their draws. With fewer than 20 rows per column the density is fitted again without the
+    hidden entries.
 
     The cost of a pass grows with the number of patterns of missing values times the number of rows.
 
@@ -152,13 +157,25 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant):
             holed = rows.copy()
             holed[some, asked] = np.nan
-            filling, at = whole.hiding(holed), np.arange(len(some))
+            again = self._fitted_again(holed) if len(rows) < _ROWS_PER_COLUMN * rows.shape[1] else None
+            filling, at = again or whole.hiding(holed), np.arange(len(some))
             means = filling.means(holed[some], some)[at, asked]
             draws = filling.draws(holed[some], some, _CALIBRATION_DRAWS, np.random.RandomState(0), 1.0)
             low, high = np.quantile(draws[:, at, asked], (0.05, 0.95), axis=0)
             away = rows[some, asked] - means
             ratios.append(np.abs(away) / np.maximum(np.where(away > 0, high - means, means - low), 1e-12))
         return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
+
+    def _fitted_again(self, rows: np.ndarray) -> Filling | None:
+        """The density of training rows of which further entries are hidden; None where it cannot be fitted."""
+        density = clone(self._inner_estimator())
+        density.set_params(**{name: value for name, value in _SILENT.items() if name in density.get_params(deep=False)})
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return Filling(self._fitted(density, rows))
+        except (ValueError, np.linalg.LinAlgError):
+            return None
 
     def _inner_estimator(self) -> Any:
         """Return the density that is fitted, for `which_engine`."""
@@ -237,7 +254,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
 
 
 def hidden_entries(known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows and columns of known entries to hide, in rounds, no row twice in one; nothing where there are too few to tell.
+    """Yield rows and columns of known entries to hide, in rounds, no row twice in one; nothing where there are too few to tell.
 
     Parameters
     ----------

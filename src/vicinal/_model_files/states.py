@@ -5,61 +5,23 @@ of files and never change; if a private attribute is renamed, only this module n
 n training rows, d features, k components, c classes or clusters and p passes, unless stated otherwise.
 """
 
-import numpy as np
-
-from vicinal._model_files.fields import (
-    DIGEST,
-    FLAG,
-    RANDOM_STATE,
-    Kind,
-    State,
-    count,
-    estimator,
-    estimators,
-    field,
-    floats,
-    integers,
-    labels,
-    mapping,
-    maybe,
-    names,
-    network,
-    number,
-    one_of,
-    private,
-    record,
-    relation,
-)
+from vicinal._model_files.density_states import DENSITY_STATES
+from vicinal._model_files.fields import State
+from vicinal._model_files.metric_states import METRIC_STATES
 from vicinal._model_files.option_states import OPTION_STATES
-from vicinal._model_files.parameters import BACKENDS, ENGINE
-from vicinal._model_files.relations import (
-    are_directions,
-    are_kinds,
-    are_of_constants,
-    are_parts,
-    fits_type,
-    has_neighbors,
-    has_rows,
-    has_widths,
-    have_steps,
-    is_cholesky,
-    is_gram,
-    is_increasing,
-    is_local_mixture,
-    is_of_active,
-    is_of_mixture,
-    is_positive_definite,
-    is_symmetric,
-    sums_to_one,
-)
-from vicinal._model_files.sklearn_states import ROWS, SKLEARN_STATES
+from vicinal._model_files.sklearn_states import SKLEARN_STATES
+from vicinal._model_files.table_states import TABLE_STATES
+
+STATES: dict[str, State] = {**DENSITY_STATES, **METRIC_STATES, **TABLE_STATES}
 
 
-def state_of(class_name):
-    """Return the declaration of a class of the closed set."""
+def state_of(class_name: str) -> State:
+    """The declaration of a class of the closed set."""
     if class_name.startswith("sklearn."):
         return SKLEARN_STATES[class_name]
     return OPTION_STATES[class_name] if class_name in OPTION_STATES else STATES[class_name]
+<<<<<<< HEAD
+=======
 
 
 # Squares of larger entries overflow, and estimators refuse to be fitted to them.
@@ -80,7 +42,7 @@ def _is_cv_results(value, sizes, params=None):
 
 
 def _is_local_results(value, sizes):
-    """The same for the members of the family of Local LCA, of which the centre and the vicinity are texts."""
+    """Return the same for the members of the family of Local LCA, of which the centre and the vicinity are texts."""
     if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
         return False
     texts = [value.get(f"param_{name}") for name in ("center", "vicinity")]
@@ -678,3 +640,4 @@ STATES: dict[str, State] = {
         ],
     ),
 }
+>>>>>>> refs/heads/language

@@ -1,6 +1,7 @@
 """The result of an evaluation: measures per query, their means, and bootstrap intervals."""
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,16 @@ class Evaluation:
             low, high = self.intervals[name]
             lines.append(f"{name:>14}  {mean:7.4f}  [{low:.4f}, {high:.4f}]")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        about, *_ = str(self).splitlines()
+        cell = 'style="text-align:left;padding:2px 12px 2px 0"'
+        rows = [
+            f"<tr><td {cell}>{escape(name)}</td><td {cell}>{mean:.4f}</td><td {cell}>{low:.4f} to {high:.4f}</td></tr>"
+            for (name, mean), (low, high) in zip(self.mean.items(), self.intervals.values(), strict=True)
+        ]
+        heads = "".join(f"<th {cell}>{text}</th>" for text in ("Measure", "Mean", "Interval"))
+        return f"<div><p>{escape(about)}</p><table style='border-collapse:collapse'><tr>{heads}</tr>{''.join(rows)}</table></div>"
 
 
 def summarise(

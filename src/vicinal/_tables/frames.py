@@ -214,7 +214,9 @@ def hidden_numbers(texts: Any) -> str | None:
         return "commas"
     if most(r"\s*[-+(]?\s*[$€£¥]?\s*[-+]?\d[\d,' ]*(\.\d+)?\s*[%$€£¥)]?\s*"):
         return "signs"
-    if most(r"\s*(\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?|(\d{1,4}|[A-Za-z]{3,9})[-/ ]\w{1,9}[-/ ,]+\d{1,4}(\D.*)?)\s*"):
+    if most(
+        r"\s*(\d{4}[-/]\d{1,2}|\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?|(\d{1,4}|[A-Za-z]{3,9})[-/ ]\w{1,9}[-/ ,]+\d{1,4}(\D.*)?)\s*"
+    ):
         return "times"
     return None
 

@@ -3,7 +3,7 @@
 `vicinal learn`, `vicinal compare` and `vicinal.tables.prepare` share this function.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,9 +197,14 @@ def prepare_table(
     missing: str = "refuse",
     random_state: int = 0,
     partial: bool = False,
+    measured_only: bool = False,
     words: Words | None = None,
 ) -> PreparedTable:
-    """Prepare a table with messages in the terms of the caller; with `partial`, missing labels mean unknown and are kept."""
+    """Prepare a table with messages in the terms of the caller.
+
+    With `partial`, missing labels mean unknown and are kept. With `measured_only`, missing values count only in the columns that
+    `PreparedTable.measured` keeps.
+    """
     words = Words() if words is None else words
     check_choice(missing, "missing", MISSING)
     frame = as_frame(table)
@@ -221,14 +226,18 @@ def prepare_table(
     if not len(encoder.get_feature_names_out()):
         if all(kind.kind == "constant" for kind in found.values()):
             raise TableError(_all_constant(len(features)), notes)
-        hint = "" if one_hot else f" Pass {words.one_hot} to use categories as 0/1 columns."
+        usable = not one_hot and _categories(features, found.items())
+        hint = f" Pass {words.one_hot} to use categories as 0/1 columns." if usable else ""
         raise TableError(f"no numeric columns are left to use as features.{hint}", notes)
     encoder = encoder.select(np.arange(len(encoder.get_feature_names_out())))
     values = encoder.transform(features)
     names = [str(name) for name in encoder.get_feature_names_out()]
     refuse_infinite(values, names, f", or {words.drop} the columns")
     labels = None if label is None else frame[label]
-    kept = _kept_rows(values, encoder.sources, None if partial else labels, label, missing, words, notes)
+    counted = values
+    if measured_only:
+        counted = np.where([kind.measured for kind in encoder.feature_types_], values, 0.0)
+    kept = _kept_rows(counted, encoder.sources, None if partial else labels, label, missing, words, notes)
     values, labels = values[kept], None if labels is None else labels[kept]
     encoder, values, names = _without_constants(encoder, values, names, notes)
     import pandas as pd
@@ -296,12 +305,15 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool,
         else f"Left out, because they have more than {MOST_LEVELS} different texts each (too many for 0/1 columns): "
         f"{shown(dict(columns))}."
     )
-    # Numbers and times that are written as texts are no categories: 0/1 columns of them would be the wrong advice.
-    written = ("commas", "signs", "times")
-    categories = [name for name, kind in columns if kind.kind == "category" and _hidden(features[name]) not in written]
-    if not one_hot and categories:
+    if not one_hot and _categories(features, columns):
         text += f" Pass {words.one_hot} to use categories as 0/1 columns."
     return text + _hints(features, columns, words)
+
+
+def _categories(features: Any, columns: Iterable[tuple[str, ColumnType]]) -> list[str]:
+    """Return the categories of which 0/1 columns are of use: not numbers and times that are written as texts."""
+    written = ("commas", "signs", "times")
+    return [name for name, kind in columns if kind.kind == "category" and _hidden(features[name]) not in written]
 
 
 def _hidden(column: Any) -> str | None:
