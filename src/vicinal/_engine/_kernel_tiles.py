@@ -105,14 +105,8 @@ class KernelTiles:
         return log_skipped, visited
 
     def _needed(self, bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
-<<<<<<< HEAD
-        """The tiles that cannot be skipped beside the log-sums `least`, those of the smallest bounds first."""
-        shares = _shares(bounds, least)
-=======
         """Return the tiles that cannot be skipped beside the log-sums `least`, those of the smallest bounds first."""
-        with np.errstate(invalid="ignore"):  # beside a row that has seen nobody every tile matters
-            shares = np.where(bounds > -np.inf, bounds - least[:, None], -np.inf).max(axis=0)
->>>>>>> refs/heads/language
+        shares = _shares(bounds, least)
         # Most tiles are so far away that half of the error is enough for all of them.
         near = np.flatnonzero(shares > np.log(0.5 * self._error / self.n_tiles))
         near = near[np.argsort(shares[near], kind="stable")]
