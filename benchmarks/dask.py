@@ -1,8 +1,8 @@
-"""Dask workers against one another and against the plain engine: python benchmarks/dask.py [lca] [rca] [traffic] [picture].
+"""Dask workers against one another and against the plain engine: python benchmarks/dask.py [lca] [rca] [traffic] [stream].
 
-    python benchmarks/dask.py                        # needs vicinal[dask]; some 3 minutes on 2 cores
+    python benchmarks/dask.py                        # needs vicinal[dask]; some 5 minutes on 3 cores
     python benchmarks/dask.py traffic --rows 20000   # some of the figures, on fewer rows
-    python benchmarks/dask.py picture                # docs/task_stream.png: what two workers do in two passes
+    python benchmarks/dask.py picture                # draws docs/task_stream.png of what `stream` found
 
 Workers have one thread each, and the rows are persisted on them before the clock starts.  Contenders are timed in turn,
 round by round.  Beside the time, the processor time of all processes is taken, which a busy machine disturbs less.
@@ -98,6 +98,7 @@ def lca(n, n_rounds):
                     )
             times["plain engine"] = timed(lambda: answers.update({"plain engine": fit_lca(rows, "cpu")}))
             rounds.append(times)
+            print(times, flush=True)
         plain = answers["plain engine"]
         same = {name: bool(np.array_equal(answers[name].components_, plain.components_)) for name in contenders}
     return {"rows": n, "columns": 8, "passes": plain.n_iter_, "same_bits_as_plain": same, **summary(rounds)}
@@ -174,46 +175,60 @@ def traffic(n):
     return {"rows": n, "columns": d, "workers": workers}
 
 
-def picture(n):
-    """Draw which worker did which task when, over two passes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+def stream(n):
+    """Which worker did which task when, over two passes: seconds from the first task on."""
     rows, d = clusters(n, 8), 8
     with cluster_of(2) as cluster, Client(cluster) as client:
-        problem = prepare("dask", rows, leave_one_out=True)
+        problem = prepare(Engine("dask", threads=1), rows, leave_one_out=True)
         problem.at(np.eye(d) * 4.0).scatter()
         with get_task_stream(client) as tasks:
             for k in range(2):
                 problem.at(np.eye(d) * (4.1 + 0.1 * k)).scatter()
         found = [task for task in tasks.data if "vicinal." in str(task["key"])]
     workers = sorted({task["worker"] for task in found})
-    spans = [
-        (workers.index(task["worker"]), span["start"], span["stop"])
+    spans = sorted(
+        (span["start"], span["stop"], workers.index(task["worker"]), str(task["key"]).partition("-")[0])
         for task in found
         for span in task["startstops"]
         if span["action"] == "compute"
-    ]
-    begin = min(start for _, start, _ in spans)
-    figure, axes = plt.subplots(figsize=(8, 1.9), layout="constrained")
-    middle = sorted(start for _, start, _ in spans)[len(spans) // 2]
-    for worker, start, stop in spans:
-        colour = "#4477aa" if start < middle else "#cc6677"
-        axes.barh(worker, stop - start, left=start - begin, height=0.7, color=colour, edgecolor="white", linewidth=1.0)
-    axes.set_yticks(range(len(workers)), [f"worker {i + 1}" for i in range(len(workers))])
-    axes.set_xlabel(f"seconds; two passes of LCA over {n:,} rows, one in each colour, one block per task")
+    )
+    begin = spans[0][0]
+    return {"rows": n, "tasks": [(start - begin, stop - begin, worker, name) for start, stop, worker, name in spans]}
+
+
+def picture(found, file):
+    """Draw what `stream` found."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    tasks, n = found["tasks"], found["rows"]
+    kinds = {
+        "vicinal.PrunedHalves.sums": ("sums of rows", "#4477aa"),
+        "vicinal.PrunedHalves.scatter": ("scatter", "#cc6677"),
+    }
+    figure, axes = plt.subplots(figsize=(8, 2.2), layout="constrained")
+    for start, stop, worker, name in tasks:
+        label, colour = kinds.get(name, ("other", "#999999"))
+        axes.barh(
+            worker, stop - start, left=start, height=0.7, color=colour, edgecolor="white", linewidth=0.6, label=label
+        )
+    workers = sorted({worker for _, _, worker, _ in tasks})
+    axes.set_yticks(workers, [f"worker {i + 1}" for i in workers])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"seconds; two passes of LCA over {n:,} rows in 8 columns, a bar per task")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
-    file = HERE.parent / "docs" / "task_stream.png"
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    axes.legend(unique.values(), unique.keys(), loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     figure.savefig(file, dpi=150)
-    return {"file": str(file.relative_to(HERE.parent)), "tasks": len(spans)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("figures", nargs="*", default=["lca", "rca", "traffic"])
+    parser.add_argument("figures", nargs="*", default=["lca", "rca", "traffic", "stream"])
     parser.add_argument("--rows", type=int, help="rows for all figures; by default those of the targets")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--out", type=Path, default=HERE / "results" / "dask.json")
@@ -222,14 +237,16 @@ def main():
         "lca": lambda: lca(options.rows or 100_000, options.rounds),
         "rca": lambda: rca(options.rows or 2_000_000, options.rounds),
         "traffic": lambda: traffic(options.rows or 100_000),
-        "picture": lambda: picture(options.rows or 100_000),
+        "stream": lambda: stream(options.rows or 100_000),
     }
     found = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+    if "picture" in options.figures:
+        picture(found["stream"], HERE.parent / "docs" / "task_stream.png")
+        return
     for name in options.figures:
-        found[name] = work[name]()
-        print(name, json.dumps(found[name], indent=2), flush=True)
-    found["machine"] = machine()
-    options.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        found[name] = {**work[name](), "machine": machine()}
+        print(name, json.dumps(found[name]), flush=True)
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def machine():

@@ -4,6 +4,7 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py metrics      # NCA(), RCA()
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py plenty       # when a penalty no longer gains
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py cost         # search over plain fit, in turn
+    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py shape        # a covariance drawn towards one width
 
 The tables are the files of at most 100 columns in the folder that VICINAL_DATA names. Results go to benchmarks/results/defaults_<what>.json, table by table, and the whole table is printed
 as Markdown, losses included. ``--draws`` and ``--tables`` make it smaller.
@@ -284,6 +285,63 @@ def cost(names, n_draws):
     return found
 
 
+# -- a covariance that is drawn towards one width --------------------------------------------------------------------
+
+
+def drawn_to_one_width(train, share):
+    """LCA's metric with the M-step ``(1 - a) S / n + a h^2 diag(C)``, h the one width that leave-one-out chooses.
+
+    At a = 1 it is that width; a penalty R, which is added to S / n, can only make a kernel wider.
+    """
+    from vicinal import ParzenWindows
+    from vicinal._fit_loops import Recorder
+    from vicinal._lca.accelerated import accelerated_fixed_point
+    from vicinal._lca.steps import Steps, Structure, inverse_root, one_pass
+    from vicinal._leave_one_out import leave_one_out
+
+    target = ParzenWindows().fit(train).covariance_[0, 0] * np.diag(train.var(axis=0))
+    problem = leave_one_out(train, None, None, reg=np.zeros_like(target), passes=30)
+
+    def evaluate(metric):
+        objective, matrix = one_pass(problem, metric)
+        pull = metric @ target @ metric.T
+        log_det = -2.0 * np.linalg.slogdet(metric)[1]
+        objective = (1.0 - share) * objective - 0.5 * share * (np.trace(pull) + log_det)
+        return objective, (1.0 - share) * matrix + 0.5 * share * (pull + pull.T)
+
+    start = inverse_root(target)
+    steps = Steps(evaluate, Structure("full"), start, start)
+    limits = {"max_iter": 30, "tol": 5e-3}
+    return accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
+
+
+def shape(names, n_draws):
+    """Held-out nats per row of standardised columns: LCA(), one width, and covariances drawn towards that width."""
+    from vicinal import LCA, ParzenWindows
+
+    found = {}
+    for name in names:
+        X, scores = TABLES[name][0], {}
+        for draw in range(n_draws):
+            order = np.random.default_rng(draw).permutation(len(X))
+            n_train = min(ROWS, int(0.75 * len(X)))
+            train, test = X[order[:n_train]], X[order[n_train : n_train + TEST_ROWS]]
+            moving = np.ptp(train, axis=0) > 0
+            scale = train[:, moving].std(axis=0)
+            train, test = train[:, moving] / scale, test[:, moving] / scale
+            scores.setdefault("LCA()", []).append(LCA().fit(train).score(test))
+            scores.setdefault("one width", []).append(ParzenWindows().fit(train).score(test))
+            for share in (0.75, 0.5, 0.25):
+                metric = drawn_to_one_width(train, share)
+                covariance = np.linalg.inv(metric.T @ metric)
+                density = ParzenWindows(0.5 * (covariance + covariance.T)).fit(train)
+                scores.setdefault(f"a = {share}", []).append(density.score(test))
+        found[name] = {key: float(np.mean(values)) for key, values in scores.items()}
+        print(name, {key: round(value, 2) for key, value in found[name].items()}, flush=True)
+        save("shape", found)
+    return found
+
+
 def load(what):
     """All results that are known."""
     return json.loads((RESULTS / f"defaults_{what}.json").read_text())
@@ -304,7 +362,7 @@ def show_plain(found):
         print(f"| {name} | " + " | ".join(f"{cell:.3g}" for cell in cells) + " |")
 
 
-RUN = {"densities": densities, "metrics": metrics, "plenty": plenty, "cost": cost}
+RUN = {"densities": densities, "metrics": metrics, "plenty": plenty, "cost": cost, "shape": shape}
 SHOW = {"densities": show_densities, "metrics": show_metrics}
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""Adapt embeddings to a task from a few pairs known to be alike.
+"""Adapt embeddings to a task from a few pairs that belong together.
 
-Word vectors put "walk" near "run"; suppose that for your search "walk", "walks", "walked" and "walking" are
-the same thing.  Take such groups for a few verbs, let RCA scale down the directions along which they differ,
-and search for the other forms of verbs that were *not* among them.
+Word vectors place "walk" near "run". Suppose that in your search "walk", "walks", "walked" and "walking" should
+count as the same word.  This script takes such groups for a few verbs, uses RCA to scale down the directions along which
+they differ, and searches for the other forms of verbs that were *not* among them.
 
     VICINAL_DATA=folder python examples/adapt_embeddings.py      # GloVe words from a local folder
-    python examples/adapt_embeddings.py --generated              # made-up vectors of 384 dimensions, no data
-    needed
+    python examples/adapt_embeddings.py --generated              # generated vectors of 384 dimensions, needs no data
 
-Reported: recall@10, the share of a word's other forms among its ten nearest words, before and after, with
+It prints the recall@10, the share of a word's other forms among its ten nearest words, before and after, with
 Ledoit-Wolf shrinkage (the default) and without (the paper).
 """
 
@@ -22,7 +21,7 @@ from vicinal.datasets import load
 
 
 def glove_groups(n_words=40_000):
-    """Vectors of unit length, and groups of rows: a word with its -s, -ed and -ing forms."""
+    """Return vectors of unit length, and groups of rows: a word with its -s, -ed and -ing forms."""
     glove = load("glove", download_if_missing=False)
     words = [str(word) for word in glove.words[:n_words]]
     row = {word: i for i, word in enumerate(words)}
@@ -36,7 +35,7 @@ def glove_groups(n_words=40_000):
 
 
 def generated_groups(n_groups=1100, d=384, seed=0):
-    """Groups of three around random centres; they differ most along twenty directions, as if by style."""
+    """Return groups of three around random centres, which differ most along twenty directions, as if by style."""
     rng = np.random.default_rng(seed)
     style = np.linalg.qr(rng.normal(size=(d, 20)))[0]
     centres = np.repeat(rng.normal(size=(n_groups, d)), 3, axis=0)
@@ -49,7 +48,7 @@ def unit(X):
 
 
 def recall(Z, groups, k=10):
-    """Share of the other members of a group among the k nearest rows of its first member, by cosine."""
+    """Return the share of the other members of a group among the k nearest rows of its first member, by cosine."""
     Z = unit(Z)
     queries = np.array([group[0] for group in groups])
     found = []
@@ -65,14 +64,14 @@ def recall(Z, groups, k=10):
 
 
 def experiment(X, groups, budgets=(20, 50, 100, 300), n_held_out=300, seed=0):
-    """Recall on held-out groups, for growing numbers of training groups."""
+    """Return the recall on held-out groups, for growing numbers of training groups."""
     order = np.random.default_rng(seed).permutation(len(groups))
     held_out = [groups[i] for i in order[:n_held_out]]
     rows = [("before", "-", recall(X, held_out))]
     for budget in budgets:
         training = [groups[i] for i in order[n_held_out : n_held_out + budget]]
         pairs = [(group[0], other) for group in training for other in group[1:]]
-        # All rows go in: those in no pair still say where the data are (the total covariance).
+        # All rows are passed, because rows in no pair contribute to the total covariance.
         chunklets = chunklets_from_pairs(pairs, len(X))
         for shrinkage in (0, "auto"):
             with warnings.catch_warnings():
@@ -86,13 +85,13 @@ def experiment(X, groups, budgets=(20, 50, 100, 300), n_held_out=300, seed=0):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--generated", action="store_true", help="use made-up vectors")
+    parser.add_argument("--generated", action="store_true", help="use generated vectors")
     generated = parser.parse_args(arguments).generated
     if not generated:
         try:
             X, groups = glove_groups()
         except FileNotFoundError as error:
-            print(f"{error}\nUsing made-up vectors instead.\n")
+            print(f"{error}\nUsing generated vectors instead.\n")
             generated = True
     if generated:
         X, groups = generated_groups()

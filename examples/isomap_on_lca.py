@@ -2,9 +2,9 @@
 
     python examples/isomap_on_lca.py
 
-A roll in three dimensions gets two columns of noise as wide as itself, and all columns are mixed. In the raw, the
-standardised or the whitened coordinates Isomap's neighbour graph takes short cuts through the noise; in LCA's, where
-neighbourhoods are round, it follows the sheet. Printed is the rank correlation of an Isomap coordinate with the true
+The data are a roll in three dimensions with two columns of noise of the same width, and all columns are mixed. In the raw,
+standardised or whitened coordinates, Isomap's neighbour graph takes short cuts through the noise. In LCA's coordinates, where
+neighbourhoods are round, it follows the sheet. The script prints the rank correlation of an Isomap coordinate with the true
 position along the roll (1 is perfect).
 """
 
@@ -30,7 +30,7 @@ def mixed_roll(n, random_state=0):
 
 def quality(Z, along):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a graph in several pieces is completed, and said to be
+        warnings.simplefilter("ignore")  # Isomap warns that it connects the pieces of the graph
         image = Isomap(n_neighbors=10, n_components=2).fit_transform(Z)
     return max(abs(spearmanr(column, along).statistic) for column in image.T)
 

@@ -1,10 +1,10 @@
-"""Outliers by leave-one-out density: rows whose columns are fine one by one and wrong together.
+"""Outliers by leave-one-out density: rows with unusual combinations of common values.
 
     python examples/outliers_by_leave_one_out.py
 
-Measurements of wines, to which rows are added that take each column from a different wine. No column shows them.
-`score_samples(None)` scores every row under the density of all *other* rows, so no held-out set is needed. (Its area under
-the ROC curve is compared with that of a round kernel, of one Gaussian and of an isolation forest.)
+The data are measurements of wines, and additional rows that take each column from a different wine. No single column of these
+rows is unusual. `score_samples(None)` scores every row under the density of all *other* rows, so no held-out set is needed. The
+script compares its area under the ROC curve with that of a round kernel, of one Gaussian and of an isolation forest.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from vicinal import LCA, ParzenWindows
 
 
 def compare(n_rounds=5):
-    """Mean area under the ROC curve of each method."""
+    """Return the mean area under the ROC curve of each method."""
     wines = StandardScaler().fit_transform(load_wine().data)
     rng = np.random.default_rng(0)
     scores = {"LCA": [], "round kernel": [], "one Gaussian": [], "isolation forest": []}

@@ -3,7 +3,7 @@
     python examples/spectral_clustering_on_lca.py
 
 The data are whitened, which shrinks the direction that holds the clusters, and columns of white noise are added. The
-same spectral clustering then sees the whitened rows, LCA's coordinates, and LCA-Gauss's local subspace.
+same spectral clustering is then applied to the whitened rows, LCA's coordinates, and LCA-Gauss's local subspace.
 """
 
 import warnings
@@ -22,7 +22,7 @@ def cluster(Z, n_clusters):
 
 
 def compare(X, y, n_noise):
-    """Accuracy on whitened rows, LCA's coordinates and LCA-Gauss's subspace, and that subspace's dimension."""
+    """Return the accuracy on whitened rows, LCA's coordinates and LCA-Gauss's subspace, and that subspace's dimension."""
     noisy = datasets.add_noise_dimensions(X, n_noise, random_state=0)
     gauss = LCAGauss(reduce=True).fit(noisy)
     images = [noisy, LCA().fit_transform(noisy), gauss.transform(noisy) if gauss.n_components_ else noisy]

@@ -1,10 +1,10 @@
-"""The picture of the LCA paper's Fig. 1: PCA squeezes a long text, LCA looks at the shapes of its letters.
+"""The picture of the LCA paper's Fig. 1: PCA squeezes a long text, LCA preserves the shapes of its letters.
 
     python examples/to_be_or_not_to_be.py [picture.png]
 
-Both methods forget the original coordinates (any linear map of the data gives the same image), so what differs is
-what they take for the scale: the whole text, or a letter's stroke. Printed is how many times a letter is wider than high;
-with a file name, the two pictures are drawn (needs matplotlib).
+Both methods are invariant to linear maps of the data. They differ in what they normalise: the whole text, or the strokes of a
+letter. The script prints the ratio of width to height of a letter; with a file name, it also draws the pictures (this needs
+matplotlib).
 """
 
 import sys
@@ -16,19 +16,19 @@ from vicinal import LCA, datasets
 
 
 def upright(image, X):
-    """The image, turned and mirrored (a rotation cannot matter) so that it reads like the original."""
+    """Return the image, rotated and reflected so that it reads like the original; this does not change the metric."""
     u, _, vt = np.linalg.svd((image - image.mean(axis=0)).T @ (X - X.mean(axis=0)))
     return (image - image.mean(axis=0)) @ (u @ vt)
 
 
 def letter_aspect(image, letters):
-    """Width over height of a letter, the median over letters."""
+    """Return the ratio of width to height of a letter, the median over letters."""
     spans = [np.ptp(image[letters == k], axis=0) for k in np.unique(letters)]
     return float(np.median([width / height for width, height in spans]))
 
 
 def images_of(n_samples=3000):
-    """The text, its whitened and its LCA image, and the letter of each point."""
+    """Return the text, its whitened and its LCA image, and the letter of each point."""
     X, letters = datasets.make_text("To be or not to be", n_samples=n_samples, random_state=0)
     images = {
         "the original": X - X.mean(axis=0),

@@ -23,7 +23,7 @@ def test_it_is_the_metric_of_the_bins():
     X, y = rng.normal(size=(200, 3)), rng.normal(size=200)
     bins = np.empty(200, dtype=int)
     bins[np.argsort(y)] = np.repeat(np.arange(10), 20)
-    for metric in (None, RCA(n_components=2), NCA(random_state=0), MMC()):
+    for metric in (None, RCA(n_components=2), NCA(random_state=0, max_iter=3), MMC()):
         found = BinnedTargetMetric(metric).fit(X, y)
         np.testing.assert_array_equal(np.digitize(y, found.bin_edges_), bins)
         expected = (RCA() if metric is None else metric).fit(X, bins)

@@ -616,7 +616,7 @@ def test_a_density_that_keeps_no_rows_is_explained(table, capsys):
 def test_a_target_that_cannot_be_used_is_told_in_the_words_of_the_command(table, capsys):
     table.assign(one="a").to_csv("one.csv", index=False)
     assert run("compare", "one.csv", "--target", "one", "--task", "classes") == DATA
-    assert "--target holds one class only, 'a'" in (err := capsys.readouterr().err)
+    assert "--target holds only one class, 'a'" in (err := capsys.readouterr().err)
     assert "Leave --target out to compare densities." in err
     assert run("compare", "table.csv", "--target", "hue", "--task", "classes") == DATA
     err = capsys.readouterr().err
@@ -665,6 +665,7 @@ def test_python_m_vicinal_is_the_command():
     assert done.stdout == command("--help").stdout
 
 
+@pytest.mark.slow
 def test_a_million_rows_on_stdin(table):
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
     line = "1500.5,0.003,-0.2\n"
@@ -705,7 +706,9 @@ def test_a_full_disk_on_stdout(table):
     assert b"Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize(
+    "ending", ["csv", *(pytest.param(ending, marks=pytest.mark.slow) for ending in ("parquet", "npz"))]
+)
 def test_a_full_disk_leaves_the_old_file(table, ending):
     """A limit on the size of files stands for a disk that fills up half way."""
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK

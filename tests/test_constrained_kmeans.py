@@ -107,7 +107,7 @@ X6 = np.arange(12.0).reshape(6, 2)
             lambda: ConstrainedKMeans(7).fit(X6),
             "n_clusters=7 needs at least as many separate rows or chunklets .* got 6",
         ),
-        (lambda: ConstrainedKMeans(3).fit(X6, [0, 0, 0, 1, 1, 1]), "n_clusters=3 needs as many .* got 2"),
+        (lambda: ConstrainedKMeans(3).fit(X6, [0, 0, 0, 1, 1, 1]), "n_clusters=3 needs at least as many .* got 2"),
         (lambda: ConstrainedKMeans(0).fit(X6), "n_clusters must be at least 1"),
         (lambda: ConstrainedKMeans(2, n_init=0).fit(X6), "n_init must be at least 1"),
         (lambda: ConstrainedKMeans(2, center_tol=-1.0).fit(X6), "tol must be"),

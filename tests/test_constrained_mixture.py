@@ -144,7 +144,7 @@ X6 = np.arange(12.0).reshape(6, 2) ** 1.5
     [
         (
             lambda: ConstrainedGaussianMixture(3).fit(X6, [0, 0, 0, 1, 1, 1]),
-            "n_components=3 needs as many .* got 2",
+            "n_components=3 needs at least as many .* got 2",
         ),
         (lambda: ConstrainedGaussianMixture(0).fit(X6), "n_components must be at least 1"),
         (

@@ -229,6 +229,7 @@ def test_a_model_that_imputes_carries_its_imputer(holes, capsys):
     np.testing.assert_allclose(images, model.transform(holes), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_compare_imputes_within_the_folds(holes, capsys):
     few = {"metrics": ["z-scored", "rca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 3}
     X, y = holes[["a", "b", "c"]], holes["kind"].to_numpy()

@@ -73,6 +73,7 @@ def test_missing_values_stay_missing():
     assert np.isnan(noisy).sum() == 1
 
 
+@pytest.mark.slow
 def test_scores_are_a_bound_on_the_log_probability():
     """E log p(x + u) + log s <= log P(x): the cell's mass, by quadrature, for whole numbers and for halves."""
     for step in (1.0, 0.5):

@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import importlib
 import inspect
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -295,6 +297,22 @@ def test_a_child_forked_inside_of_pair_work_has_all_blas_threads():
     with one_blas_thread(), multiprocessing.get_context("fork").Pool(1) as pool:
         assert set(pool.apply_async(blas_threads).get(timeout=120)) == {2}
     assert set(blas_threads()) == {2}
+
+
+def test_the_parts_of_kernels_are_inlined():
+    """NCA had other last digits in the process that compiled its kernels than in those that took them from the disk cache.
+
+    There the parts that LLVM had not inlined were those of the kernel, here those of their own modules.
+    """
+    dispatcher = pytest.importorskip("numba.core.dispatcher").Dispatcher
+    from vicinal._engine import _kernels
+
+    folder = Path(_kernels.__file__).parent
+    names = sorted(file.stem for pattern in _kernels._COMPILED for file in folder.glob(pattern))
+    modules = [importlib.import_module(f"vicinal._engine.{name}") for name in names]
+    parts = [part for module in modules for part in vars(module).values() if isinstance(part, dispatcher)]
+    assert len(parts) > 40
+    assert all(part.targetoptions["forceinline"] for part in parts)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

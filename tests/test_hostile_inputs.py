@@ -73,6 +73,19 @@ def test_rows_to_climb_from_are_refused_where_squares_overflow(size):
         vicinal.ParzenMeanShift(ParzenWindows(1.0)).fit(X).predict(np.full((2, 3), size))
 
 
+@pytest.mark.parametrize(("size", "width"), [(1e151, 1.0), (1e149, 1e-3)])
+def test_rows_too_far_to_be_explained_are_refused(size, width):
+    """It was a warning of NumPy about an overflow, and an answer made of infinities."""
+    detector = vicinal.DensityOutlierDetector(ParzenWindows(width)).fit(X)
+    with pytest.raises(ValueError, match=r"X.* holds values of magnitude .*, whose squares overflow float64"):
+        detector.explain(np.full((2, 3), size))
+
+
+def test_images_to_map_back_are_named():
+    with pytest.raises(ValueError, match="Input X contains infinity"):
+        RCA().fit(X, Y).inverse_transform(np.full((2, 3), np.inf))
+
+
 @pytest.mark.parametrize("factor", [1e-160, 1e-155])
 def test_a_mahalanobis_matrix_beyond_float64_is_refused(factor):
     """It was infinite, with a warning of NumPy; distances need no such matrix."""

@@ -18,6 +18,7 @@ import vicinal
 from vicinal import LCA, NCA, ParzenWindows, io
 from vicinal._model_files import model_file
 from vicinal._model_files.reader import Reader
+from vicinal._model_files.sklearn_states import MOST_COLUMNS
 from vicinal._model_files.types import CHARACTERS_PER_OBJECT, MOST_OBJECTS, MOST_REFERENCES
 from vicinal._model_files.writer import Writer
 
@@ -180,11 +181,11 @@ def test_keys_of_a_dict_do_not_collide(write):
 
 
 def test_a_number_of_outputs_is_not_written_out(write):
-    """Its names were made one by one to count them: 10**9 of them, at the word of a file."""
+    """Its names were made one by one to count them, as many as the file said."""
     writer = Writer()
     normalizer = make_pipeline(Normalizer().fit(X), LCA(reg=0.0).fit(X))
     tree = writer.estimator(normalizer)
-    tree["parameters"]["steps"][0]["items"][1]["attributes"]["n_features_in_"] = 10**12
+    tree["parameters"]["steps"][0]["items"][1]["attributes"]["n_features_in_"] = MOST_COLUMNS
     assert_bounded(write(tree, writer.arrays), "steps that transform rows to what the next one takes")
     writer = Writer()
     tree = writer.estimator(make_pipeline(LinearDiscriminantAnalysis().fit(X, np.arange(30) % 3), ParzenWindows(1.0)))

@@ -47,7 +47,7 @@ def test_another_key_is_refused(read, signed):
 
 def test_a_file_without_a_signature_is_refused_where_one_is_expected(tmp_path):
     io.save(ParzenWindows().fit(X), tmp_path / "model.vicinal")
-    with pytest.raises(ValueError, match=r"it is not signed, but a key was given\. Save it with"):
+    with pytest.raises(ValueError, match=r"it is not signed, but a key was given\. Save it again with"):
         io.load(tmp_path / "model.vicinal", key=KEY)
 
 

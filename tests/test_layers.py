@@ -33,7 +33,7 @@ class Import(NamedTuple):
 
 def read_order(text):
     """The lines of rooms, the highest first, in the first code block below the heading on imports."""
-    block = text.split("## Which room may import which?")[1].split("```")[1]
+    block = text.split("## Which folder may import which?")[1].split("```")[1]
     return [re.split(r" {2,}", line)[0].split() for line in block.strip().splitlines()]
 
 
@@ -105,9 +105,9 @@ def fault_of(line):
         return f"{own} imports from {other}, which has no place in the order of CONTRIBUTING.md."
     if DEPTH[other] <= DEPTH[own]:
         place = "on the same line as" if DEPTH[other] == DEPTH[own] else "above"
-        return f"{own} imports from {other}, which stands {place} {own}; a room imports only from rooms below it."
+        return f"{own} imports from {other}, which stands {place} {own}; a folder imports only from folders below it."
     fault = None if line.module == "vicinal" else fault_of_name(module, name)
-    return fault and f"{own} imports from {other}, but {fault}; a room imports only public names of other rooms."
+    return fault and f"{own} imports from {other}, but {fault}; a folder imports only public names of other folders."
 
 
 def test_every_room_has_one_place():
@@ -153,3 +153,40 @@ def test_what_breaks_the_rule(file, source, expected):
     else:
         assert len(faults) == 1
         assert expected in faults[0]
+
+
+# -- sizes: a file and a function that can be read at once -------------------------------------------------------------
+
+MOST_LINES, MOST_LINES_OF_CODE, MEDIAN_LINES = 450, 60, 170
+# Compiled code is one file per family of kernels, and loops that are written out.
+KERNELS = re.compile(r"_engine/(_\w*kernels|_triton_\w+|_pruned_sweep|_pruned_boxes|_vectors)\.py$")
+
+
+def lines_of_code(function, lines):
+    """The lines of a function without its docstring, comments and empty lines."""
+    first = function.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    skipped = range(first.lineno, first.end_lineno + 1) if documented else ()
+    own = (number for number in range(function.lineno, function.end_lineno + 1) if number not in skipped)
+    return sum(bool(text) and not text.startswith("#") for text in (lines[number - 1].strip() for number in own))
+
+
+def test_modules_and_functions_stay_small():
+    lengths, long = [], []
+    for file in SOURCE.rglob("*.py"):
+        name, text = file.relative_to(SOURCE).as_posix(), file.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        lengths.append(len(lines))
+        if KERNELS.search(name):
+            continue
+        if len(lines) > MOST_LINES:
+            long.append(
+                f"{name} has {len(lines)} lines; at most {MOST_LINES}. Split it where its parts do not need each other."
+            )
+        long += [
+            f"{name}: {node.name} has {size} lines of code; at most {MOST_LINES_OF_CODE}."
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef) and (size := lines_of_code(node, lines)) > MOST_LINES_OF_CODE
+        ]
+    assert not long, "\n".join(long)
+    assert sorted(lengths)[len(lengths) // 2] < MEDIAN_LINES

@@ -17,6 +17,7 @@ def load(name):
     return module
 
 
+@pytest.mark.slow
 def test_the_text_picture(tmp_path):
     pytest.importorskip("matplotlib")
     example = load("to_be_or_not_to_be")

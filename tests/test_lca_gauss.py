@@ -268,6 +268,7 @@ def test_the_search_never_ends_lower(seed):
     assert searched.score() == pytest.approx(searched.objectives_[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1, 3, 6])
 def test_a_planted_subspace_is_found_among_noise_dimensions(noise):
     X, truth = clusters_and_noise(n=300, noise=noise, seed=noise)

@@ -24,7 +24,7 @@ def rows():
 def test_levels_grow_to_at_most_half_of_the_rows():
     assert levels.level_sizes(9_000) == []
     assert levels.level_sizes(10_000) == [5_000]
-    assert levels.level_sizes(581_012) == [5_000, 20_000, 80_000]
+    assert levels.level_sizes(581_012) == [5_000, 20_000, 80_000, 290_506]
     for n in (10_000, 45_000, 10**6):
         assert all(2 * n >= levels.GROWTH * size for size in levels.level_sizes(n))
 

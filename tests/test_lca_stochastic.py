@@ -146,6 +146,7 @@ def test_a_few_neighbors_widen_the_kernel_as_the_paper_says(rows):
     assert wide.effective_neighbors_.max() <= 60
 
 
+@pytest.mark.slow
 def test_large_sets_see_all_rows_as_neighbors_and_end_near_exact():
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(3, 2)) * 4)[rng.integers(3, size=3400)] + rng.normal(size=(3400, 2)) * [1.0, 0.1]
@@ -231,6 +232,7 @@ def test_a_stream_literally(rows):
     assert lca.score_samples(None).shape == lca.effective_neighbors_.shape == (80,)
 
 
+@pytest.mark.slow
 def test_a_long_stream_comes_close_to_a_fit(rows, tmp_path):
     stream = LCA(random_state=0, reg=0.0)
     for start in range(0, 600, 60):

@@ -272,6 +272,7 @@ def test_both_neighbours_are_among_the_members(rows):
     assert any(p["shared"] > 0 and p["noise"] > 0 for p in params)
 
 
+@pytest.mark.slow
 def test_it_follows_a_spiral():
     X, test = make_spiral(300, random_state=0)[0], make_spiral(1000, random_state=1)[0]
     model = LocalLCA().fit(X)
@@ -282,6 +283,7 @@ def test_it_follows_a_spiral():
     assert model.score() > model.held_out_score_samples().mean()
 
 
+@pytest.mark.slow
 def test_kernels_of_different_shape_are_found():
     """Three flat clusters of different orientation, for which one covariance is a compromise."""
     rng = np.random.default_rng(0)
@@ -339,6 +341,17 @@ def test_the_metric_at_a_point_is_the_mean_of_the_kernels_by_their_shares(rows):
     np.testing.assert_allclose(model.local_distances(NEW[0], rows), expected, rtol=1e-9)
     shared = LocalLCA(0, 5, 0, shared=1, center="row", reg=0.01).fit(rows)
     np.testing.assert_allclose(shared.local_metric(NEW)[3], shared.base_.covariance_, rtol=1e-12)
+
+
+def test_one_row_may_come_from_a_table_with_names(rows):
+    """A row of a dataframe is a Series: its names are those of the columns, and there is nothing to warn of."""
+    frame = pd.DataFrame(rows, columns=["a", "b"])
+    model, plain = (LocalLCA(1, 7, 0.01, **GIVEN).fit(table) for table in (frame, rows))
+    np.testing.assert_array_equal(model.local_map(frame.iloc[3]), plain.local_map(rows[3]))
+    np.testing.assert_array_equal(model.local_distances(frame.iloc[3], frame), plain.local_distances(rows[3], rows))
+    for wrong in (rows[:2], rows[0, :1], [np.nan, 1.0]):
+        with pytest.raises(ValueError, match="x must be one row of 2 finite numbers, got shape"):
+            model.local_map(wrong)
 
 
 def test_explanations_are_the_mixtures_own_conditionals(rows):

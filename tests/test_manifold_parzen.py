@@ -192,6 +192,7 @@ def test_score_samples_none_drops_the_own_component_only(rows):
     assert "own component only" in " ".join(ManifoldParzen.score_samples.__doc__.split())
 
 
+@pytest.mark.slow
 def test_auto_noise_is_as_good_as_the_best_on_new_rows(spiral):
     train, test = spiral[:300], spiral[300:]
     density = ManifoldParzen(1, 12).fit(train)
@@ -224,6 +225,7 @@ def test_auto_noise_of_the_soft_neighbourhood(spiral):
     assert abs(held_out.mean() - density.score(test)) < 0.25
 
 
+@pytest.mark.slow
 def test_the_papers_order_on_the_spiral(spiral):
     """Table 1: d=1 beats d=2, both beat Parzen; parameters tuned without the test set."""
     train, validation, test = spiral[:300], spiral[300:600], spiral[600:]

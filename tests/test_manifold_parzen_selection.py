@@ -68,6 +68,7 @@ def conditional_log_likelihood(classifier, X, y):
     return np.mean(np.take_along_axis(classifier.predict_log_proba(X), codes[:, None], axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("criterion", "scoring", "shift"),
     [("error", "accuracy", 1.0), ("conditional_log_likelihood", conditional_log_likelihood, 0.0)],

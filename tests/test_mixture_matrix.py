@@ -255,6 +255,7 @@ def test_a_model_file_brings_back_every_bit(fitted, tmp_path):
         np.testing.assert_array_equal(ask(again), ask(fitted))
 
 
+@pytest.mark.slow
 def test_compare_and_report_take_the_density(density):
     """Held-out log-likelihoods are in the units of the data: rows twice as large have a density 2^3 times as small."""
     options = {"densities": {"mine": density}, "metrics": [], "n_splits": 2, "n_repeats": 1}

@@ -198,10 +198,10 @@ def test_restarts_keep_the_best(wine):
 def test_low_rank_finds_the_rings():
     """Fig. 2, top row: concentric rings in two dimensions, noise of large variance in the third."""
     rng = np.random.default_rng(0)
-    y = rng.integers(0, 5, 300)
-    angle = rng.uniform(0, 2 * np.pi, 300)
-    X = np.column_stack([(y + 1) * np.cos(angle), (y + 1) * np.sin(angle), 20 * rng.normal(size=300)])
-    X[:, :2] += 0.05 * rng.normal(size=(300, 2))
+    y = rng.integers(0, 5, 500)
+    angle = rng.uniform(0, 2 * np.pi, 500)
+    X = np.column_stack([(y + 1) * np.cos(angle), (y + 1) * np.sin(angle), 20 * rng.normal(size=500)])
+    X[:, :2] += 0.05 * rng.normal(size=(500, 2))
     nca = NCA(2, random_state=0, max_iter=200).fit(X, y)
     assert nca.objectives_[-1] > 0.95
     A = nca.components_

@@ -127,7 +127,10 @@ def test_batches_visit_every_row_once():
     assert default_batch(784) == 784
 
 
-@pytest.mark.parametrize(("which", "n_neighbors"), [("accuracy", None), ("accuracy", 60), ("likelihood", None)])
+@pytest.mark.parametrize(
+    ("which", "n_neighbors"),
+    [("accuracy", 60), *(pytest.param(which, None, marks=pytest.mark.slow) for which in ("accuracy", "likelihood"))],
+)
 def test_comes_near_the_exact_solver(which, n_neighbors):
     X, y = load_digits(n_class=5, return_X_y=True)
     X, y = X[:350], y[:350]
@@ -200,6 +203,7 @@ def test_interrupt_callback_and_weights():
     assert weighted.evaluation_rows_.min() >= 50
 
 
+@pytest.mark.slow
 def test_diagonal_and_soft_targets():
     X, y = load_iris(return_X_y=True)
     diagonal = NCA(

@@ -106,6 +106,7 @@ def test_pair_term_is_equation_8():
 # -- what it learns --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_parity_becomes_a_line():
     """No linear map to one dimension separates the quadrants of a plane; a network does."""
     rng = np.random.default_rng(0)
@@ -136,6 +137,7 @@ def polar_correlations(Z, angles, heights):
     return correlations(minimize(lambda centre: -sum(correlations(centre)), first, method="Nelder-Mead").x)
 
 
+@pytest.mark.slow
 def test_polar_coordinates_of_turned_and_scaled_faces():
     """Fig. 3: from pairs alone the network finds that pictures differ by an angle and a size."""
     shape = {"size": 14, "heights": (9.0, 14.0), "height_noise": 0.6}

@@ -58,6 +58,7 @@ def test_pairs_are_algorithm_3_at_half_the_scale():
     np.testing.assert_allclose(OnlineRCA(step=0.01).fit(X, y).components_, 2 * V, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "condition"), [(2, 1.0), (5, 100.0), (5, 1e4), (20, 100.0)])
 @pytest.mark.parametrize("sizes", [(2, 3), (2, 8)])
 def test_it_converges_out_of_the_box(d, condition, sizes):
@@ -101,6 +102,7 @@ def test_blocks_do_not_matter_after_the_start():
     np.testing.assert_allclose(parts.components_, whole.components_, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_pair_at_a_time_from_the_beginning():
     rng = np.random.default_rng(5)
     mixing = mixing_of(rng, 4, 100.0)

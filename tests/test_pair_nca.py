@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 @parametrize_with_checks(
-    [PairNCA(), PairNCA(solver="cg", random_state=0, init=MultiStart(n_starts=2))],
+    [PairNCA(max_iter=5), PairNCA(solver="cg", random_state=0, init=MultiStart(n_starts=2), max_iter=5)],
     expected_failed_checks=lambda estimator: {
         "check_sample_weight_equivalence_on_dense_data": (
             "sample_weight weighs a row in the sum over all pairs c != d, where a repeated row also meets its own copy, "

@@ -1,5 +1,7 @@
 """The runner of the papers' experiments, and the quick ones among them with their claims."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -12,6 +14,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from vicinal.cli import main
 from vicinal.papers import PAPERS, _contents, _page, _prose, _runner
 from vicinal.papers._experiment import (
     Claim,
@@ -41,14 +44,40 @@ def no_data_folder(monkeypatch):
 
 
 def vicinal(*arguments, folder):
+    """`vicinal papers` as a process of its own."""
     command = [sys.executable, "-m", "vicinal.cli", "papers", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+
+
+def in_process(*arguments, folder):
+    """The same here, which does not have to import everything again."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(["papers", *arguments])
+        except SystemExit as stop:  # argparse
+            code = stop.code
+    said = []
+    for stream in (out, err):
+        stream.flush()
+        said.append(stream.buffer.getvalue().decode("utf-8"))
+    return subprocess.CompletedProcess(arguments, code, *said)
 
 
 # -- the experiments ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper, names in CHEAP.items() for name in names])
+LONGER = {("lca", "section_7"), ("mparzen", "figure_1"), ("rca", "section_3"), ("nca", "figure_2")}
+
+
+@pytest.mark.parametrize(
+    ("paper", "name"),
+    [
+        pytest.param(paper, name, marks=[pytest.mark.slow] if (paper, name) in LONGER else [])
+        for paper, names in CHEAP.items()
+        for name in names
+    ],
+)
 def test_claims_hold_in_quick_mode(paper, name, tmp_path):
     (experiment,) = [e for e in experiments(paper) if e.name == name]
     outcome = _runner.run(experiment, Setting(), tmp_path)
@@ -230,7 +259,7 @@ def test_units_that_are_left_after_the_given_minutes_wait_for_the_next_call(tmp_
     experiment = made_experiment(tmp_path)
     outcome = _runner.run(experiment, Setting(), tmp_path, minutes=0)
     assert experiment.module.measured == []
-    assert "3 of 3 units are not measured yet" in outcome.skipped
+    assert "3 of 3 units have not been measured" in outcome.skipped
     assert _runner.run(experiment, Setting(), tmp_path).summary
 
 
@@ -270,6 +299,7 @@ def test_results_can_be_recorded_without_matplotlib(tmp_path, monkeypatch):
     assert experiment.module.measured == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_processes_give_the_results_of_one(tmp_path):
     (experiment,) = [e for e in experiments("rca") if e.name == "figure_11"]
     skipped = _runner.measure([experiment], Setting(), tmp_path / "two", jobs=2, drawing=False)
@@ -391,7 +421,7 @@ def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
     assert (tmp_path / "vicinal-papers" / "results" / "rca" / "figure_11-quick.json").exists()
     assert list((tmp_path / "vicinal-papers").glob("rca-*.png"))
     assert f"wrote {os.path.join('vicinal-papers', 'rca-figure-11-quick.png')}" in done.stderr
-    as_json = vicinal("rca", "--figure", "11", "--quick", "--json", "-q", folder=tmp_path)
+    as_json = in_process("rca", "--figure", "11", "--quick", "--json", "-q", folder=tmp_path)
     (outcome,) = json.loads(as_json.stdout)
     assert outcome["claims"]
     assert as_json.stderr == ""
@@ -411,7 +441,7 @@ def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
     ],
 )
 def test_the_command_refuses_what_cannot_be(arguments, code, words, tmp_path):
-    done = vicinal(*arguments, folder=tmp_path)
+    done = in_process(*arguments, folder=tmp_path)
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -436,7 +466,7 @@ def test_the_list_has_minutes_and_the_wheel_says_where_the_papers_are(monkeypatc
 
 
 def test_recording_only_draws_nothing(tmp_path):
-    done = vicinal("rca", "--figure", "11", "--measure", "-o", ".", "-q", folder=tmp_path)
+    done = in_process("rca", "--figure", "11", "--measure", "-o", ".", "-q", folder=tmp_path)
     assert done.stdout == "1 of 1 experiment measured.\n"
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
@@ -447,7 +477,7 @@ def test_an_output_that_cannot_be_written_is_said(taken, tmp_path):
         (tmp_path / taken).write_text("a file where a folder has to be")
     else:
         (tmp_path / taken).mkdir()
-    done = vicinal("rca", "--figure", "11", "--quick", "-o", ".", folder=tmp_path)
+    done = in_process("rca", "--figure", "11", "--quick", "-o", ".", folder=tmp_path)
     assert done.returncode == 5
     assert "cannot write" in done.stderr
     assert taken in done.stderr
@@ -455,7 +485,7 @@ def test_an_output_that_cannot_be_written_is_said(taken, tmp_path):
 
 
 def test_full_mode_without_data_skips_and_ends_well(tmp_path):
-    done = vicinal("mparzen", "--figure", "table2", "--full", folder=tmp_path)
+    done = in_process("mparzen", "--figure", "table2", "--full", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "nothing was run: 1 of 1 experiment skipped.\n"
     assert "skipped" in done.stderr

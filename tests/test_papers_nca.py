@@ -47,6 +47,7 @@ def test_digits_are_200_a_class_and_500_others():
     assert not set(train.ravel()) & set(test.ravel())
 
 
+@pytest.mark.slow
 def test_a_unit_has_every_metric():
     result = figure_1.measure(Setting(), set="iris", run=0, fits="paper")
     assert set(figure_1._SQUARE) < set(result["square"])
@@ -88,6 +89,7 @@ def test_overtraining_is_a_fall_from_the_best(ends, holds):
     assert ("wine" in claim.departs) == (not holds)
 
 
+@pytest.mark.slow
 def test_both_objectives_are_fitted_square_and_flat():
     result = equation_6.measure(Setting(), set="iris", run=0)
     assert {"square f", "square g", "plane f", "plane g"} < set(result)

@@ -21,11 +21,20 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [ParzenMeanShift(), ParzenMeanShift(ParzenWindows(1.0)), ParzenMeanShift(ManifoldParzen(1, 3, 0.5))],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES[type(estimator.density)],
+    [ParzenMeanShift()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES[type(estimator.density)]
 )
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [ParzenMeanShift(ParzenWindows(1.0)), ParzenMeanShift(ManifoldParzen(1, 3, 0.5))],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES[type(estimator.density)],
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks_of_other_densities(estimator, check):
     check(estimator)
 
 

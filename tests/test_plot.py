@@ -441,7 +441,7 @@ LOCAL = LocalLCA(2, 12, 0.01, shared=0.5, center="mean", max_iter=0, reg=0.0)
 
 def test_ellipses_are_one_standard_deviation_of_the_kernels_there():
     model = LOCAL.fit(X)
-    ax = metric_field(model, X, features=(3, 0), n_ellipses=7)
+    ax = metric_field(model, X, features=(3, 0), n_ellipses=7, scale=1.0)
     outlines = [path.vertices[:-1] for path in ax.collections[1].get_paths()]
     assert len(outlines) == 7
     for outline in outlines:
@@ -459,6 +459,21 @@ def test_the_field_in_two_components_and_by_name():
     ax = metric_field(model, TABLE, features=["$width", "length"], n_ellipses=200)
     assert ax.get_xlabel() == "$width"
     assert len(ax.collections[1].get_paths()) == N
+
+
+def test_ellipses_of_a_field_do_not_cover_each_other():
+    """With two of many columns, ellipses of one standard deviation lay in one heap."""
+    model = LOCAL.fit(X)
+    ax = metric_field(model, X, features=(0, 1))
+    whole = metric_field(model, X, features=(0, 1), scale=1)
+    small, large = (one.collections[1].get_paths()[0].vertices for one in (ax, whole))
+    size = np.ptp(small, axis=0) / np.ptp(large, axis=0)
+    assert 0.01 < size[0] < 0.7
+    np.testing.assert_allclose(size, size[0])
+    assert ax.get_title() == f"ellipses of {size[0]:.2g} standard deviations"
+    assert whole.get_title() == ""
+    with pytest.raises(ValueError, match="scale must be a finite number greater than 0"):
+        metric_field(model, X, features=(0, 1), scale=0)
 
 
 def test_a_field_that_cannot_be_drawn():

@@ -195,9 +195,9 @@ def test_without_classes():
 
 
 def test_a_metric_of_ones_own():
-    X, y = make_machine_states(150, random_state=0)
+    X, y = make_machine_states(100, random_state=0)
     comparison = vicinal.compare(
-        X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1
+        X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1, n_splits=2
     )
     summary = vicinal.report(X, y, comparison=comparison).summary
     assert summary["views"]["planes"][summary["views"]["after"]]["label"] == "mine"
@@ -221,7 +221,7 @@ def test_texts_of_the_data_stay_texts():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(60, 2)), columns=[EVIL, "b<i>"])
     y = np.where(np.arange(60) % 2, EVIL, "<b>bold</b>")
-    comparison = vicinal.compare(X, y, **{**FEW, "densities": ["gaussian", "lca"]})
+    comparison = vicinal.compare(X, y, **{**FEW, "densities": ["gaussian", "lca"], "n_splits": 2})
     arguments = {
         "row_names": [f"{EVIL}{i}" for i in range(60)],
         "notes": [EVIL],
@@ -290,6 +290,7 @@ def test_json_save_and_notebook(report, tmp_path):
     assert "A learned metric helps here" in repr(report)
 
 
+@pytest.mark.slow
 def test_defaults_run_the_comparison():
     X, y = load_wine(return_X_y=True, as_frame=True)
     told = []
@@ -316,7 +317,9 @@ def code_of(path):
     return next(text for text in outline.texts if "vicinal.compare(" in text)
 
 
-@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+@pytest.mark.parametrize(
+    "ending", ["csv", *(pytest.param(ending, marks=pytest.mark.slow) for ending in ("npz", "parquet"))]
+)
 def test_the_code_in_the_report_runs_and_says_the_same(tmp_path, monkeypatch, capsys, ending):
     monkeypatch.chdir(tmp_path)
     X, y = make_machine_states(120, random_state=0)
@@ -334,7 +337,7 @@ def test_the_code_in_the_report_runs_and_says_the_same(tmp_path, monkeypatch, ca
         frame.to_parquet("data.parquet")
     else:
         np.savez("data.npz", X=frame.drop(columns="y").to_numpy(), names=list(frame.columns[:-1]), y=y)
-    methods = "euclidean,z-scored,lca,gaussian"
+    methods = "euclidean,z-scored,rca,gaussian"
     options = [
         "--target",
         "y",
@@ -397,10 +400,13 @@ def several_data_sets():
 
 
 DATA_SETS = {name: rest for name, *rest in several_data_sets()}
+LONGER = {"labels", "many columns, LCA", "numbers", "no labels"}  # of those, slow tests run
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", DATA_SETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONGER else []) for name in DATA_SETS]
+)
 def test_the_printed_models_are_those_that_were_compared(name, capsys):
     """The printed code once built other models: it lost n_neighbors=10, tol=1e-5 and a PCA step.
 
@@ -449,7 +455,7 @@ def test_the_code_says_where_the_folds_differ_from_a_fit_to_all_rows():
 def test_the_code_runs_where_every_row_has_a_twin(capsys):
     """LCA had an answer in the folds, which part twins, and none for all rows before it chose its own penalty."""
     X = np.repeat(np.random.default_rng(0).normal(size=(60, 3)), 2, axis=0)
-    comparison = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    comparison = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1, n_splits=2)
     code = vicinal.report(X, comparison=comparison).summary["code"]
     namespace = {"X": X}
     exec(code, namespace)

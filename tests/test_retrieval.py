@@ -172,7 +172,7 @@ def test_queries_without_a_relevant_row_are_counted_and_left_out():
     [
         ({"relevant": [[0, 99]]}, "out of range"),
         ({"relevant": [[0, 1, -1]]}, "must not be negative"),
-        ({"relevant": [[0, 1, 1], [0, 1, 2]]}, "in two ways"),
+        ({"relevant": [[0, 1, 1], [0, 1, 2]]}, "two different grades"),
         ({"relevant": np.zeros((3, 4))}, "shape"),
         ({"relevant": {}}, "nothing to measure"),
         ({"k": 100}, "Lower k"),

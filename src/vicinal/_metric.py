@@ -45,7 +45,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         Parameters
         ----------
         X : array-like of shape (n, n_features), or a source of rows
-            The rows to transform. A source is read block by block; see :func:`vicinal.io.open_rows`.
+            The rows to transform. The rows to transform. A source is read block by block; see :func:`vicinal.io.open_rows`.
 
         Returns
         -------

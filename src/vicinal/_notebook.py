@@ -34,7 +34,7 @@ class NotebookMixin:
 
 
 def fitted_html(estimator: Any) -> str:
-    """The facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted.
+    """Return the facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted.
 
     Names of columns may come from anyone's table or model file: they are escaped as in a report.
     """

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-# What a terminal or a browser obeys instead of showing it: controls but for tab and line feed, line and paragraph
-# separators, and marks that turn the direction of the text around them, so that a name could pass for other words. Half a
+# Characters that a terminal or a browser interprets instead of displaying: controls except tab and line feed, line and
+# paragraph separators, and marks that reverse the direction of text, with which a name could imitate another text. Half a
 # character of UTF-16, as in the name of a file that is not UTF-8, cannot be written at all.
 _CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))

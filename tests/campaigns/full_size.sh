@@ -16,8 +16,8 @@ campaign() { # NAME JOBS BLAS-THREADS FURTHER-OPTIONS
 mkdir -p "$folder"
 case $part in
   cases)
-    campaign inputs 9 1
-    campaign model_files 7 1
+    campaign inputs 12 1
+    campaign model_files 4 1
     ;;
   processes)
     campaign numbers 3 1
@@ -27,8 +27,8 @@ case $part in
     campaign memory_use 4 3
     ;;
   all)
-    campaign inputs 5 1
-    campaign model_files 4 1
+    campaign inputs 8 1
+    campaign model_files 3 1
     campaign numbers 1 1
     campaign kills 1 1
     campaign concurrency 2 2

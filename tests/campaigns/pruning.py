@@ -287,7 +287,7 @@ def check_kernels(case, checker, seed):
     X, d = case["X"].astype(checker.dtype), case["X"].shape[1]
     covariances = noise * np.eye(d) + np.einsum("lnj,ln,lnk->njk", frames, variances, frames)
     kernels = {"frames": Frames(frames.astype(X.dtype), variances, noise)}
-    if d <= 8:
+    if d <= 8 and seed % 4 == 1:
         kernels["covariances"] = Covariances(np.linalg.inv(np.linalg.cholesky(covariances)))
     queries, skipped = None if seed % 3 else case["new"].astype(X.dtype), False
     for name, kernel in kernels.items():

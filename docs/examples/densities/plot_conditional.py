@@ -1,10 +1,10 @@
 """
-What does one column say about another?
-=======================================
+Predict one column from another
+===============================
 
-A density of several columns holds the answer to every such question. ``conditional`` fixes some columns and returns the
-exact density of the others, again with ``sample``, ``score_samples`` and ``marginal``. The fit has not seen the
-species, and still finds that a petal length of 4.8 cm leaves two possibilities open for the width.
+A density of several columns also contains all conditional densities. ``conditional`` fixes some columns and returns the
+exact density of the others, again with ``sample``, ``score_samples`` and ``marginal``. The fit has not used the
+species, but nevertheless finds two likely widths for a petal length of 4.8 cm.
 """
 
 import matplotlib.pyplot as plt

@@ -18,7 +18,7 @@ from vicinal.plot import plot_path
 
 X = make_anisotropic_mixture(500, n_features=6, random_state=0).data
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", ConvergenceWarning)  # the third fit is stopped on purpose
+    warnings.simplefilter("ignore", ConvergenceWarning)  # the third fit is stopped early on purpose
     fits = {
         "EM": LCA(reg=0, solver="em").fit(X),
         "accelerated": LCA(reg=0, solver="accelerated").fit(X),
@@ -27,7 +27,7 @@ with warnings.catch_warnings():
 
 fig, ax = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
 plot_path(fits, ax=ax)
-ax.set_ylim(-3.25, -2.83)  # the first two passes climb from below -5
+ax.set_ylim(-3.25, -2.83)  # the first two passes start below -5
 
 for name, fit in fits.items():
     print(f"{name:<15} {fit.n_iter_:3d} passes, converged: {fit.converged_}, {fit.objectives_[-1]:.5f} nats per row")

@@ -1,10 +1,10 @@
 """
-Fill gaps by a density
-======================
+Impute missing values from a density
+====================================
 
-:class:`vicinal.DensityImputer` replaces a missing value by its mean given the other columns of the row; with
-``sample=True`` it draws one, so that the filled table varies as much as the true one. Replacing by the mean of the column
-puts all filled rows on one line.
+:class:`vicinal.DensityImputer` replaces a missing value by its mean given the other columns of the row. With
+``sample=True`` it draws a value instead, so that the filled table varies as much as the true one. If missing values are
+replaced by the mean of the column, all filled rows lie on one line.
 """
 
 import matplotlib.pyplot as plt

@@ -1,10 +1,10 @@
 """
-Digits that nobody wrote
-========================
+Sample new digits
+=================
 
 Every density of vicinal can be sampled. A round kernel adds noise to a training picture, pixel by pixel. The kernels of
-:class:`vicinal.ManifoldParzen` vary a picture along the directions in which similar pictures differ, so that the
-strokes of its samples vary and the paper around them stays clean.
+:class:`vicinal.ManifoldParzen` vary a picture along the directions in which similar pictures differ, so the strokes of
+its samples vary while the background stays white.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 A density that follows a curve
 ==============================
 
-When rows lie near a curve, round hills waste most of their mass beside it. :class:`vicinal.ManifoldParzen` puts a
-pancake on every row: wide along the directions in which its neighbours lie, thin across them.
+When rows lie near a curve, round kernels waste most of their mass beside it. :class:`vicinal.ManifoldParzen` places a
+flat kernel on every row: wide along the directions in which its neighbours lie, and thin across them.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 The same rows under three kernels
 =================================
 
-A kernel density puts a small hill on every row. Scott's rule and a width chosen by leave-one-out make round hills or
-hills of the shape of the whole table. :class:`vicinal.LCA` learns the shape from neighbours: thin and slanted, as the
-bars are.
+A kernel density places a small kernel on every row. With Scott's rule the kernel has the shape of the whole table, and
+with a single width chosen by leave-one-out it is round. :class:`vicinal.LCA` learns its shape from neighbours: thin and
+slanted, like the bars.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-k-means after learning what is near
-===================================
+k-means after learning a metric
+===============================
 
-k-means looks for round clusters. The clusters of the iris flowers are long and thin, all in the same direction, because
-measurements go together. :class:`vicinal.LCA` learns that from the rows alone and makes the clusters round.
+k-means looks for round clusters. The clusters of the iris flowers are elongated in the same direction, because the
+measurements are correlated. :class:`vicinal.LCA` learns this without labels and makes the clusters round.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Does a learned metric help here?
 ================================
 
-:func:`vicinal.compare` cross-validates plain and learned metrics on the same folds. What counts is the *difference* to
-the best plain metric, with its interval: where the interval contains zero, the plain metric is as good, and simpler.
+:func:`vicinal.compare` cross-validates plain and learned metrics on the same folds. Look at the *difference* from the
+best plain metric and its interval: if the interval contains zero, the plain metric is as good, and simpler.
 """
 
 import matplotlib.pyplot as plt
@@ -26,6 +26,6 @@ ax.set_xlabel("accuracy of five neighbours, cross-validated, with 95 % intervals
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# The verdict says the same in words.
+# The verdict summarises the comparison in words.
 
 print(comparison.verdict)

@@ -1,10 +1,10 @@
 """
-Clusters as the hills of a density
+Clusters as the modes of a density
 ==================================
 
-:class:`vicinal.ParzenMeanShift` walks every row uphill; rows that meet at the same top form a cluster. The number of
-clusters is not chosen, it follows from the density. The bandwidth of largest likelihood has too many tops for this
-purpose, so that a wider one is used.
+:class:`vicinal.ParzenMeanShift` moves every row uphill along the density; rows that reach the same mode form a cluster.
+The number of clusters follows from the density and need not be chosen. The bandwidth with the largest likelihood has too
+many modes for this purpose, so a wider one is used.
 """
 
 import matplotlib.pyplot as plt
@@ -23,4 +23,4 @@ plot_density(ParzenWindows(0.6).fit(X), ax=ax)
 for label in range(len(shift.cluster_centers_)):
     ax.scatter(*X[shift.labels_ == label].T, s=16, color=f"C{label + 1}", edgecolor="white", linewidth=0.4)
 ax.scatter(*shift.cluster_centers_.T, s=200, marker="*", color="black", edgecolor="white")
-ax.set_title(f"{len(shift.cluster_centers_)} clusters, found by walking uphill")
+ax.set_title(f"{len(shift.cluster_centers_)} clusters, found by mean shift")

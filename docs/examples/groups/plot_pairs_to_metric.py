@@ -2,9 +2,9 @@
 A metric from forty pairs
 =========================
 
-Nobody has labelled the wines, but somebody says of forty pairs that they are alike. :class:`vicinal.RCA` scales down
-the directions along which alike wines differ. The curves show how many of the first k neighbours of a wine come from
-its own cultivar, for wines that were in no pair.
+The wines have no labels, but forty pairs of wines are known to belong together. :class:`vicinal.RCA` scales down the
+directions along which the wines of a pair differ. The curves show the share of the first k neighbours of a wine that come
+from its own cultivar, for wines that were in no pair.
 """
 
 import matplotlib.pyplot as plt

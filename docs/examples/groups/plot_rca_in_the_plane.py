@@ -1,10 +1,10 @@
 """
-What RCA does, in two steps
-===========================
+What RCA does
+=============
 
-Pairs of alike rows are joined by lines. They differ mostly in one direction, which therefore cannot matter.
-:class:`vicinal.RCA` shrinks that direction until the pairs differ by the same amount in all directions. Two groups that
-overlapped are then apart, although no pair says which group it belongs to.
+Lines connect pairs of rows that belong together. The rows of a pair differ mostly in one direction, which is therefore
+irrelevant. :class:`vicinal.RCA` shrinks that direction until the pairs differ by the same amount in all directions. This
+separates two groups that overlapped, although the pairs do not say which group they belong to.
 """
 
 import matplotlib.pyplot as plt

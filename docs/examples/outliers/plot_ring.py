@@ -2,9 +2,9 @@
 Outliers with p-values
 ======================
 
-:class:`vicinal.DensityOutlierDetector` calls a row an outlier when its density is low. The middle of a ring is far from
-no mean and no column is unusual there, but no row lies near it. The p-value of a place is the share of training rows,
-each scored without itself, that are no more likely.
+:class:`vicinal.DensityOutlierDetector` labels a row an outlier when its density is low. The middle of a ring is close to
+the mean, and each of its coordinates is common, but no row lies near it. The p-value of a point is the share of training
+rows, each scored without itself, that are at least as unusual.
 """
 
 import matplotlib.pyplot as plt

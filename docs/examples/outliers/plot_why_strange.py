@@ -1,10 +1,10 @@
 """
-Why is this row strange?
+Why is this row unusual?
 ========================
 
-The detector below has seen only harmless tumours. For a new tumour that it finds strange, it compares every measurement
-with what was expected *given the other measurements of the same row*. The bars are 90 % intervals, the dots the values
-found.
+The detector below has seen only harmless tumours. For a new, unusual tumour, it compares every measurement with the values
+that are expected *given the other measurements of the same row*. The bars are 90 % intervals, and the dots are the actual
+values.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +26,7 @@ fig, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
 plot_outlier(detector, new.iloc[[strange[40]]], ax=ax)
 
 # %%
-# The same in words, for three of them:
+# Explanations in words for three tumours:
 
 why = detector.explain(new.iloc[strange[[40, 60, 80]]])
 for i in range(3):

@@ -1,10 +1,10 @@
 """
-Right one by one, wrong together
-================================
+Unusual combinations of common values
+=====================================
 
-Each planted row takes every column from a different wine. No single column shows them, so that a method which looks at
-one column at a time must miss them. :class:`vicinal.LCA` learns which columns go together among neighbours and scores
-each row under the density of all others.
+Each planted row takes every column from a different wine. No single column of these rows is unusual, so a method that
+looks at one column at a time cannot find them. :class:`vicinal.LCA` learns which columns are correlated among neighbours and
+scores each row under the density of all others.
 """
 
 import matplotlib.pyplot as plt

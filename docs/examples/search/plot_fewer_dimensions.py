@@ -2,9 +2,9 @@
 Better neighbours in fewer dimensions
 =====================================
 
-Every dimension of an index costs memory and time. Principal components keep variance; :class:`vicinal.NCA` keeps what
-tells the kinds apart. The curves show how many of the ten nearest stored pictures show the same digit as the query,
-for queries that no map has seen.
+Every dimension of an index costs memory and time. Principal components preserve variance, whereas :class:`vicinal.NCA`
+preserves the directions that distinguish the classes. The curves show how many of the ten nearest stored pictures show the
+same digit as the query, for queries that were not used for learning.
 """
 
 import matplotlib.pyplot as plt

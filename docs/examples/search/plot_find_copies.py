@@ -1,10 +1,10 @@
 """
-Copies of one thing
-===================
+Find duplicates
+===============
 
-Records of one thing are never exactly equal. A few groups that somebody has merged by hand show how copies differ, and
-:class:`vicinal.RCA` learns to ignore just that. Afterwards the cosine separates copies from strangers, and a threshold
-can be read off the picture.
+Records of the same item are never exactly equal. A few groups that were merged by hand show how copies differ, and
+:class:`vicinal.RCA` learns to ignore these differences. Afterwards the cosine separates copies from unrelated pairs, and a
+threshold can be read off the picture.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ rng = np.random.default_rng(1)
 thing = np.repeat(np.arange(400), 3)  # three records of each thing
 noise = rng.normal(size=(1200, 12)) @ rng.normal(size=(12, 64)) * 2.0  # how records of one thing differ
 vectors = rng.normal(size=(400, 64))[thing] + noise
-merged = np.where(thing < 150, thing, -1)  # -1 means "not looked at yet"
+merged = np.where(thing < 150, thing, -1)  # -1 means that the group is unknown
 
 adapter = make_pipeline(Normalizer(), RCA(shrinkage="cv"), Normalizer()).fit(vectors, merged)
 

@@ -2,9 +2,9 @@
 How many pairs does a search need?
 ==================================
 
-An embedding that cannot be retrained spends part of its length on what does not matter to you. Pairs that belong
-together show which part. :class:`vicinal.RCA` turns pairs into a map. With few pairs the covariance within pairs is
-mostly noise, which ``shrinkage="cv"`` finds out by itself: it then keeps the raw metric.
+An embedding that cannot be retrained encodes some differences that do not matter for your task. Pairs that belong
+together show which ones. :class:`vicinal.RCA` learns a map from the pairs. With few pairs, the covariance within pairs is
+mostly noise; ``shrinkage="cv"`` detects this and then keeps the raw metric.
 """
 
 import warnings

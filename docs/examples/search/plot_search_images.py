@@ -1,11 +1,11 @@
 """
-Pictures that find each other
-=============================
+Search for similar pictures
+===========================
 
 :class:`vicinal.AnchorNCA` learns from labelled pictures which differences of pixels do not matter. Each line of the
 figure shows a query, its six nearest pictures by the cosine of the raw pixels, and its six nearest pictures under the
-learned map; wrong answers are red. These are the five queries that gain the most. No query and no stored picture was
-used for learning.
+learned map; wrong results are red. These are the five queries that improve most. Neither the queries nor the stored
+pictures were used for learning.
 """
 
 import matplotlib.pyplot as plt
@@ -41,7 +41,7 @@ for place, title in ((0, "query"), (4, "raw pixels"), (11, "AnchorNCA")):
     axes[0, place].set_title(title)
 
 # %%
-# Over all queries the gain is smaller, and certain:
+# Over all queries the gain is smaller, but its interval is above zero:
 
 raw = retrieval.evaluate(None, corpus[:, used], y_corpus)
 learned = retrieval.evaluate(None, corpus[:, used], y_corpus, model=adapter)

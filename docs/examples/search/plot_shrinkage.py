@@ -1,10 +1,10 @@
 """
-How far to trust few pairs
-==========================
+Shrinkage for few pairs
+=======================
 
-``RCA(shrinkage="cv")`` mixes the metric that pairs suggest with the raw one and chooses the share by how well held-out
-rows find their mates. It takes the share closest to the raw metric that is within one standard error of the best.
-``shrinkage_path_`` has everything that was tried.
+``RCA(shrinkage="cv")`` mixes the metric learned from pairs with the raw one and chooses the share by how well held-out rows
+find their partners. It uses the share closest to the raw metric that is within one standard error of the best.
+``shrinkage_path_`` lists all shares that were tried, with their scores.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-"Near" means something else at every place
-==========================================
+A different metric at every point
+=================================
 
-Where data bend, one metric for all rows is a compromise. :class:`vicinal.LocalLCA` gives every row a metric of its own,
-from the scatter of its vicinity. Each ellipse below holds the points that are equally near to its centre: long along
+If the data are curved, one metric for all rows is a compromise. :class:`vicinal.LocalLCA` gives every row its own metric,
+from the scatter of its vicinity. Each ellipse below consists of points at equal distance from its centre: long along
 the curve, short across it.
 """
 
@@ -22,6 +22,6 @@ metric_field(local, X, ax=ax)
 ax.set_title("the metric of LocalLCA along a spiral")
 
 # %%
-# The field is worth having: rows that were not used for the fit are more likely under it.
+# Rows that were not used for the fit have a higher density under LocalLCA:
 
 print(f"held-out log-density per row: LCA {LCA().fit(X).score(new):.2f}, LocalLCA {local.score(new):.2f}")

@@ -2,9 +2,9 @@
 A metric as a matrix
 ====================
 
-A learned metric is more than a weight per column: it also says which differences count *together*. The entries beside
-the diagonal are negative where two columns usually move in the same direction, so that a difference which both share
-counts for little, and a difference in only one of them counts for much.
+A learned metric is more than one weight per column: it also describes how differences in two columns *combine*. The
+off-diagonal entries are negative if two columns usually vary in the same direction, so that equal differences in both
+count for little, and a difference in only one of them counts for much.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Labelled rows in the plane
 ==========================
 
-Two principal components show where rows vary most, which is rarely where classes differ. :class:`vicinal.NCA` looks for
-the plane in which the neighbours of a row are of its own class. Both pictures below show wines that the map has not
-seen, because any flexible map can arrange its own training rows.
+The first two principal components show where rows vary most, which is rarely where classes differ. :class:`vicinal.NCA`
+finds the plane in which the neighbours of a row have its class. Both pictures below show wines that were not used for
+learning, because a flexible map can overfit its training rows.
 """
 
 import matplotlib.pyplot as plt
@@ -28,7 +28,7 @@ plot_embedding(test, y_test, ax=left).set_title("two principal components")
 plot_embedding(nca.transform(test), y_test, ax=right).set_title("NCA, held-out wines")
 
 # %%
-# The picture can be trusted if two learned columns predict as well as all thirteen do. Here they do.
+# The picture can be trusted if two learned columns predict as well as all thirteen, as they do here.
 
 for name, rows, new in (("13 columns", train, test), ("2 of NCA", nca.transform(train), nca.transform(test))):
     accuracy = KNeighborsClassifier(5).fit(rows, y_train).score(new, y_test)

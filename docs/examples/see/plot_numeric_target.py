@@ -1,10 +1,10 @@
 """
-Rows in the plane, by a number
-==============================
+Rows with a numeric target in the plane
+=======================================
 
-:class:`vicinal.NCA` also learns from numbers: with ``match="gaussian"`` two rows agree the more, the closer their
-targets are. The plane below shows patients whom the map has not seen, coloured by how their diabetes progressed in the
-following year.
+:class:`vicinal.NCA` also learns from numbers: with ``match="gaussian"``, two rows agree the more, the closer their
+targets are. The pictures below show patients who were not used for learning, coloured by the progression of their
+disease in the following year.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +25,7 @@ plot_embedding(test, y_test, ax=left).set_title("two principal components")
 plot_embedding(nca.transform(test), y_test, ax=right).set_title("NCA, held-out patients")
 
 # %%
-# The soft neighbours of the plane also predict, and say how certain they are.
+# The soft neighbours in the plane also predict the target, with a standard deviation.
 
 regressor = SoftNeighborsRegressor(nca).fit(train, y_train)
 print(f"R2 of new patients: {regressor.score(test, y_test):.2f}")

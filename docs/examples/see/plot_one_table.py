@@ -2,9 +2,9 @@
 Four methods, two choices
 =========================
 
-Everything in vicinal is made from weights that say how much one row is a neighbour of another. Two choices remain: are
-the weights fixed or do they depend on the metric, and is their scatter pooled over all rows or kept for each row? Each
-ellipse shows what is near to its centre, at three times the size of the kernel.
+All methods of vicinal are built from weights that say how much one row is a neighbour of another. They differ in two
+choices: whether the weights are fixed or depend on the metric, and whether their scatter is pooled over all rows or kept
+for each row. Each ellipse shows the metric at its centre, at three times the size of the kernel.
 """
 
 import matplotlib.pyplot as plt

@@ -1,10 +1,10 @@
 """
-LCA looks at neighbours, PCA at everything
-==========================================
+LCA whitens neighbourhoods, PCA the whole data set
+==================================================
 
-Figure 1 of the LCA paper. The rows are the pixels of a line of text. Whitening by PCA measures the spread of all rows,
-so that it squeezes the long line into a square. :class:`vicinal.LCA` measures the spread of each row about its
-neighbours, which are the strokes of one letter, and leaves the letters as they are.
+This is Figure 1 of the LCA paper. The rows are the pixels of a line of text. PCA whitening uses the spread of all rows, so it
+squeezes the long line into a square. :class:`vicinal.LCA` uses the spread of each row about its neighbours, which are the
+strokes of one letter, and preserves the shape of the letters.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ X, letter = make_text("To be or not to be", n_samples=1500, random_state=0)
 
 
 def upright(image):
-    """Turn the image so that it reads like the text; a metric does not change by a rotation."""
+    """Rotate the image so that it reads like the text; a rotation does not change a metric."""
     u, _, vt = np.linalg.svd((image - image.mean(axis=0)).T @ (X - X.mean(axis=0)))
     return (image - image.mean(axis=0)) @ (u @ vt)
 

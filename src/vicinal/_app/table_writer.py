@@ -2,12 +2,14 @@
 
 import contextlib
 import gzip
+import sys
 from typing import Any
 
 import numpy as np
 
 from vicinal._app.errors import DataFailure
 from vicinal._app.outputs import output_file, output_format, to_stdout, without_formulas
+from vicinal._words import printable
 
 
 class TableWriter:
@@ -47,7 +49,7 @@ class TableWriter:
 
     def _opened(self, frame: Any) -> Any:
         if self._output in (None, "-"):
-            return _Text(self._stack.enter_context(to_stdout()), ",")
+            return _Text(self._stack.enter_context(to_stdout()), ",", escaped=sys.stdout.isatty())
         assert self._output is not None
         kind, texts = output_format(self._output), _texts(frame)
         if texts and kind == "npy":
@@ -68,13 +70,16 @@ def _texts(frame: Any) -> list[str]:
 
 
 class _Text:
-    """CSV or TSV."""
+    """CSV or TSV; escaped where a terminal would obey what is in the cells."""
 
-    def __init__(self, file: Any, sep: str) -> None:
-        self._file, self._sep, self._header = file, sep, True
+    def __init__(self, file: Any, sep: str, *, escaped: bool = False) -> None:
+        self._file, self._sep, self._header, self._escaped = file, sep, True, escaped
 
     def write(self, frame: Any) -> None:
-        without_formulas(frame).to_csv(self._file, index=False, sep=self._sep, header=self._header)
+        to = None if self._escaped else self._file
+        text = without_formulas(frame).to_csv(to, index=False, sep=self._sep, header=self._header)
+        if self._escaped:
+            self._file.write(printable(text))
         self._header = False
 
     def close(self) -> None:

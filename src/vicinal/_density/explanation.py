@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
-from vicinal._checks import check_integer
+from vicinal._checks import check_integer, check_magnitude
 from vicinal._density.density_input import breaks_constants
 from vicinal._density.gaps import incomplete_rows_in
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_conditionals
@@ -170,8 +170,12 @@ def _judge(
             f"explain takes rows with missing values under ParzenWindows and LCA, not under {type(density).__name__}. Fill them "
             "with vicinal.DensityImputer, or leave such rows out."
         )
-    mine = None if own is None else own[some]
-    found = column_conditionals(mixture, rows[np.ix_(some, known)], mine, _INTERVAL)
+    mine, here = None if own is None else own[some], rows[np.ix_(some, known)]
+    if own is None:
+        check_magnitude(here)
+        units = mixture.kernel_units
+        check_magnitude(here * units if units.ndim == 1 else here @ units.T, "X, in units of the kernel,")
+    found = column_conditionals(mixture, here, mine, _INTERVAL)
     for table, quantile in zip(judged.quantiles, found.quantiles, strict=True):
         table[np.ix_(some, known)] = quantile
     for position, k in enumerate(known):

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vicinal._density.outlier_threshold import outlier_threshold
 from vicinal._density.training_rows import last_step, weights_in
 
 
@@ -49,6 +50,8 @@ def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None
         below = np.append(0.0, cumulated)[np.searchsorted(training[order], scores, side="right")]
         itself = 1.0 if own is None else 0.0  # a training row is among them already
         judged.p_values[mine] = (itself + below) / (len(training) + itself)
-        judged.scores[mine] = detector.offset_ + scores - detector._threshold(training[order], cumulated)
+        judged.scores[mine] = (
+            detector.offset_ + scores - outlier_threshold(training[order], cumulated, detector.contamination)
+        )
         judged.log_densities[mine] = scores
     return judged

@@ -20,8 +20,8 @@ def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-1
 
     The step is that of Local Component Analysis with a spherical covariance (Eqs. 3-4 with the trace, sec. 6.2),
     ``v <- tr S(v) / (n d)``, on the logarithm of v, extrapolated by the secant of its displacement: the fixed point is
-    the same, and about six passes do what the plain update does in dozens.  A pass that does not raise the objective
-    is undone and the plain step, which cannot lower it, is taken instead.  Of many rows, a few come first: the likelihood of
+    the same, and about six passes suffice instead of dozens with the plain update.  A pass that does not raise the objective
+    is undone, and the plain step, which cannot lower it, is made instead.  Of many rows, a few come first: the likelihood of
     those rows under all others has its maximum close by, so that about three passes of all rows are enough.
 
     Parameters
@@ -31,7 +31,7 @@ def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-1
     """
     n, d = problem.rows.shape
     total = np.trace(scatter_of_rows(problem.rows, problem.weight)) / d
-    # Rows far apart leave the objective few digits for the width: where it no longer tells, the update still does.
+    # If rows are far apart, the objective has few digits for the width; where it is too coarse, the update still works.
     negligible_step = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
     at, slope = float(np.log(total)), 0.0
     with one_blas_thread_beside_pairs(n, d):  # the algebra between the passes, too
@@ -57,7 +57,7 @@ class _Width:
 
     @journaled()
     def evaluate(self, log_v: float) -> tuple[float, float]:
-        """The objective per row at v = exp(log_v), and the logarithm of EM's update of v."""
+        """Return the objective per row at v = exp(log_v), and the logarithm of EM's update of v."""
         d, weight = self.n_features, self._weight
         mass = weight.sum()
         placed = self._problem.pairs.at(np.full(d, np.exp(-0.5 * log_v)))
@@ -76,7 +76,7 @@ def _climb(
     negligible_step: float,
     tol: float,
 ) -> tuple[FitPath, float]:
-    """The path from a logarithm of the variance, and the slope of the displacement in the end.
+    """Return the path from a logarithm of the variance, and the slope of the displacement in the end.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_positive, check_weights, validate_data
+from vicinal._checks import check_weights, validate_data
 from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
@@ -24,8 +24,8 @@ from vicinal._density.groups import (
     reference_rows,
     scale_of_scores,
     strangest_of,
-    weighted_quantile,
 )
+from vicinal._density.outlier_threshold import check_outlier_parameters, labels_in_blocks, outlier_threshold
 from vicinal._density.training_rows import (
     as_weights,
     constants_in,
@@ -44,16 +44,6 @@ _REFITS = 5
 
 class TrainingRowsWarning(UserWarning):
     """`predict` was given the training table, whose rows it treats as new: `fit_predict` judges them left out."""
-
-
-def _labels_in_blocks(detector: Any) -> Any:
-    """The dtype of predictions for the blocks of a collection; refuses those that need all rows together."""
-    if detector.fdr is not None:
-        raise ValueError(
-            "fdr judges all rows together, and the blocks of a Dask collection are judged one by one. Pass "
-            "p_values(X).compute() to scipy.stats.false_discovery_control, or set fdr=None."
-        )
-    return np.dtype(np.int64)
 
 
 class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
@@ -208,7 +198,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         """
         check_is_fitted(as_density(density))
         detector = cls(clone(density), contamination=contamination, largest_group=largest_group, fdr=fdr)
-        detector._check_parameters()
+        check_outlier_parameters(detector)
         last = last_step(density)
         scores = left_out_scores(last)
         if scores is None:
@@ -243,7 +233,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         """
         density = self._inner_estimator()
         rows = self._checked(X, density, ensure_min_samples=2)
-        self._check_parameters()
+        check_outlier_parameters(self)
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
@@ -287,7 +277,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         """Return ``score_samples(X) - offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
-    @answers_collections(dtype=_labels_in_blocks)
+    @answers_collections(dtype=labels_in_blocks)
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return for each row of X, as a new row, 1, or -1 for an outlier.
 
@@ -436,7 +426,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         self.training_scores_ = scores
         self._sorted_scores = scores[order]
         self._cumulated = np.cumsum(np.ones(len(scores)) if weight is None else weight[order])
-        self.offset_ = self._threshold(self._sorted_scores, self._cumulated)
+        self.offset_ = outlier_threshold(self._sorted_scores, self._cumulated, self.contamination)
         self.training_p_values_ = self._weight_below(scores) / len(scores)
         return self
 
@@ -457,34 +447,3 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     def _weight_below(self, scores):
         """The weight (without weights, the number) of training rows that score no better."""
         return np.append(0.0, self._cumulated)[np.searchsorted(self._sorted_scores, scores, side="right")]
-
-    def _check_parameters(self) -> None:
-        if isinstance(self.contamination, str):
-            if self.contamination != "auto":
-                raise ValueError(f"contamination must be 'auto' or a number in (0, 0.5], got {self.contamination!r}.")
-        elif check_positive(self.contamination, "contamination") > 0.5:
-            raise ValueError(f"contamination must be at most 0.5, got {self.contamination}: outliers are the minority.")
-        if self.largest_group is not None and check_positive(self.largest_group, "largest_group") >= 0.5:
-            raise ValueError(
-                f"largest_group must be less than 0.5, got {self.largest_group}: a group of outliers is a minority. Pass None "
-                "to score by the density alone."
-            )
-        if self.fdr is not None and check_positive(self.fdr, "fdr") >= 1.0:
-            raise ValueError(f"fdr must be less than 1, got {self.fdr}: it is a share of the rows that are flagged.")
-
-    def _threshold(self, scores: np.ndarray, cumulated: np.ndarray) -> float:
-        """The line below which rows are outliers, from scores in increasing order and their cumulated weights."""
-        finite = np.isfinite(scores)
-        if not finite.any():
-            raise ValueError(
-                "every training row has density 0 under the others, so nothing tells them apart. Enlarge the "
-                "density's bandwidth."
-            )
-        # Density 0 (a kernel of bounded support) is below everything, and stays below the threshold.
-        scores = np.where(finite, scores, scores[finite][0] - 1.0)
-
-        weight = np.diff(cumulated, prepend=0.0)
-        if self.contamination == "auto":
-            low, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.75))
-            return float(low - 1.5 * (high - low))
-        return weighted_quantile(scores, weight, float(self.contamination))

@@ -36,7 +36,7 @@ class Blocks:
 
 
 def columns_of(part: slice | np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which of some points are in a part, given as a slice or by positions, and where there."""
+    """Return which of some points are in a part, given as a slice or by positions, and where there."""
     if isinstance(part, slice):
         here = np.flatnonzero((points >= part.start) & (points < part.stop))
         return here, points[here] - part.start

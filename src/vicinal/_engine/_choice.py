@@ -92,7 +92,8 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
     From some thousand rows on, the compiled backend skips pairs that are too far apart to matter (see ``error`` of
     :class:`vicinal.Engine`); then the share of the pairs that a pass is expected to visit is said as well. It is counted
     on a sample of rows, under the kernel of a fitted estimator or the bandwidth that it was given, or else under a kernel as
-    wide as the standard deviation of each column, narrowed to the number of rows.
+    wide as the standard deviation of each column, narrowed to the number of rows. Kernels that differ from row to row, those
+    of ``ManifoldParzen`` and ``LocalLCA``, are known after the fit alone, and nothing is said of them before.
 
     Parameters
     ----------
@@ -130,8 +131,10 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
 
 def _said_of_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> str:
     if hasattr(estimator, "_pair_work"):
-        work, metric = estimator._pair_work(*shape), _metric_of(estimator, shape[1])
-        return _said_of_work(X, estimator.engine, work, metric)
+        work, metric, share = estimator._pair_work(*shape), _metric_of(estimator, shape[1]), None
+        if getattr(estimator, "_kernel_per_row", False):
+            share = _share_of_fitted(estimator, shape[0])
+        return _said_of_work(X, estimator.engine, work, metric, share)
     name = type(estimator).__name__
     inner = [step for _, step in estimator.steps] if hasattr(estimator, "steps") else _inner_estimators(estimator)
     said = {type(one).__name__: _said_of_estimator(X, shape, one) for one in inner if hasattr(one, "get_params")}
@@ -152,16 +155,25 @@ def _inner_estimators(estimator: Any) -> list[Any]:
     return [value for value in estimator.get_params(deep=False).values() if not isinstance(value, type)]
 
 
-def _said_of_work(X: Any, given: Engine | str | None, work: Work, metric: np.ndarray | None = None) -> str:
+def _said_of_work(
+    X: Any, given: Engine | str | None, work: Work, metric: np.ndarray | None = None, share: float | None = None
+) -> str:
     engine = as_engine(given)
     if on_device(X) and engine.kind == "auto":
         return f"torch: the rows are a tensor on {X.device}"
     backend, reason = choose(engine, work)
-    share = 1.0
-    if backend == "cpu" and work.n_points >= PRUNED_FROM_POINTS:
+    if backend != "cpu" or work.n_points < PRUNED_FROM_POINTS:
+        share = 1.0
+    elif share is None:
         share = _expected_share(engine, np.asarray(X), metric)
     visits = "" if share == 1.0 else f"; a pass is expected to visit {100 * share:.2g}% of the pairs"
     return f"{backend}: {reason}{visits}"
+
+
+def _share_of_fitted(estimator: Any, n_rows: int) -> float:
+    """Return the share of the pairs that a pass visits under the kernels of a fitted estimator; 1 where there are none yet."""
+    mixture = getattr(estimator, "mixture_", None)
+    return 1.0 if mixture is None else float(mixture.placement(n_rows).expected_share)
 
 
 def _metric_of(estimator: Any, n_features: int) -> np.ndarray | None:

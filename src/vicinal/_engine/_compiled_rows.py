@@ -24,7 +24,7 @@ from vicinal._engine._contract import (
 )
 from vicinal._engine._half import HalfSweeps
 from vicinal._engine._kernels import KEPT_ROW_GROUP, ROW_GROUP, ROWS, TILE
-from vicinal._engine._pairs import CompiledPairs, PointImages, pack
+from vicinal._engine._pairs import CompiledPairs, PointImages, nearest_of_sample, pack
 from vicinal._engine._pool import one_blas_thread, summed
 from vicinal._engine._products import softmax_by_products
 from vicinal._engine._sharing import NOTHING, Filled, remember
@@ -33,6 +33,7 @@ from vicinal._engine._tuning import (
     COMPILED_BLOCK_PAIRS,
     FLOAT32,
     FLOAT64,
+    HALF_SCATTER_FROM_ROWS,
     HALF_SUMS_FROM_ROWS,
     KEPT_POINTS,
     LEAST_BLOCK_PAIRS,
@@ -165,10 +166,15 @@ class CompiledRows(Placed):
             weights, points = np.exp(log_weights), self._unweighted
             largest *= float(weights.max())
         pairs = CompiledPairs(points, None, None if own is None else np.arange(points.n))
-        pairs.raise_scores(largest)
+        if own is not None and points.n > 1:
+            pairs.raise_scores(self._nearest_of_sample, largest)
         if pairs.mostly_underflows:
             return None
         return HalfSweeps(pairs, weights, self._threads, self._memory, n_values)
+
+    @cached_property
+    def _nearest_of_sample(self) -> np.ndarray:
+        return nearest_of_sample(self._images if self._images.log_weights is None else self._unweighted)
 
     @cached_property
     def _unweighted(self) -> PointImages:
@@ -241,14 +247,19 @@ class CompiledRows(Placed):
         # cache; beyond, a second sweep makes them anew.
         keep = row_weights is not None and pairs.n < KEPT_POINTS
         r = np.empty(0) if row_weights is None else np.ascontiguousarray(row_weights)
+        # Rows that are all far from each other need no first try.
+        apart = pairs.n == pairs.m >= HALF_SCATTER_FROM_ROWS and np.array_equal(pairs.left_out, np.arange(pairs.n))
+        careful = apart and pairs.points.log_weights is None and pairs.are_far(self._nearest_of_sample)
 
         def work(rows: slice) -> tuple[np.ndarray, ...]:
             columns = np.zeros((n_tiles if keep else 0, TILE), dtype=pairs.dtype)
             shape = (n_tiles, KEPT_ROW_GROUP, TILE) if keep else (1, ROWS, TILE)
             kept = np.empty(shape, dtype=pairs.dtype)
+            queries, points, offsets, bounds, smallest, *others = pairs.scored(rows)
             kernels.softmax_rows(
-                *pairs.scored(rows), packed_values, r[rows], log_sums[rows], means[rows], columns, kept
-            )
+                queries, points, offsets, bounds, np.inf if careful else smallest, *others, packed_values, r[rows],
+                log_sums[rows], means[rows], columns, kept,
+            )  # fmt: skip
             return (columns.astype(np.float64, copy=False).ravel(),)
 
         def receive(rows: slice) -> tuple[np.ndarray, ...]:

@@ -88,12 +88,12 @@ class PlacedCovariances(Placed):
         )
 
     def _bound(self, block: "_Block", tile: slice | np.ndarray) -> float:
-        """The largest ``|R_j|^2 (|q_i| + |x_j|)^2`` of a block and a tile."""
+        """Return the largest ``|R_j|^2 (|q_i| + |x_j|)^2`` of a block and a tile."""
         with np.errstate(over="ignore"):
             return float((self._steepness[tile] * (block.reach + self._reach[tile]) ** 2).max(initial=0.0))
 
     def _scores(self, block: "_Block", tile: slice | np.ndarray) -> np.ndarray:
-        """The scores of a block of queries and a tile of points."""
+        """Return the scores of a block of queries and a tile of points."""
         if products_are_accurate(self._bound(block, tile), np.float64):
             scores = block.features @ self._terms[tile].T
             scores += self._constants[tile]
@@ -146,7 +146,7 @@ class PlacedCovariances(Placed):
     def _adder(
         self, q: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None, tops: np.ndarray, totals: np.ndarray
     ) -> Add:
-        """What adds tiles of points to the sums of a block of queries."""
+        """Return what adds tiles of points to the sums of a block of queries."""
         block = _Block(q, None, self._first, self._second)
         top, total = tops[0, 0], totals[0, 0]
 

@@ -28,15 +28,16 @@ from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
 from vicinal._engine._contract import Placed, Points, Queries
 from vicinal._engine._dask_packing import Packed, Recipes
-from vicinal._engine._dask_worker import Answer, Group, Job, do_pieces
+from vicinal._engine._dask_worker import Answer, Group, Job, do_pieces, make_ahead
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
-from vicinal._engine._sharing import FAN, Filled, Node, Sums, WithItem, nodes_by_cost, shared_by
+from vicinal._engine._sharing import FAN, NOTHING, Filled, Node, Sums, WithItem, nodes_by_cost, shared_by
 from vicinal._engine._tuning import LEAST_TASK_PAIRS, PAIR_COST, SHARED_WORK, TASKS_PER_THREAD
 from vicinal._version import __version__
 
 _HELD = 32  # arrays that a problem keeps on the workers: those that were used last
 _ASK_AGAIN = 1.0  # seconds after which the threads of the workers are counted again
+_FEW_WORKERS = 32  # up to so many are told ahead what they will need: a message to each
 _ATTEMPTS = 6  # times that data are sent again after workers that held them were lost
 _MEMORY = "Each worker holds all rows, and two copies of them under the metric."
 
@@ -124,11 +125,29 @@ class ClusterSharing:
     def __init__(self) -> None:
         self._recipes = Recipes()
         self._threads = -np.inf, 1  # of all workers, and when they were counted
+        self._made_ahead: list[Future] = []
         self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
         """Note that workers can make `made` by themselves; see `_sharing.remember`."""
         self._recipes.add(made, make, args)
+        client = active_client()
+        workers = threads_of_workers(client)
+        if 0 < len(workers) <= _FEW_WORKERS:
+            self._let_make(client, list(workers), made)
+
+    def _let_make(self, client: Client, workers: list[str], made: Any) -> None:
+        """Let workers begin to make something, while this process makes it, too: nobody waits for that."""
+        packed = Packed(self._recipes)
+        job = self._job(packed, packed.dumps(made), NOTHING)
+        try:
+            data = self._data(client, packed.data)
+        except LostError:  # they are asked for it again later
+            return
+        self._made_ahead += [
+            client.submit(make_ahead, job, *data, workers=[name], key=f"vicinal.at-{uuid.uuid4().hex}", pure=False)
+            for name in workers
+        ]
 
     def run(
         self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled, costs: np.ndarray | None = None
@@ -154,7 +173,8 @@ class ClusterSharing:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def _tasks_wanted(self, costs: np.ndarray | None) -> int:
-        """How many tasks the work should be cut into: so many for each thread, but none that is over before it is sent."""
+        """Return how many tasks the work should be cut into: so many for each thread, but none that is over before it is
+        sent."""
         now, (asked, threads) = time.monotonic(), self._threads
         if now - asked > _ASK_AGAIN:
             threads = max(sum(threads_of_workers(active_client()).values()), 1)
@@ -165,10 +185,7 @@ class ClusterSharing:
     def _answers(self, work: Callable[[Any], Any], groups: list[Group], filled: Filled) -> Iterator[Any]:
         """Yield what tasks make of groups of pieces, in order, and put what they fill where it belongs."""
         packed = Packed(self._recipes, filled.arrays)
-        code = packed.dumps((work, filled.rows))
-        shapes = [(array.shape, array.dtype) for array in filled.arrays]
-        alive = self._recipes.alive()
-        job = Job(__version__, code, packed.used, self._recipes.problem, alive, shapes, list(packed.data))
+        job = self._job(packed, packed.dumps((work, filled.rows)), filled)
         answers: dict[int, Answer] = {}
         attempts, following = 0, 0
         while following < len(groups):
@@ -195,8 +212,14 @@ class ClusterSharing:
                 self._held.clear()
                 _sent.clear()
             finally:
-                if tasks:
-                    client.cancel(list(tasks), force=True)
+                left, self._made_ahead = [*tasks, *self._made_ahead], []
+                if left:
+                    client.cancel(left, force=True)
+
+    def _job(self, packed: Packed, code: bytes, filled: Filled) -> Job:
+        shapes = [(array.shape, array.dtype) for array in filled.arrays]
+        alive = self._recipes.alive()
+        return Job(__version__, code, packed.used, self._recipes.problem, alive, shapes, list(packed.data))
 
     @staticmethod
     def _taken(answer: Answer, filled: Filled) -> Any:

@@ -34,7 +34,7 @@ class Skips:
 
     @classmethod
     def of(cls, queries: Queries, n_queries: int, more: tuple[Any, Any] | None = None) -> "Skips | None":
-        """The positions that the queries must not see, and more pairs; None where there are none."""
+        """Return the positions that the queries must not see, and more pairs; None where there are none."""
         pairs = [np.empty((2, 0), dtype=np.int64)]
         if queries.left_out is not None:
             some = np.flatnonzero(queries.left_out >= 0)
@@ -45,12 +45,12 @@ class Skips:
         return cls(left, right, n_queries) if len(left) else None
 
     def block(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in the block and points of the pairs of a slice of queries."""
+        """Return positions in the block and points of the pairs of a slice of queries."""
         start, stop = np.searchsorted(self.queries, [rows.start, rows.stop])
         return self.queries[start:stop] - rows.start, self.points[start:stop]
 
     def take(self, picked: np.ndarray) -> "Skips":
-        """The pairs of some queries, renumbered."""
+        """Return the pairs of some queries, renumbered."""
         position = np.full(self.n_queries, -1)
         position[picked] = np.arange(len(picked))
         kept = position[self.queries] >= 0
@@ -72,7 +72,7 @@ class FrameScorer:
         self._by_products = self._errors < LARGEST_SCREENED_ERROR if listing else placed.are_accurate(rows)
 
     def scores(self, rows: slice, points: np.ndarray | None = None) -> Array:
-        """The scores of a block with all points, or with those at some positions, shape (R, n)."""
+        """Return the scores of a block with all points, or with those at some positions, shape (R, n)."""
         q, good = self.rows[rows], self._by_products[rows]
         seen = slice(0, len(self._placed.points.rows)) if points is None else points
         scores = empty_like((len(q), len(self._placed.points.rows) if points is None else len(points)), q)

@@ -29,7 +29,7 @@ def adder_in_cache(
     tops: np.ndarray,
     totals: np.ndarray,
 ) -> Add:
-    """An `Adder` of one depth and noise: a compiled kernel on points that are packed for the cache."""
+    """Return an `Adder` of one depth and noise: a compiled kernel on points that are packed for the cache."""
     from vicinal._engine._frame_kernels import add_tiles
 
     query, point = (np.empty(0, dtype=np.int64),) * 2 if pairs is None else pairs
@@ -44,7 +44,7 @@ def adder_in_cache(
 
 
 def packed_in_tiles(placed: "PlacedFrames", order: np.ndarray, size: int) -> Packed:
-    """The points in some order, in tiles; the last tile is filled up with points of weight 0."""
+    """Return the points in some order, in tiles; the last tile is filled up with points of weight 0."""
     (n, n_features), d = placed.points.rows.shape, len(placed._variances)
     n_tiles, real = -(-n // size), placed._rows.dtype
     points, constants = np.empty((n_tiles, n_features, size), real), np.empty((n_tiles, size), real)

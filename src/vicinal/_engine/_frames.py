@@ -230,7 +230,7 @@ class PlacedFrames(BlockScores):
         return found + self._shift[:, :, None]
 
     def _may_skip(self, m: int) -> bool:
-        """Whether tiles of points may be skipped for m queries."""
+        """Return whether tiles of points may be skipped for m queries."""
         return self._backend.name == "cpu" and may_skip(self._backend.engine, self.points.rows, m)
 
     @cached_property
@@ -262,7 +262,7 @@ class PlacedFrames(BlockScores):
         return KernelTiles(np.ascontiguousarray(self.points.rows), kernels, error, self._backend.threads)
 
     def _adder(self, how: str, tile: int, q: Array, pairs: Any, tops: Array, totals: Array) -> Add:
-        """What adds points to the sums of a block of queries by products or a kernel, so many points at a time."""
+        """Return what adds points to the sums of a block of queries by products or a kernel, so many points at a time."""
         arithmetic = self.arithmetic
 
         def add(tiles: np.ndarray | None) -> None:
@@ -391,7 +391,10 @@ class PlacedFrames(BlockScores):
         return residuals, squares
 
     def _by_kernel(self, q: Array, tile: slice | np.ndarray, project: Callable[..., None]) -> tuple[Array, Array]:
-        """The same by a kernel on tiles whose last axis is the points: its inner loops run over them; in q's precision."""
+        """Return the same by a kernel on tiles whose last axis is the points: its inner loops run over them.
+
+        In q's precision.
+        """
         points = _last_axes_swapped(like(self._rows[tile], q))
         frames = _last_axes_swapped(like(self._frames[:, tile], q))
         residuals = empty_like((self.shape[0], len(q), points.shape[1]), q)

@@ -221,7 +221,7 @@ class _Sweep:
         return int(max(min(COLUMN_TILES, self._memory // (8 * size)), 1))
 
     def _sums(self, run: _Run, width: int) -> np.ndarray:
-        """The sums of all pieces, (n, width)."""
+        """Return the sums of all pieces, (n, width)."""
         sums = np.zeros((self._pairs.n, width))
         for piece in run.pieces():
             _add_up(piece, sums)
@@ -295,7 +295,7 @@ class _FusedSweep(_Sweep):
         row_width: int,
         column_width: int,
     ) -> _Run:
-        """What a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
+        """Return what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
         pairs = self._pairs
         n, n_tiles = pairs.n, len(pairs.points.packed)
         row_tiles = min(max(n_tiles // 8, 1), 4)  # large pieces, but enough of them for the threads
@@ -395,7 +395,7 @@ class _ProductSweep(_Sweep):
         weights: np.ndarray | None = None,
         keep: bool = False,
     ) -> _Run:
-        """What `visit` makes of tiles of K for their rows (m, row_width) and columns (tiles, column_width, TILE).
+        """Return what `visit` makes of tiles of K for their rows (m, row_width) and columns (tiles, column_width, TILE).
 
         A tile on the diagonal holds both triangles, so that its columns need nothing (``both=False``).  Given
         `weights` b, ``K b`` is added to the last column of either.

@@ -61,22 +61,24 @@ def half_sums(
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     n_rows, last = queries.shape[0], packed_values.shape[1]
     for t in range(from_tile, to_tile):
+        tile, tile_offsets, tile_values, columns = points[t], offsets[t], packed_values[t], column_sums[t - from_tile]
         for place in range(0, n_rows, ROWS):
             own = (start + place) // TILE
             if t < own:
                 continue
             _half_exponentials(
-                queries, place, min(ROWS, n_rows - place), points[t], offsets[t], bounds, by_products, left_out,
+                queries, place, min(ROWS, n_rows - place), tile, tile_offsets, bounds, by_products, left_out,
                 t * TILE, scores, peaks, totals,
             )  # fmt: skip
-            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            if last > 0:
+                _dot_all(scores, tile_values, row_sums[place : place + ROWS])
             if weights.shape[0] > 0:
                 one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
             else:
                 for r in range(ROWS):
                     row_sums[place + r, last] += totals[r]
             if t > own:
-                _add_to_points(scores, values, place, column_sums[t - from_tile])
+                _add_to_points(scores, values, place, columns)
 
 
 @_kernel(_half_signature(lambda real: (real[:, :, ::1], real[:, ::1], real[::1])))
@@ -94,13 +96,14 @@ def half_scatter(
     n_rows, last = queries.shape[0], packed_values.shape[1]
     for t in range(from_tile, to_tile):
         of_columns = factors[t * TILE : (t + 1) * TILE]
+        tile, tile_offsets, tile_values, column = points[t], offsets[t], packed_values[t], column_sums[t - from_tile, 0]
         for place in range(0, n_rows, ROWS):
             first, count = start + place, min(ROWS, n_rows - place)
             own = first // TILE
             if t < own:
                 continue
             _half_exponentials(
-                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                queries, place, count, tile, tile_offsets, bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
             half = scores.dtype.type(0.5 if t == own else 1.0)
@@ -113,10 +116,10 @@ def half_scatter(
                     row_sums[place + r, last] += total
             for r in range(count, ROWS):
                 b[r] = 0.0
-            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            _dot_all(scores, tile_values, row_sums[place : place + ROWS])
             if weights.shape[0] > 0:
                 one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
-            _add_columns(column_sums[t - from_tile, 0], scores, b)
+            _add_columns(column, scores, b)
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
@@ -139,19 +142,20 @@ def half_matches(
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     n_rows = queries.shape[0]
     for t in range(from_tile, to_tile):
+        tile, tile_offsets = points[t], offsets[t]
+        column, matched = column_sums[t - from_tile, 0], column_sums[t - from_tile, 1]
         for place in range(0, n_rows, ROWS):
             first, count = start + place, min(ROWS, n_rows - place)
             own = first // TILE
             if t < own:
                 continue
             _half_exponentials(
-                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                queries, place, count, tile, tile_offsets, bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
             for r in range(ROWS):
                 row_sums[place + r, 0] += totals[r]
             if t > own:
-                column = column_sums[t - from_tile, 0]
                 for j in range(TILE):
                     column[j] += scores[0, j] + scores[1, j] + scores[2, j] + scores[3, j]
             for r in range(count):
@@ -159,7 +163,6 @@ def half_matches(
                 if lo < hi:
                     row_sums[place + r, 1] += _sum_between(scores[r], lo, hi)
                     if t > own:
-                        matched = column_sums[t - from_tile, 1]
                         for j in range(lo, hi):
                             matched[j] += scores[r, j]
 
@@ -192,22 +195,23 @@ def half_pull(
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     n_rows, last = queries.shape[0], packed_values.shape[1]
     for t in range(from_tile, to_tile):
-        columns = slice(t * TILE, (t + 1) * TILE)
+        inside_columns, outside_columns = inside[t * TILE : (t + 1) * TILE], outside[t * TILE : (t + 1) * TILE]
+        tile, tile_offsets, tile_values, columns = points[t], offsets[t], packed_values[t], column_sums[t - from_tile]
         for place in range(0, n_rows, ROWS):
             first, count = start + place, min(ROWS, n_rows - place)
             own = first // TILE
             if t < own:
                 continue
             _half_exponentials(
-                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                queries, place, count, tile, tile_offsets, bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
             for r in range(count):
                 i = first + r
                 lo = min(max(mates_from[i] - t * TILE, 0), TILE)
                 hi = min(max(mates_to[i] - t * TILE, 0), TILE)
-                _scale_both_ways(scores[r], inside[i], outside[i], inside[columns], outside[columns], lo, hi)
-            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+                _scale_both_ways(scores[r], inside[i], outside[i], inside_columns, outside_columns, lo, hi)
+            _dot_all(scores, tile_values, row_sums[place : place + ROWS])
             one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
             if t > own:
-                _add_to_points(scores, values, place, column_sums[t - from_tile])
+                _add_to_points(scores, values, place, columns)

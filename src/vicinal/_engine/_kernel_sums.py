@@ -33,7 +33,7 @@ _SAMPLED = 8  # queries of a sampled block
 
 
 def may_skip(engine: Engine, rows: np.ndarray, n_queries: int) -> bool:
-    """Whether tiles of these points may be skipped for so many queries, on the compiled backend."""
+    """Return whether tiles of these points may be skipped for so many queries, on the compiled backend."""
     many = len(rows) >= PRUNED_FROM_POINTS and n_queries >= PRUNED_FROM_QUERIES
     return many and engine.error_in(rows.dtype) > 0.0
 
@@ -54,7 +54,7 @@ class KernelSums:
         self._shape, self._queries, self._skips, self._adder = shape, queries, skips, adder
 
     def take(self, order: np.ndarray) -> "KernelSums":
-        """Those of the queries in another order."""
+        """Return those of the queries in another order."""
         skips = None if self._skips is None else self._skips.take(order)
         return KernelSums(self._shape, self._queries[order], skips, self._adder)
 
@@ -88,7 +88,7 @@ class KernelSums:
         return np.concatenate([sums for sums, _ in found], axis=2), max(certificate for _, certificate in found)
 
     def expected_share(self, tiles: "KernelTiles") -> float:
-        """The share of the tiles that `over_tiles` visits, counted on some queries of a sample of the blocks."""
+        """Return the share of the tiles that `over_tiles` visits, counted on some queries of a sample of the blocks."""
         blocks = list(Blocks(len(self._queries), KERNEL_BLOCK))
         sampled = blocks[:: max(len(blocks) // SAMPLED_KERNEL_BLOCKS, 1)]
         visited = [self._swept(tiles, block, _SAMPLED)[2] for block in sampled]
@@ -107,7 +107,8 @@ class KernelSums:
         return log_sums, tiles.certificate(log_skipped, log_sums.min(axis=2).ravel()), visited
 
     def _begin(self, block: slice) -> tuple[Add, Array, Array]:
-        """What adds points to the sums of a block of queries, their largest scores and the sums: of no points so far."""
+        """Return what adds points to the sums of a block of queries, their largest scores and the sums: of no points so
+        far."""
         q = self._queries[block]
         tops, totals = (empty_like((*self._shape, len(q)), q, float64=True) for _ in range(2))
         tops[...], totals[...] = -math.inf, 0.0

@@ -79,12 +79,12 @@ class KernelTiles:
         )
 
     def positions(self, tiles: np.ndarray) -> np.ndarray:
-        """The positions of the points of some tiles."""
+        """Return the positions of the points of some tiles."""
         places = (tiles[:, None] * KERNEL_TILE + np.arange(KERNEL_TILE)).ravel()
         return self.order[places[places < len(self.order)]]
 
     def order_of(self, rows: np.ndarray) -> np.ndarray:
-        """The positions of query rows in an order in which those of a block  are near each other."""
+        """Return the positions of query rows in an order in which those of a block  are near each other."""
         return spatial_order(np.ascontiguousarray(rows), np.array([0, len(rows)]), self._threads)
 
     def sweep(self, rows: np.ndarray, take: Take) -> tuple[np.ndarray, int]:
@@ -94,7 +94,7 @@ class KernelTiles:
         """
         bounds = self._bounds(rows, self._log_masses)
         rest, count, visited = np.flatnonzero((bounds > -np.inf).any(axis=0)), FIRST_KERNEL_TILES, 0
-        needed = np.argsort((bounds[:, rest] - bounds.max(axis=1, keepdims=True)).max(axis=0), kind="stable")
+        needed = np.argsort(_shares(bounds[:, rest], bounds.max(axis=1)), kind="stable")
         while len(needed):
             chosen = needed[-count:]
             least = take(rest[np.sort(chosen)])
@@ -105,9 +105,8 @@ class KernelTiles:
         return log_skipped, visited
 
     def _needed(self, bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
-        """The tiles that cannot be skipped beside the log-sums `least`, those of the smallest bounds first."""
-        with np.errstate(invalid="ignore"):  # beside a row that has seen nobody every tile matters
-            shares = np.where(bounds > -np.inf, bounds - least[:, None], -np.inf).max(axis=0)
+        """Return the tiles that cannot be skipped beside the log-sums `least`, those of the smallest bounds first."""
+        shares = _shares(bounds, least)
         # Most tiles are so far away that half of the error is enough for all of them.
         near = np.flatnonzero(shares > np.log(0.5 * self._error / self.n_tiles))
         near = near[np.argsort(shares[near], kind="stable")]
@@ -116,7 +115,7 @@ class KernelTiles:
         return near[np.searchsorted(added, 0.5 * self._error, side="right") :]
 
     def reached(self, rows: np.ndarray, floor: float) -> np.ndarray:
-        """The tiles in which a score of any of the query rows may reach the floor; of one kernel."""
+        """Return the tiles in which a score of any of the query rows may reach the floor; of one kernel."""
         return np.flatnonzero(self._bounds(rows, self._highest)[0] >= floor)
 
     def _bounds(self, rows: np.ndarray, log_heights: np.ndarray) -> np.ndarray:
@@ -128,7 +127,13 @@ class KernelTiles:
 
     @staticmethod
     def certificate(log_skipped: np.ndarray, least: np.ndarray) -> float:
-        """What was skipped, relative to the smallest of the sums of any query, both by their logs (e,)."""
+        """Return what was skipped, relative to the smallest of the sums of any query, both by their logs (e,)."""
         some = log_skipped > -np.inf
         with np.errstate(under="ignore"):
-            return float(_RAISED * np.exp((log_skipped - least)[some]).max(initial=0.0))
+            return float(_RAISED * np.exp(log_skipped[some] - least[some]).max(initial=0.0))
+
+
+def _shares(bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """The log of the largest share that each tile may have in any of the sums, given by their logs (e,): (n_tiles,)."""
+    with np.errstate(invalid="ignore"):  # beside a row that has seen nobody every tile matters
+        return np.where(bounds > -np.inf, bounds - least[:, None], -np.inf).max(axis=0)

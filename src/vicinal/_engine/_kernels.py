@@ -21,8 +21,11 @@ Rules that keep this correct:
    and nothing is subtracted there.
 4. Signatures are explicit and every array C-contiguous: a second layout would compile a second kernel.
 5. Sums over a tile are in the working precision, sums over tiles in float64.
-6. No array is assigned or added to a slice of another: the message about shapes that do not fit takes Numba three seconds to
+6. Every other compiled function is inlined (`_OPTIONS`), so that answers have the same bits wherever the kernel comes from.
+7. No array is assigned or added to a slice of another: the message about shapes that do not fit takes Numba three seconds to
    compile.  Numbers are fine.
+7. Slices of arrays that threads share are made outside of the innermost loops: each counts a reference, atomically, which takes
+   as long as a hundred pairs in float32.
 """
 
 from collections.abc import Callable
@@ -55,8 +58,14 @@ def _can_cache() -> bool:
 
 
 # Of what kernels are made of: functions that Python does not call need no wrapper, each of which takes a tenth of a second to
-# compile.
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+# compile. They are always inlined: of one that is not, the process that compiles a kernel would run another copy than a
+# process that loads the kernel from the cache, and LLVM may add up in another order in each.
+_OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
+    "forceinline": True,
+}
 _KERNEL_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _CACHED = _can_cache()
 
@@ -108,7 +117,7 @@ def _exp(x):
     raise NotImplementedError("only for compiled code")
 
 
-@overload(_exp, jit_options={"fastmath": {"contract"}})
+@overload(_exp, jit_options={"fastmath": {"contract"}, "forceinline": True})
 def _exp_overload(x):
     if x == types.float64:
 
@@ -274,21 +283,21 @@ def _underflowed(total, in_group, smallest):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_to_log_sums(scores, peaks, top, total, rescale):
-    """Turn a tile of scores into exponentials and take them into the log-sum-exp state (top, total) of each row.
+def _add_to_log_sums(scores, peaks, g, top, total, rescale):
+    """Turn a tile of scores into exponentials and take them into the log-sum-exp state (top, total) of the rows from g on.
 
-    rescale[r] is what earlier exponentials of the row must be multiplied by to share the new top.
+    rescale[r] is what earlier exponentials of a row must be multiplied by to share the new top.
     """
     for r in range(scores.shape[0]):
         rescale[r] = 1.0
-        if peaks[r] > top[r]:
-            rescale[r] = np.exp(top[r] - peaks[r])
-            total[r] *= rescale[r]
-            top[r] = peaks[r]
-        if top[r] == -np.inf:  # nothing but padded or left-out pairs so far
+        if peaks[r] > top[g + r]:
+            rescale[r] = np.exp(top[g + r] - peaks[r])
+            total[g + r] *= rescale[r]
+            top[g + r] = peaks[r]
+        if top[g + r] == -np.inf:  # nothing but padded or left-out pairs so far
             scores[r, :] = 0
         else:
-            total[r] += _exp_in_place(scores[r], scores.dtype.type(top[r]))
+            total[g + r] += _exp_in_place(scores[r], scores.dtype.type(top[g + r]))
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)

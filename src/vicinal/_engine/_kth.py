@@ -14,7 +14,7 @@ _VISIBLE = 1e-9
 
 
 def kth_squares(placed: Placed, queries: Queries, k: int) -> np.ndarray:
-    """The squared distance of each query from the k-th nearest of the points, shape (m,); for few points.
+    """Return the squared distance of each query from the k-th nearest of the points, shape (m,); for few points.
 
     Products find the point, and differences its distance. A query for which products are not accurate enough goes through
     the exact search.

@@ -15,11 +15,13 @@ from vicinal._engine._pool import in_order, openmp_threads
 from vicinal._engine._sharing import NOTHING, remember
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
+    LEVEL_STEP,
     LISTED_BYTES,
     SEARCH_BLOCKS,
     SEARCH_FROM_QUERIES,
     SPARE_NEIGHBORS,
     TREE_COORDINATES,
+    TREE_FROM_POINTS,
 )
 
 if TYPE_CHECKING:
@@ -54,19 +56,31 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
     score = placed.pair_scores(queries) if origin is None else _products(placed, queries, origin)
     done = 0
     for query, point in placed.candidates(queries, k=k):
-        ranked = -score(query, point)
-        order = np.lexsort((point, ranked, query))
-        query, point, ranked = query[order], point[order], ranked[order]
         starts, counts = groups_of_queries(query)
-        best = starts[:, None] + np.arange(k)
-        rows = query[starts]
         if (counts < k).any():
             raise ValueError(f"k={k} neighbours were asked for, but some queries may see fewer points.")
-        indices[rows], scores[rows] = point[best], ranked[best]
+        rows = query[starts]
+        indices[rows], scores[rows] = _best_of_groups(point, -score(query, point), starts, counts, k)
         done += len(rows)
     if done < m:
         raise ValueError(f"k={k} neighbours were asked for, but some queries may see none.")
     return Neighbors(indices, 2.0 * scores if origin is None else -scores)
+
+
+def _best_of_groups(
+    point: np.ndarray, ranked: np.ndarray, starts: np.ndarray, counts: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k points of each group of pairs with the smallest values, smallest first, and these values, both (groups, k)."""
+    width, group = int(counts.max(initial=k)), np.repeat(np.arange(len(starts)), counts)
+    if width * len(starts) > 4 * len(point):  # a few groups have many ties: a table of all would be mostly empty
+        order = np.lexsort((point, ranked, group))
+        best = order[starts[:, None] + np.arange(k)]
+        return point[best], ranked[best]
+    place = group, np.arange(len(point)) - np.repeat(starts, counts)
+    points, values = np.full((len(starts), width), np.iinfo(np.int64).max), np.full((len(starts), width), np.inf)
+    points[place], values[place] = point, ranked
+    best = np.lexsort((points, values), axis=1)[:, :k]
+    return np.take_along_axis(points, best, axis=1), np.take_along_axis(values, best, axis=1)
 
 
 def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[ListedPairs]:
@@ -113,13 +127,34 @@ def candidates_of_scores(
     if floors is not None:
         least = floors[rows] - error(rows, floors[rows])
     else:
-        place = n - min(k or n, n)
-        kth = np.partition(scores, place, axis=1)[:, place]
+        kth = _kth_best(scores, min(k or n, n))
         with np.errstate(invalid="ignore"):
             least = kth - 2.0 * error(rows, kth) - 2.0 * TIED * np.abs(kth)
         least = np.where(kth > -np.inf, least, -np.inf)
-    query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
+    least = np.maximum(least, np.finfo(scores.dtype).min)  # a point that must not be seen scores -inf
+    query, point = np.divmod(np.flatnonzero(scores >= least[:, None]), n)  # faster than `nonzero` of two axes
     return query + rows.start, point
+
+
+def _kth_best(scores: np.ndarray, k: int) -> np.ndarray:
+    """The k-th largest score of each row.
+
+    Of many scores, a sample tells a level that nearly always lies below the k-th largest; only what reaches it is sorted.
+    """
+    m, n = scores.shape
+    in_sample = -(-k // LEVEL_STEP)
+    in_sample += 2 + int(3.0 * np.sqrt(in_sample))
+    if n < LEVEL_STEP * 4 * in_sample:
+        return np.partition(scores, n - k, axis=1)[:, n - k]
+    sample = scores[:, ::LEVEL_STEP]
+    place = sample.shape[1] - in_sample
+    levels = np.partition(sample, place, axis=1)[:, place]
+    found = np.empty(m)
+    for i in range(m):
+        some = scores[i][scores[i] >= levels[i]]
+        some = some if len(some) >= k else scores[i]
+        found[i] = np.partition(some, len(some) - k)[len(some) - k]
+    return found
 
 
 def search_is_faster(placed: Placed, queries: Queries, k: int | None) -> bool:
@@ -131,6 +166,8 @@ def search_is_faster(placed: Placed, queries: Queries, k: int | None) -> bool:
         and placed.points.log_weights is None
         and queries.count(n) >= SEARCH_FROM_QUERIES
         and 8 * (k + 1 + SPARE_NEIGHBORS) <= n
+        # A tree takes time for every neighbour that it lists, and for every coordinate; scores for every point.
+        and (placed.n_coordinates > TREE_COORDINATES or TREE_FROM_POINTS * k * placed.n_coordinates <= n)
     )
 
 

@@ -68,6 +68,13 @@ class PointImages:
 Scored = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, bool, np.ndarray]
 
 
+def nearest_of_sample(points: PointImages) -> np.ndarray:
+    """Return half the squared distance of some of the points to their nearest other one; weights do not count."""
+    rows = np.arange(0, points.n, max(points.n // SAMPLED_ROWS, 1))
+    sample = CompiledPairs(points, points.take(rows), rows)
+    return -sample.scores(slice(0, len(rows))).max(axis=1)
+
+
 class CompiledPairs:
     """Queries against points.
 
@@ -131,22 +138,21 @@ class CompiledPairs:
             bounds += self.half_squares.astype(np.float64) + 1e-3
         return bounds.astype(self.dtype).astype(np.float64)
 
-    def raise_scores(self, largest_value: float = 1.0) -> None:
+    def raise_scores(self, nearest: np.ndarray, largest_value: float = 1.0) -> None:
         """Lower the bounds towards where the nearest other points are, of points against themselves.
 
         Rows whose nearest score lies hundreds below its bound would underflow under it, and would have to be done
-        again.  A row that sees itself never does; sums of exponentials times values must not overflow.
+        again.  A row that sees itself never does; sums of exponentials times values must not overflow.  `nearest` is
+        `nearest_of_sample`.
         """
-        most = _MOST_RAISE[self.dtype] - np.log(max(largest_value, 1.0))
-        if self.n < 2 or self.left_out[0] == -1:
-            return
-        most = max(most, 0.0)
-        rows = np.arange(0, self.n, max(self.n // SAMPLED_ROWS, 1))
-        sample = CompiledPairs(self.points, self.points.take(rows), rows)
-        nearest = -sample.scores(slice(0, len(rows))).max(axis=1)  # half a squared distance: there are no weights here
+        most = max(_MOST_RAISE[self.dtype] - np.log(max(largest_value, 1.0)), 0.0)
         self.raised = float(np.clip(nearest.max(), 0.0, most))
         self.__dict__.pop("_bounds", None)
-        self.mostly_underflows = bool(np.median(nearest) - self.raised > -np.log(self.smallest))
+        self.mostly_underflows = self.are_far(nearest)
+
+    def are_far(self, nearest: np.ndarray) -> bool:
+        """Whether most rows underflow under their bounds, by half the squared distances of some to their nearest."""
+        return bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
     def scores(self, rows: slice) -> np.ndarray:
         """Return the scores of a block of queries with all points, in float64 but from products of the working precision."""

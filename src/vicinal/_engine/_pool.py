@@ -14,7 +14,7 @@ import joblib
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from vicinal._engine._sharing import Filled, Sums, TreeSum, WithItem, sharing
+from vicinal._engine._sharing import Filled, Sums, Touched, TreeSum, WithItem, sharing
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -85,16 +85,20 @@ def summed_and_listed(
     """Return the sums of ``work(piece)`` as `summed` does, and the items of those pieces that have one, in order."""
     tree, listed, those = TreeSum(), [], sharing()
     if those is None:
-        for found in in_order(work, pieces, n_threads):
-            if isinstance(found, WithItem):
-                listed.append(found.item)
-                found = found.sums
-            tree.add(found)
+        for sums, items in in_order(lambda piece: _touched_and_items(work(piece)), pieces, n_threads):
+            listed.extend(items)
+            tree.add(sums)
     else:
         for node in those.run_nodes(work, pieces, filled, costs):
             listed.extend(node.items)
             tree.add(node.sums, node.level)
     return tree.total(), listed
+
+
+def _touched_and_items(found: Sums | WithItem) -> tuple[Sums | Touched, list[Any]]:
+    """Return the sums of a piece without their zeros, which would take much memory until they are added, and its item."""
+    sums, items = (found.sums, [found.item]) if isinstance(found, WithItem) else (found, [])
+    return Touched.of(sums) if sums and sums[0].ndim > 1 else sums, items
 
 
 def _pooled(work: Callable[[_Item], _Result], items: Iterator[_Item], n_threads: int) -> Iterator[_Result]:

@@ -34,7 +34,7 @@ def exponentials_of_products(products, column_offsets, left_out, j0, top, total,
         if 0 <= skip < products.shape[1]:
             products[r, skip] = -np.inf
         peaks[r] = _products_to_scores(products[r], column_offsets)
-    _add_to_log_sums(products, peaks, top, total, rescale)
+    _add_to_log_sums(products, peaks, 0, top, total, rescale)
     for r in range(products.shape[0]):
         shifts[r] = top[r]
 

@@ -41,54 +41,61 @@ def softmax_rows(
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
     last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_ROW_GROUP, TILE), or (1, ROWS, TILE) without
-    columns.
+    columns.  Where `smallest` is infinite, every row is done carefully at once.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
     want_columns = columns.shape[0] > 0
     size = KEPT_ROW_GROUP if want_columns else ROW_GROUP
     shifts = np.empty((n_tiles if want_columns else 1, size))
     peaks, top, total, rescale = np.empty(ROWS), np.empty(size), np.empty(size), np.empty(ROWS)
-    factors = np.zeros(ROWS)
+    factors, shares = np.zeros(ROWS), np.empty(size)
     sums = np.empty((size, n_values))
     n_rows = queries.shape[0]
     for first in range(0, n_rows, size):
         in_group = min(size, n_rows - first)
         for careful in (False, True):
+            if not careful and smallest == np.inf:
+                total[:] = 0.0
+                continue
             if careful and not _underflowed(total, in_group, smallest):
                 break
             _begin_log_sums(bounds, first, in_group, careful, top, total)
             sums[:, :] = 0.0
             for t in range(n_tiles):
+                tile, tile_offsets, tile_values = points[t], offsets[t], values[t]
                 for g in range(0, in_group, ROWS):
-                    group = slice(g, g + ROWS)
                     count = min(ROWS, in_group - g)
-                    scores = kept[t, group] if want_columns else kept[0]
+                    scores = kept[t, g : g + ROWS] if want_columns else kept[0]
                     _scores(
-                        queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
+                        queries, first + g, count, tile, tile_offsets, by_products, left_out, t * TILE, careful,
                         scores, peaks,
                     )  # fmt: skip
-                    _add_to_log_sums(scores, peaks, top[group], total[group], rescale)
+                    _add_to_log_sums(scores, peaks, g, top, total, rescale)
                     for r in range(ROWS):
                         if want_columns:
                             shifts[t, g + r] = top[g + r]
                         if rescale[r] != 1.0:
                             for k in range(n_values):
                                 sums[g + r, k] *= rescale[r]
-                    _dot_all(scores, values[t], sums[group])
-        for r in range(in_group):
-            log_sums[first + r] = top[r] + np.log(total[r])
-            inverse = _inverse(total[r])
-            for k in range(n_values):
-                means[first + r, k] = sums[r, k] * inverse
+                    if n_values > 0:
+                        _dot_all(scores, tile_values, sums[g : g + ROWS])
+        for r in range(size):
+            shares[r] = _inverse(total[r]) if r < in_group else 0.0
+            if r < in_group:
+                log_sums[first + r] = top[r] + np.log(total[r])
+                for k in range(n_values):
+                    means[first + r, k] = sums[r, k] * shares[r]
+                if want_columns:
+                    shares[r] *= row_weights[first + r]
         if want_columns:
             for t in range(n_tiles):
+                column = columns[t]
                 for g in range(0, in_group, ROWS):
                     for r in range(ROWS):
                         factors[r] = 0.0
-                        if g + r < in_group and total[g + r] > 0.0:
-                            weight = row_weights[first + g + r] / total[g + r]
-                            factors[r] = weight * _back(shifts[t, g + r], top[g + r])
-                    _add_columns(columns[t], kept[t, g : g + ROWS], factors)
+                        if shares[g + r] != 0.0:
+                            factors[r] = shares[g + r] * _back(shifts[t, g + r], top[g + r])
+                    _add_columns(column, kept[t, g : g + ROWS], factors)
 
 
 def _received_signature(real):
@@ -104,10 +111,11 @@ def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, 
     n_rows = queries.shape[0]
     for group in range(0, n_rows, ROW_GROUP):
         for t in range(points.shape[0]):
+            tile, tile_offsets, column = points[t], offsets[t], columns[t]
             for first in range(group, min(group + ROW_GROUP, n_rows), ROWS):
                 count = min(ROWS, n_rows - first)
                 _scores(
-                    queries, first, count, points[t], offsets[t], by_products, left_out, t * TILE, False, scores, peaks
+                    queries, first, count, tile, tile_offsets, by_products, left_out, t * TILE, False, scores, peaks
                 )
                 for r in range(ROWS):
                     if r < count and log_sums[first + r] > -np.inf:
@@ -118,7 +126,7 @@ def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, 
                     else:
                         scores[r, :] = 0
                         factors[r] = 0.0
-                _add_columns(columns[t], scores, factors)
+                _add_columns(column, scores, factors)
 
 
 def _class_signature(real):
@@ -163,7 +171,7 @@ def class_rows(
                     scores,
                     peaks,
                 )
-                _add_to_log_sums(scores, peaks, top, total, rescale)
+                _add_to_log_sums(scores, peaks, 0, top, total, rescale)
                 while lowest < n_classes - 1 and class_bounds[lowest + 1] <= t * TILE:
                     lowest += 1
                 for r in range(in_group):
@@ -242,15 +250,15 @@ def signed_rows(
             _begin_log_sums(bounds, first, in_group, careful, top, total)
             matched[:] = 0.0
             for t in range(n_tiles):
+                tile, tile_offsets = points[t], offsets[t]
                 for g in range(0, in_group, ROWS):
-                    group = slice(g, g + ROWS)
                     count = min(ROWS, in_group - g)
-                    scores = kept[t, group]
+                    scores = kept[t, g : g + ROWS]
                     _scores(
-                        queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
+                        queries, first + g, count, tile, tile_offsets, by_products, left_out, t * TILE, careful,
                         scores, peaks,
                     )  # fmt: skip
-                    _add_to_log_sums(scores, peaks, top[group], total[group], rescale)
+                    _add_to_log_sums(scores, peaks, g, top, total, rescale)
                     for r in range(ROWS):
                         shifts[t, g + r] = top[g + r]
                         matched[g + r] *= rescale[r]
@@ -268,6 +276,7 @@ def signed_rows(
         sums[:, :] = 0.0
         weight[:] = 0.0
         for t in range(n_tiles):
+            tile, given = points[t], on_points[t]
             for g in range(0, in_group, ROWS):
                 weights = kept[t, g : g + ROWS]
                 for r in range(ROWS):
@@ -280,9 +289,9 @@ def signed_rows(
                         weight[g + r] += _sum_between(weights[r], 0, TILE)
                     else:
                         weights[r, :] = 0
-                _dot_all(weights, points[t], sums[g : g + ROWS])
-                _add_to_points(weights, queries, first + g, on_points[t])
-                _add_columns(on_points[t, d], weights, ones)
+                _dot_all(weights, tile, sums[g : g + ROWS])
+                _add_to_points(weights, queries, first + g, given)
+                _add_columns(given[d], weights, ones)
         for r in range(in_group):
             for k in range(d):
                 on_queries[first + r, k] = weight[r] * queries[first + r, k] - sums[r, k]

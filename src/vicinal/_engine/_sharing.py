@@ -144,18 +144,28 @@ class Touched(NamedTuple):
         first[self.touched] = self.sums[0]
         return (first, *self.sums[1:])
 
-    def add_to(self, total: Sums) -> None:
-        """Add these to others."""
-        total[0][self.touched] += self.sums[0]
-        for to, more in zip(total[1:], self.sums[1:], strict=True):
+    def add_to(self, total: "Sums | Touched") -> "Sums | Touched":
+        """Return the sum of these and others, whose arrays may be changed: no entry is held that is zero in both."""
+        if isinstance(total, Touched):
+            both = np.union1d(total.touched, self.touched)
+            first = np.zeros((len(both), *self.sums[0].shape[1:]), dtype=self.sums[0].dtype)
+            for part in (total, self):
+                first[np.searchsorted(both, part.touched)] += part.sums[0]
+            total = Touched((first, *total.sums[1:]), both, self.length)
+            rest = total.sums[1:]
+        else:
+            total[0][self.touched] += self.sums[0]
+            rest = total[1:]
+        for to, more in zip(rest, self.sums[1:], strict=True):
             to += more
+        return total
 
 
 class TreeSum:
     """Sums of pieces, added in a tree: the sum of a node is that of its `FAN` children, in their order."""
 
     def __init__(self) -> None:
-        self._levels: list[tuple[int, Sums | None]] = []
+        self._levels: list[tuple[int, Sums | Touched | None]] = []
 
     def add(self, sums: "Sums | Touched", level: int = 0) -> None:
         """Take in the next node of a level (0: a piece); its arrays may be changed."""
@@ -171,21 +181,22 @@ class TreeSum:
 
     def total(self) -> Sums | None:
         """Return the sums of all; None where there was nothing."""
-        rest: Sums | None = None
+        rest: Sums | Touched | None = None
         for _, total in self._levels:
             if total is not None:
                 rest = total if rest is None else _added(total, rest)
-        return rest
+        return rest.whole() if isinstance(rest, Touched) else rest
 
 
-def _added(total: Sums | None, more: "Sums | Touched") -> Sums:
+def _added(total: "Sums | Touched | None", more: "Sums | Touched") -> "Sums | Touched":
     if total is None:
-        return more.whole() if isinstance(more, Touched) else more
+        return more
     if isinstance(more, Touched):
-        more.add_to(total)
-    else:
-        for to, part in zip(total, more, strict=True):
-            to += part
+        return more.add_to(total)
+    if isinstance(total, Touched):  # a + b = b + a, to the last bit
+        return total.add_to(more)
+    for to, part in zip(total, more, strict=True):
+        to += part
     return total
 
 

@@ -23,7 +23,7 @@ DEFAULT_MEMORY = 128 * 2**20  # bytes of working memory
 ARRAY_BLOCK_PAIRS = 2**18  # pairs in a block of the NumPy backend: its arrays stay in the cache.  Measured.
 COMPILED_BLOCK_PAIRS = 2**23  # at 2 to 20 ns per pair Ctrl-C is heard within 0.2 s
 LEAST_BLOCKS = 16  # so that few threads share the work evenly,
-LEAST_BLOCK_PAIRS = 2**15  # unless they would be this small: a call of a kernel takes as long as some 10^4 pairs
+LEAST_BLOCK_PAIRS = 2**19  # unless they would be this small: handing one to a thread takes as long as some 10^4 pairs
 PRODUCT_BLOCK = 1024  # rows whose products with each other are taken at a time: they stay in the cache
 ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time: whole tiles
 GATHERED_BYTES = 2**20  # of differences of rows that are gathered for listed pairs: they stay in the cache.  Measured.
@@ -68,6 +68,8 @@ SAMPLED_ROWS = 16  # rows whose nearest neighbour tells how far all scores may b
 
 SEARCH_FROM_QUERIES = 64  # from this many queries on, a search is faster than a sort of all scores.  Measured.
 TREE_COORDINATES = 10  # up to this many coordinates a k-d tree finds neighbours faster than products.  Measured.
+TREE_FROM_POINTS = 20  # points per neighbour and coordinate, below which all scores are sorted faster.  Measured.
+LEVEL_STEP = 8  # one score in so many tells what is worth sorting
 SEARCH_BLOCKS = 64  # blocks of queries that are searched for at a time, at least, where they are not too small for that
 SPARE_NEIGHBORS = 8  # candidates beyond k: room for ties at the k-th place
 SEARCH_QUERIES = 256  # queries in a block of a search that streams through a table (`_row_search.py`)

@@ -33,7 +33,7 @@ class Filling:
         self._seen = getattr(density, "active_features_", np.arange(density.n_features_in_))
 
     def hiding(self, rows: Array) -> "Filling":
-        """The same kernel about centres that are found again, from training rows of which further entries are hidden.
+        """Return the same kernel about centres that are found again, from training rows of which further entries are hidden.
 
         A fit has filled the gaps of all rows in from each other. So a known entry is in the centres of other rows, too, and it
         would be found too easily where it is only left out itself.
@@ -51,7 +51,7 @@ class Filling:
         return found
 
     def _centres_of(self, rows: Array) -> Array:
-        """The centres that complete rows become: LCA-Gauss moves them along its Gaussian directions."""
+        """Return the centres that complete rows become: LCA-Gauss moves them along its Gaussian directions."""
         if not hasattr(self._density, "gaussian_components_"):
             return rows
         local, mean = self._density.components_, self._density.mean_
@@ -80,7 +80,7 @@ class Filling:
         return filled
 
     def _with_constants(self, rows: Array) -> Array:
-        """A copy of rows whose missing entries in columns of one value are that value."""
+        """Return a copy of rows whose missing entries in columns of one value are that value."""
         filled = np.array(rows)
         if len(self._seen) < rows.shape[1]:
             others = np.setdiff1d(np.arange(rows.shape[1]), self._seen)

@@ -254,7 +254,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
 
 
 def hidden_entries(known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows and columns of known entries to hide, in rounds, no row twice in one; nothing where there are too few to tell.
+    """Yield rows and columns of known entries to hide, in rounds, no row twice in one; nothing where there are too few to tell.
 
     Parameters
     ----------

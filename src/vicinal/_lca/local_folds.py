@@ -66,11 +66,11 @@ class Making(NamedTuple):
     engine: Engine
 
     def count_members(self, n_rows: int) -> int:
-        """How many rows a vicinity has."""
+        """Return how many rows a vicinity has."""
         return count_members(self.n_neighbors, self.vicinity, n_rows)
 
     def kernels(self, Z: np.ndarray, near: np.ndarray, squares: np.ndarray | None) -> tuple[Kernels, Vicinities]:
-        """The kernels of near rows, shape (n, m), at these squared distances, where the vicinities are soft."""
+        """Return the kernels of near rows, shape (n, m), at these squared distances, where the vicinities are soft."""
         vicinities = make_vicinities(near, None if self.vicinity == "nearest" else squares, self.n_neighbors)
         return make_kernels(Z, vicinities, self.depth, self.weight, self.center, self.engine), vicinities
 
@@ -111,7 +111,8 @@ class LocalFold:
         return found, found.of(self._train)
 
     def _neighbors(self, shape: Shared, k: int) -> np.ndarray:
-        """The k nearest rows; those of the largest k that was asked for are kept, since they begin with the others."""
+        """Return the k nearest rows; those of the largest k that was asked for are kept, since they begin with the
+        others."""
         known = self._near.get(shape)
         if known is None or known.shape[1] < k:
             known = find_neighbors(self._coordinates(shape)[1], k, None, self._engine)
@@ -123,7 +124,7 @@ class LocalFold:
         self._neighbors(shape, count_members(k, vicinity, len(self._train)))
 
     def table(self, test: np.ndarray, table: Table) -> np.ndarray:
-        """Log-densities of test rows for all depths and all factors of a table, shape (depths, factors, tests)."""
+        """Return log-densities of test rows for all depths and all factors of a table, shape (depths, factors, tests)."""
         coordinates, Z = self._coordinates(table.shape)
         kernels, depth = Kernels.at_rows(Z), table.depths[-1]
         if depth:
@@ -133,7 +134,7 @@ class LocalFold:
         return self._scores(kernels, coordinates, test, table.depths, table.factors)
 
     def adapted_table(self, test: np.ndarray, choice: Choice, factors: Sequence[float], passes: int) -> np.ndarray:
-        """Log-densities of test rows after so many passes in which vicinities follow the rows' own metrics."""
+        """Return log-densities of test rows after so many passes in which vicinities follow the rows' own metrics."""
         shape = Shared(choice.shared, choice.noise)
         coordinates, Z = self._coordinates(shape)
         if choice.n_components == 0:
@@ -166,7 +167,7 @@ class LocalFold:
 
 
 def first_kernels(Z: np.ndarray, near: np.ndarray, making: Making) -> tuple[Kernels, Vicinities]:
-    """The vicinities in the shared metric, and the kernels that they make.
+    """Return the vicinities in the shared metric, and the kernels that they make.
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ def first_kernels(Z: np.ndarray, near: np.ndarray, making: Making) -> tuple[Kern
 
 
 def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Making) -> tuple[Kernels, Vicinities]:
-    """One pass: the vicinities in the rows' own metrics, and the kernels that they make.
+    """Return one pass: the vicinities in the rows' own metrics, and the kernels that they make.
 
     Parameters
     ----------
@@ -217,7 +218,7 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
 
 
 def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> np.ndarray:
-    """The penalty that the search of `base` chose, made from other rows: the same family, the same factor."""
+    """Return the penalty that the search of `base` chose, made from other rows: the same family, the same factor."""
     table, rows = base.reg_search_ or {}, base.mixture_.centres
     family = str(table["family"][int(np.argmax(table["mean_test_score"]))])
     counted = base.mixture_.log_weights > -np.inf

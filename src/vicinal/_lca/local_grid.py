@@ -25,7 +25,7 @@ _MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
 def local_grid(
     parameters: Any, selection: Selection, X: np.ndarray, weight: np.ndarray | None, smallest: int, engine: Engine
 ) -> Grid:
-    """The grid for the parameters of an estimator, of which those that are numbers stand for themselves.
+    """Return the grid for the parameters of an estimator, of which those that are numbers stand for themselves.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def local_grid(
 
 
 def _values(own: Any, grid: Any) -> Sequence[Any] | None:
-    """The values of a parameter: its own, those of the grid, or None for "auto"."""
+    """Return the values of a parameter: its own, those of the grid, or None for "auto"."""
     if not isinstance(own, str):
         return [own]
     return None if isinstance(grid, str) else np.ravel(grid).tolist()
@@ -84,7 +84,7 @@ def _check_sizes(depths: Sequence[int], neighbors: Sequence[int], n_features: in
 def _paths(
     parameters: Any, selection: Selection, X: np.ndarray, weight: np.ndarray | None, engine: Engine
 ) -> tuple[list[tuple[Shared, Sequence[float]]], bool]:
-    """The paths of shared covariances, and whether sums of members of two paths are tried."""
+    """Return the paths of shared covariances, and whether sums of members of two paths are tried."""
     multiples: Sequence[float] = _MULTIPLES if isinstance(parameters.shared, str) else [float(parameters.shared)]
     noises = _values(parameters.noise, selection.noise)
     if noises is None:
@@ -104,7 +104,7 @@ def _paths(
 
 
 def _auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> list[float]:
-    """Those of Manifold Parzen: from far below the distance of nearest neighbours to the variance of the data."""
+    """Return those of Manifold Parzen: from far below the distance of nearest neighbours to the variance of the data."""
     check_spread(X)
     rows = np.unique(X if weight is None else X[weight > 0], axis=0)
     nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]

@@ -86,17 +86,17 @@ class Coordinates:
 
 
 def find_neighbors(Z: np.ndarray, k: int, weight: np.ndarray | None, engine: Engine) -> np.ndarray:
-    """The k nearest rows of positive weight of each row of Z, itself excluded, shape (n, k)."""
+    """Return the k nearest rows of positive weight of each row of Z, itself excluded, shape (n, k)."""
     return nearest_neighbors(Z, k, None if weight is None else np.flatnonzero(weight), engine=engine)
 
 
 def count_members(k: int, vicinity: str, n_rows: int) -> int:
-    """How many rows a vicinity of the size k has, of so many rows."""
+    """Return how many rows a vicinity of the size k has, of so many rows."""
     return k if vicinity == "nearest" else min(_REACH * k, n_rows - 1)
 
 
 def make_vicinities(rows: np.ndarray, squares: np.ndarray | None, k: int) -> Vicinities:
-    """The vicinities of the size k among near rows, shape (n, m), nearest first.
+    """Return the vicinities of the size k among near rows, shape (n, m), nearest first.
 
     Parameters
     ----------
@@ -146,14 +146,14 @@ def soft_shares(squares: np.ndarray, k: int) -> np.ndarray:
 
 
 def squared_distances(Z: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The squared distances of each row from its near ones, shape (n, m); no array of shape (n, m, D) is held."""
+    """Return the squared distances of each row from its near ones, shape (n, m); no array of shape (n, m, D) is held."""
     return np.stack([np.square(Z[column] - Z).sum(axis=1) for column in rows.T], axis=1)
 
 
 def make_kernels(
     Z: np.ndarray, vicinities: Vicinities, depth: int, weight: np.ndarray | None, center: str, engine: Engine
 ) -> Kernels:
-    """The kernels with at most `depth` directions, in O(n m D min(m, D)) time.
+    """Return the kernels with at most `depth` directions, in O(n m D min(m, D)) time.
 
     Parameters
     ----------
@@ -182,7 +182,8 @@ def make_kernels(
 
 
 def vicinity_means(Z: np.ndarray, members: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """The (weighted) mean of the members of each vicinity, one member at a time: no array of shape (n, m, D) is held."""
+    """Return the (weighted) mean of the members of each vicinity, one member at a time: no array of shape (n, m, D) is
+    held."""
     total, mass = np.zeros_like(Z), np.zeros((len(Z), 1))
     for m, column in enumerate(members.T):
         own = 1.0 if weight is None else (weight[column] if weight.ndim == 1 else weight[:, m])[:, None]
@@ -194,7 +195,7 @@ def vicinity_means(Z: np.ndarray, members: np.ndarray, weight: np.ndarray | None
 def adapted_neighbors(
     Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, k: int, noise: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest of the candidates of each row in the row's own metric, nearest first, and their squared distances.
+    """Return the k nearest of the candidates of each row in the row's own metric, nearest first, and their squared distances.
 
     Parameters
     ----------
@@ -224,5 +225,5 @@ def adapted_neighbors(
 
 
 def count_candidates(k: int, n_rows: int) -> int:
-    """How many near rows are looked at for a vicinity of k rows in a row's own metric."""
+    """Return how many near rows are looked at for a vicinity of k rows in a row's own metric."""
     return min(_CANDIDATES * k, n_rows - 1)

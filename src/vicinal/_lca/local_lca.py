@@ -44,7 +44,7 @@ _FOLDS = 5
 
 
 def _knows_its_rows(estimator: "LocalLCA") -> bool:
-    """Whether rows can be held out: a model of version 1 does not know what its covariances were made from."""
+    """Return whether rows can be held out: a model of version 1 does not know what its covariances were made from."""
     return not isinstance(getattr(estimator, "mixture_", None), LocalMixture)
 
 
@@ -156,6 +156,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     True
     """
 
+    _kernel_per_row = True
     _record_types: ClassVar[dict[str, type[Record]]] = {"selection": Selection, "engine": Engine}
 
     def __init__(
@@ -232,7 +233,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         return base
 
     def _choose(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> Choice:
-        """The member of the family, by held-out rows unless all is given."""
+        """Return the member of the family, by held-out rows unless all is given."""
         self.cv_results_, self.best_score_ = None, None
         self.objectives_, self.n_iter_ = np.array([]), 0
         self.converged_ = self.base_ is None or self.base_.converged_
@@ -268,7 +269,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         return Choice(shared, noise, 1, 0, "row", self.vicinity)
 
     def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
-        """The folds of the search with the rows that they hold out."""
+        """Return the folds of the search with the rows that they hold out."""
         everyone = np.arange(len(X))
         if self.selection is not None:
             splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
@@ -316,7 +317,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     def _kernels(
         self, Z: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine
     ) -> tuple[Kernels, Vicinities]:
-        """The kernels in the coordinates Z, and the vicinities."""
+        """Return the kernels in the coordinates Z, and the vicinities."""
         counted = len(Z) if weight is None else int(np.count_nonzero(weight))
         making = Making(*choice[2:4], weight, *choice[4:], engine)
         members = making.count_members(counted)
@@ -327,7 +328,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         return kernels, vicinities
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit, after LCA's own."""
+        """Return the pair work of a fit, after LCA's own."""
         scored = n_samples if n_samples <= _MANY_ROWS else _HELD_OUT_ROWS
         return frame_work(scored, (min(n_features, 8), n_samples, n_features), _TABLES)
 

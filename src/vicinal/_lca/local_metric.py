@@ -26,7 +26,11 @@ class LocalMetricMixin:
         X : array-like of shape (n, n_features)
         """
         check_is_fitted(self)
-        mixture, rows = self._mixture(), self._active(check_rows(self, X, reset=False)).astype(np.float64)
+        return self._metric_at(self._active(check_rows(self, X, reset=False)).astype(np.float64))
+
+    def _metric_at(self: Any, rows: NDArray[Any]) -> NDArray[Any]:
+        """The covariance of the kernels at rows of the columns that vary."""
+        mixture = self._mixture()
         if not hasattr(mixture, "covariances"):  # one covariance for all
             return np.repeat(mixture.covariance[None], len(rows), axis=0)
         shares = mixture.responsibilities(rows, _NEGLIGIBLE)
@@ -34,6 +38,14 @@ class LocalMetricMixin:
         some = np.unique(shares.indices)
         own = mixture.covariances_of(some) if hasattr(mixture, "covariances_of") else mixture.covariances[some]
         return (shares[:, some] @ own.reshape(len(some), d * d)).reshape(-1, d, d)
+
+    def _one_row(self: Any, x: ArrayLike) -> NDArray[Any]:
+        """One row, of the columns that vary, shape (1, n_active)."""
+        check_is_fitted(self)
+        row = np.asarray(x, dtype=np.float64)
+        if row.shape not in ((self.n_features_in_,), (1, self.n_features_in_)) or not np.isfinite(row).all():
+            raise ValueError(f"x must be one row of {self.n_features_in_} finite numbers, got shape {row.shape}.")
+        return self._active(row.reshape(1, -1))
 
     def local_map(self: Any, x: ArrayLike) -> NDArray[Any]:
         """Return the map of the vicinity of one row, shape (n_active, n_active): Euclidean distances there are local ones.
@@ -44,7 +56,7 @@ class LocalMetricMixin:
         ----------
         x : array-like of shape (n_features,)
         """
-        values, vectors = np.linalg.eigh(self.local_metric(np.reshape(x, (1, -1)))[0])
+        values, vectors = np.linalg.eigh(self._metric_at(self._one_row(x))[0])
         return (vectors[:, ::-1] / np.sqrt(values[::-1])).T
 
     def local_distances(self: Any, x: ArrayLike, X: ArrayLike) -> NDArray[Any]:
@@ -59,5 +71,4 @@ class LocalMetricMixin:
         """
         there = self.local_map(x)
         rows = self._active(check_rows(self, X, reset=False)).astype(np.float64)
-        centre = self._active(np.reshape(np.asarray(x, dtype=np.float64), (1, -1)))
-        return np.linalg.norm((rows - centre) @ there.T, axis=1)
+        return np.linalg.norm((rows - self._one_row(x)) @ there.T, axis=1)

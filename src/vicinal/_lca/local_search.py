@@ -100,7 +100,7 @@ class LocalSearch:
         return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
 
     def _depths_near(self, member: Choice) -> Sequence[int]:
-        """The number of directions of a member, and the next ones."""
+        """Return the number of directions of a member, and the next ones."""
         depths = self._grid.depths
         at = depths.index(member.n_components)
         return depths[max(at - 1, 0) : at + 2]
@@ -126,7 +126,7 @@ class LocalSearch:
         return max(self._scores if among is None else among, key=lambda member: self._scores[member].mean())
 
     def _place_of(self, member: Choice) -> tuple[Shared, Sequence[float], int]:
-        """The path that a member of the first round lies on, and its place there."""
+        """Return the path that a member of the first round lies on, and its place there."""
         places = (
             (shape, factors, at)
             for shape, factors in self._grid.paths
@@ -136,7 +136,7 @@ class LocalSearch:
         return next(places)
 
     def _best_of_path(self, name: str) -> Choice | None:
-        """The best member with directions whose shared covariance has the part of this name alone."""
+        """Return the best member with directions whose shared covariance has the part of this name alone."""
         pure = [m for m in self._scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0]
         return self._best(pure) if pure else None
 
@@ -155,7 +155,7 @@ class LocalSearch:
         return max(map(self._adapted, dict.fromkeys([best, *close])), key=lambda one: one.score)
 
     def _adapted(self, start: Choice) -> Found:
-        """The passes from one member."""
+        """Return the passes from one member."""
         score, passes = float(self._scores[start].mean()), 0
         path, converged = [score], True
         if start.n_components and self._max_iter:
@@ -170,7 +170,7 @@ class LocalSearch:
         return Found(start, score, passes, path, converged, self._results())
 
     def _results(self) -> dict[str, Any]:
-        """The members that were tried, as ``cv_results_`` of GridSearchCV."""
+        """Return the members that were tried, as ``cv_results_`` of GridSearchCV."""
         members = list(self._scores)
         scores = np.array([self._scores[member] for member in members])
         results: dict[str, Any] = {"params": [member._asdict() for member in members]}
@@ -192,6 +192,6 @@ def _adapted_mean(held_out: HeldOut, choice: Choice, passes: int) -> float:
 
 
 def _average(scores: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """The weighted mean over the last axis; a row infinitely far from all kernels makes a member the worst."""
+    """Return the weighted mean over the last axis; a row infinitely far from all kernels makes a member the worst."""
     worst = np.finfo(np.float64).min / scores.shape[-1]
     return np.average(np.maximum(scores, worst), axis=-1, weights=weight)

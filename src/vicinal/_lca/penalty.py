@@ -257,7 +257,7 @@ class _Path:
         self._folds, self._family, self._starts = folds, family, [None] * len(folds)
 
     def scores(self, factor: float) -> np.ndarray:
-        """The held-out score of each fold at the next factor; -inf where there is no fit."""
+        """Return the held-out score of each fold at the next factor; -inf where there is no fit."""
         scores = np.full(len(self._folds), -np.inf)
         for f, fold in enumerate(self._folds):
             try:

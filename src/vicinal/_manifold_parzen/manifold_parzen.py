@@ -142,6 +142,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     """
 
     _isotropic = True
+    _kernel_per_row = True
     _record_types: ClassVar[dict[str, type[Record]]] = {"selection": Selection, "engine": Engine}
 
     def __init__(

@@ -175,6 +175,7 @@ class Writer:
 
     def _record(self, record, place):
         class_name, names = name_of_class(type(record)), fields_of(type(record))
+        assert class_name is not None  # only instances of the closed set are passed here
         kept = {name: getattr(record, name) for name in names} if names else dict(vars(record))
         values = _by_field(class_name, kept, place)
         trees = {name: self.value(value, (*place, name)) for name, value in values.items()}

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_array, check_integer
+from vicinal._checks import check_array, check_integer, check_positive
 from vicinal._mixtures import feature_positions
 from vicinal._plot.parts import COLOURS, GREY, axes_or_new, label_axes, short
 
@@ -24,6 +24,7 @@ def metric_field(
     *,
     features: Sequence[int | str] | ArrayLike | None = None,
     n_ellipses: int = 60,
+    scale: float | str = "auto",
     ax: Any = None,
 ) -> "Axes":
     """Draw the local metric of a fitted LocalLCA at some rows, as ellipses.
@@ -39,14 +40,18 @@ def metric_field(
         spanned by the two leading principal components of X.
     n_ellipses : int, default=60
         The number of ellipses.
+    scale : float or "auto", default="auto"
+        The size of the ellipses, in standard deviations of the kernels. "auto" is 1, or less where ellipses of that size would
+        cover each other, as they do where a picture shows two of many columns.
     ax : matplotlib Axes, optional
         The axes to draw on; the default is a new figure.
 
     Returns
     -------
     matplotlib Axes
-        An ellipse shows one standard deviation of the kernels at its centre, projected onto the plane of the picture. Both
-        axes have the same scale unless the spreads of the columns differ by more than a factor of three.
+        An ellipse shows `scale` standard deviations of the kernels at its centre, projected onto the plane of the picture. If
+        this is not one standard deviation, the title says so. Both axes have the same scale unless the spreads of the
+        columns differ by more than a factor of three.
 
     Examples
     --------
@@ -72,10 +77,26 @@ def metric_field(
         asked = _named(asked, density.feature_names_in_)
     seen = plane[:, density.active_features_]
     covariances = np.einsum("ij,njk,lk->nil", seen, density.local_metric(asked), seen)
+    size = _common_scale(points, chosen, covariances) if scale == "auto" else check_positive(scale, "scale")
     ax = axes_or_new(ax)
-    _draw(ax, points, _ellipses(points[chosen], covariances))
+    _draw(ax, points, _ellipses(points[chosen], size**2 * covariances))
     label_axes(ax, *names)
+    if size != 1.0:
+        ax.set_title(f"ellipses of {size:.2g} standard deviations", fontsize="medium")
     return ax
+
+
+def _common_scale(points: NDArray[Any], chosen: NDArray[Any], covariances: NDArray[Any]) -> float:
+    """The size at which a usual ellipse reaches half of the way to the next one, to two digits; at most 1."""
+    unit = np.maximum(np.ptp(points, axis=0), np.finfo(np.float64).tiny)
+    places = points[chosen] / unit
+    if len(places) < 2:
+        return 1.0
+    squares = np.square(places[:, None] - places).sum(axis=2)
+    np.fill_diagonal(squares, np.inf)
+    radius = np.median(np.linalg.det(covariances / np.outer(unit, unit)) ** 0.25)
+    size = 0.5 * np.sqrt(np.median(squares.min(axis=1))) / max(radius, np.finfo(np.float64).tiny)
+    return float(f"{size:.2g}") if 0 < size < 1 else 1.0
 
 
 def _draw(ax: Any, points: NDArray[Any], ellipses: Any) -> None:

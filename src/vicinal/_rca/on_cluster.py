@@ -25,11 +25,18 @@ from vicinal._supervision import ChunkletReport, ChunkletRows, read_chunklets
 _MEETINGS = 16  # the maximum number of tasks that collect small chunklets
 
 
+class LargeRows(NamedTuple):
+    """Rows of large chunklets, by position; None stands for all positions of a partition."""
+
+    rows: np.ndarray | None
+    ids: np.ndarray  # of all large chunklets
+
+
 class Share(NamedTuple):
     """What a partition is asked for: positions are those within the partition, and numbers travel in few bytes."""
 
     alone: ChunkletRows  # chunklets that lie in it alone
-    large: ChunkletRows  # its part of large chunklets, by row; ids are those of all large ones, positions None where all rows are
+    large: LargeRows  # its part of large chunklets
     small: list[ChunkletRows]  # its rows of small chunklets, by meeting
 
 
@@ -120,13 +127,13 @@ def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Sh
 
 def _in_few_bytes(rows: np.ndarray, ids: np.ndarray) -> ChunkletRows:
     """Chunklets in integers that are no longer than need be."""
-    return ChunkletRows(*(array.astype(np.min_scalar_type(array.max(initial=0))) for array in (rows, ids)))
+    return ChunkletRows(*(array.astype(np.min_scalar_type(~array.max(initial=0))) for array in (rows, ids)))  # signed
 
 
-def _large_by_row(rows: np.ndarray, ids: np.ndarray, length: int) -> ChunkletRows:
+def _large_by_row(rows: np.ndarray, ids: np.ndarray, length: int) -> LargeRows:
     order = np.argsort(rows, kind="stable")
     found = _in_few_bytes(rows[order], ids[order])
-    return found._replace(rows=None) if np.array_equal(found.rows, np.arange(length)) else found
+    return LargeRows(None if np.array_equal(found.rows, np.arange(length)) else found.rows, found.ids)
 
 
 def _as_rows(part: Any, i: int) -> np.ndarray:
@@ -142,7 +149,7 @@ def _as_rows(part: Any, i: int) -> np.ndarray:
     return rows
 
 
-def _sums_of_part(part: Any, alone: ChunkletRows, large: ChunkletRows, n_large: int, i: int) -> PartSums:
+def _sums_of_part(part: Any, alone: ChunkletRows, large: LargeRows, n_large: int, i: int) -> PartSums:
     rows = _as_rows(part, i)
     d = rows.shape[1]
     counts, means, scatters = np.zeros(n_large), np.zeros((n_large, d)), np.zeros((n_large, d, d))

@@ -286,7 +286,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         X_original : array of shape (n, n_features)
         """
         check_is_fitted(self, "components_")
-        Z = check_array(X, dtype=[np.float64, np.float32])
+        Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
         if Z.shape[1] != len(self.components_):
             raise ValueError(
                 f"X has {Z.shape[1]} columns, but {type(self).__name__} has {len(self.components_)} "

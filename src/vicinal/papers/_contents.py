@@ -1,4 +1,4 @@
-"""What a paper has, and where it is here: every equation, table, figure, algorithm and claim by its number."""
+"""The contents of a paper and where they are implemented: every equation, table, figure, algorithm and claim."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -8,14 +8,14 @@ from vicinal.papers._list import PAPERS
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that a paper has.
+    """One item of a paper.
 
     Parameters
     ----------
     place : str
-        Its number or place in the paper: "Eq. 3", "Figure 1", "sec. 6.3, first observation".
+        Its number or position in the paper: "Eq. 3", "Figure 1", "sec. 6.3, first observation".
     what : str
-        What it is, in a few words.
+        A short description.
     code : str
         The file that holds it, below ``src/vicinal``.
     test : str, default=""
@@ -23,7 +23,7 @@ class Entry:
     experiment : str, default=""
         The module of the experiment that shows it, as ``"figure_3"``; the page says how many of its claims hold.
     note : str, default=""
-        What else there is to say: a slip of the paper, a departure, an extension, why it is left out.
+        A remark: an error in the paper, a departure, an extension, or the reason why it is left out.
     """
 
     place: str
@@ -47,10 +47,10 @@ def contents(paper: str, results: dict[str, str]) -> list[str]:
     paper : str
         The key of the paper.
     results : dict
-        By the module of an experiment, what came out, in a few words.
+        Short descriptions of the results, by the module of an experiment.
     """
-    lines = ["## What the paper has, and where it is here", ""]
-    lines += ["Files are below `src/vicinal`, tests below `tests`.", ""]
+    lines = ["## Contents of the paper and where they are reproduced", ""]
+    lines += ["Files are in `src/vicinal`, tests in `tests`.", ""]
     lines += ["| in the paper | what it is | file | test | result |", "|---|---|---|---|---|"]
     for entry in entries(paper):
         file = entry.code or (f"papers/{PAPERS[paper][0]}/{entry.experiment}.py" if entry.experiment else "")

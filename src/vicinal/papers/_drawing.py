@@ -1,4 +1,4 @@
-"""What the pictures of the papers share: sizes, colours, curves with error bars."""
+"""Common parts of the pictures of the papers: sizes, colours, curves with error bars."""
 
 import numpy as np
 
@@ -30,13 +30,13 @@ def panels(rows=1, columns=1, size=(5.2, 4.2), **options):
 
 
 def curve(ax, number, x, y, error=None, label=None):
-    """A curve with error bars; colour, line and marker all tell the curves apart."""
+    """Draw a curve with error bars; colours, lines and markers all differ between curves."""
     style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
     ax.errorbar(x, y, yerr=error, label=label, marker=MARKERS[number % len(MARKERS)], markersize=6, capsize=3, **style)
 
 
 def bars(ax, groups, series, values, errors=None):
-    """Groups of bars: ``values[s][g]`` for the series and groups named."""
+    """Draw groups of bars: ``values[s][g]`` for the series and groups."""
     width = 0.8 / len(series)
     for number, name in enumerate(series):
         place = np.arange(len(groups)) + (number - (len(series) - 1) / 2) * width
@@ -46,7 +46,7 @@ def bars(ax, groups, series, values, errors=None):
 
 
 def dots(ax, points, classes=None, size=8, legend=False):
-    """Points of the plane in the colours and markers of their classes."""
+    """Draw points of the plane in the colours and markers of their classes."""
     points = np.asarray(points)
     classes = np.zeros(len(points), dtype=int) if classes is None else np.asarray(classes)
     for number, name in enumerate(np.unique(classes)):

@@ -1,4 +1,4 @@
-"""What a table or figure of a paper is made of."""
+"""The parts of a table or figure of a paper."""
 
 import os
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from vicinal.papers._list import PAPERS
 
 
 class Missing(Exception):
-    """A part cannot be run here: what is missing, and the remedy."""
+    """An experiment cannot be run: the message names what is missing, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How much to run, and where the real data are.
+    """The amount of work, and the location of the real data.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Setting:
     data_home : str or None
         Folder of the real sets; None asks the environment variable ``VICINAL_DATA``.
     device : str or None
-        A torch device for the heaviest pair work, in float64; None is the processor.
+        A torch device for the most expensive pairwise computations, in float64; None is the CPU.
     """
 
     full: bool = False
@@ -68,18 +68,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that the paper says, and whether it holds here.
+    """A claim of the paper, and whether it holds.
 
     Parameters
     ----------
     says : str
-        The claim, with the margin that is asked.
+        The claim, with the required margin.
     holds : bool
-        Whether it holds here.
+        Whether it holds.
     evidence : str
         The numbers.
     departs : str, default=""
-        Why it is known not to hold, where that is so: shown on the page, and not counted as a failure.
+        The reason why it is known not to hold. It is shown on the page, and the claim does not count as a failure.
     """
 
     says: str
@@ -95,7 +95,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page: rows of texts or numbers; the paper's numbers stand beside ours."""
+    """A table of the page: rows of texts or numbers, with the paper's numbers beside ours."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -104,7 +104,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Summary:
-    """What came out: tables, claims, and plain sentences on any difference from the paper and why."""
+    """The results: tables, claims, and remarks on differences from the paper."""
 
     tables: list[Table]
     claims: list[Claim]
@@ -190,7 +190,7 @@ def experiments(paper: str) -> list[Experiment]:
 
 
 def at_the_end(grid: Iterable[float], value: float) -> str:
-    """Words for the evidence where the best value of a grid is its first or its last: what lies beyond was not tried."""
+    """Return a remark for the evidence if the best value of a grid is its first or last one."""
     values = sorted(grid)
     if value in (values[0], values[-1]):
         return f" (the {'smallest' if value == values[0] else 'largest'} that was tried)"

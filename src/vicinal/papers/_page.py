@@ -9,27 +9,33 @@ from vicinal.papers._runner import Outcome
 
 
 def page(paper: str, outcomes: list[Outcome]) -> str:
-    """Return the page of one paper; refused where its prose holds a typed number."""
+    """Return the page of one paper; raise an error if its text contains a typed number."""
     for outcome in outcomes:
         refuse_typed_numbers(outcome.experiment.module)
     # What has not been measured in a mode may be shown in quick mode.
     mode = next((outcome.setting.mode for outcome in outcomes if outcome.setting.full), "quick")
     lines = [f"# {PAPERS[paper][1]}", ""]
-    lines += [f"Made by `{_command(paper, mode)}` on {_machines(outcomes)}.", ""]
-    lines += ["Times are sums over the units of an experiment, which run side by side with `--jobs N`.", ""]
+    lines += [f"This page was written by `{_command(paper, mode)}` on {_machines(outcomes)}.", ""]
+    lines += [
+        "Times are sums over the units of an experiment, several of which can run at the same time (`--jobs N`).",
+        "",
+    ]
     if mode == "reduced":
         lines += [
-            "Reduced: the paper's data with fewer runs, and fewer rows where a section says so. `--full` runs the paper's own sizes.",
+            "These are reduced runs: they use the paper's data with fewer runs, and with fewer rows where a section says so. `--full` runs the sizes of the paper.",
             "",
         ]
     earlier = getattr(import_module(f"vicinal.papers.{PAPERS[paper][0]}"), "EARLIER", "")
     if mode == "reduced" and earlier:
         lines += [
-            f"Full runs of earlier code, and what was wrong with them, are on [a page of their own]({earlier}).",
+            f"Full runs of earlier code, and what was wrong with them, are on [a separate page]({earlier}).",
             "",
         ]
     if mode == "quick":
-        lines += ["Quick mode: small sizes and no data files. `--full` runs the paper's own sizes and data.", ""]
+        lines += [
+            "These are quick runs, with small sizes and without data files. `--full` runs the sizes and data of the paper.",
+            "",
+        ]
     lines += _overview(outcomes)
     for outcome in outcomes:
         lines += _section(outcome, mode)
@@ -63,7 +69,7 @@ def _section(outcome, mode):
         return [*lines, f"Skipped: {outcome.skipped}", ""]
     lines += [f"`{command}` ({_duration(outcome.seconds)}; code: `{experiment.source}`)", ""]
     if outcome.setting.mode != mode:
-        lines += [f"Quick mode: small sizes and no data files; it has not been measured in {mode} mode yet.", ""]
+        lines += [f"This is a quick run, with small sizes and without data files; there is no {mode} run.", ""]
     for table in summary.tables:
         lines += _table(table)
     if summary.claims:
@@ -81,7 +87,7 @@ def _section(outcome, mode):
 
 
 def text(outcome: Outcome) -> str:
-    """Return the outcome for a terminal: claims and what they rest on."""
+    """Return the outcome for a terminal: claims and their evidence."""
     head = f"{outcome.experiment.paper}: {outcome.experiment.title}"
     if outcome.summary is None:
         return f"{head}\n  skipped: {outcome.skipped}"

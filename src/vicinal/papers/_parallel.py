@@ -18,9 +18,9 @@ _Result = TypeVar("_Result")
 def as_they_come(
     work: Callable[[_Task], _Result], tasks: Iterable[_Task], jobs: int, go_on: Callable[[], bool]
 ) -> Iterator[tuple[_Task, _Result]]:
-    """Yield ``(task, work(task))`` for all tasks, `jobs` at a time; none is begun after `go_on` has said no.
+    """Yield ``(task, work(task))`` for all tasks, `jobs` at a time; no task is started after `go_on` has returned False.
 
-    `work` and the tasks must be picklable.  An exception in a worker, or in whoever consumes the results, ends all of it.
+    `work` and the tasks must be picklable.  An exception in a worker, or in the consumer of the results, ends all work.
     """
     tasks = iter(tasks)
     pool = ProcessPoolExecutor(

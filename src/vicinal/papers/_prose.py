@@ -1,15 +1,15 @@
-"""Prose takes its numbers from results: the page of a paper refuses numbers that were typed into a sentence.
+"""A check that numbers in the text of a page come from results and are not typed into a sentence.
 
-A typed number was true when somebody wrote it, and nobody notices when it is no longer.  In an f-string the number comes
-from the records or from a constant that the experiment uses.  Refused are digits in every text that `summarise` can reach,
-other than
+A typed number can become wrong without anyone noticing.  In an f-string, the number comes from the records or from a
+constant that the experiment uses.  The check raises an error for digits in every text that `summarise` can reach,
+except
 
 - names of things in a paper: Table 3, Figs. 4 and 5, Eq. 7, sec. 6.2; and 1-NN;
 - code and formulas in backticks;
-- the first argument of `Claim`, which states its rule, margins included, before anybody looks at the results;
-- keys of dicts, subscripts and comparisons, which are names and no prose;
+- the first argument of `Claim`, which states its rule and margins independently of the results;
+- keys of dicts, subscripts and comparisons, which are names and not prose;
 
-and, in the docstring of a module, which tells how the experiment is set up, decimals and percentages.  There a constant of
+and for decimals and percentages in the docstring of a module, which describes the set-up of the experiment.  There a constant of
 the module is named in braces: ``{BLUR}``.
 """
 
@@ -46,7 +46,7 @@ def about(module: ModuleType) -> str:
 
 
 def refuse_typed_numbers(module: ModuleType) -> None:
-    """Raise `TypedNumber` where a text that `summarise` can reach holds digits of its own."""
+    """Raise `TypedNumber` if a text that `summarise` can reach contains typed digits."""
     if module.__file__ is None:
         return
     found = _typed(Path(module.__file__), {"summarise"}, module.__package__ or "")

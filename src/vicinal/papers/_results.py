@@ -1,4 +1,4 @@
-"""Results on disk: one JSON file an experiment and mode, written after every unit, so that nothing is lost."""
+"""Results on disk: one JSON file per experiment and mode, written after every unit, so that nothing is lost."""
 
 import ast
 import contextlib
@@ -53,7 +53,7 @@ class CannotWrite(Exception):
 
 @contextlib.contextmanager
 def written(path: Path):
-    """A file for writing that takes the place of `path` when all went well; makes its folder."""
+    """Open a file for writing that replaces `path` if there was no error; create its folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(str(path)) as file:

@@ -1,4 +1,4 @@
-"""Running experiments: unit by unit, cached, in several processes where that is wanted; then the pictures and the page."""
+"""Running experiments: unit by unit, with a cache, optionally in several processes; then the pictures and the page."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from vicinal.papers._results import Results, code_of, written
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an experiment: a summary with its pictures, or the reason why it was skipped."""
+    """The outcome of an experiment: a summary with its pictures, or the reason why it was skipped."""
 
     experiment: Experiment
     setting: Setting
@@ -51,22 +51,22 @@ def measure(
     progress: Callable[[int, int, str], None] | None = None,
     check: Callable[[], None] | None = None,
 ) -> dict[str, str]:
-    """Measure the units that are not measured yet, each kept on disk as soon as it is there.
+    """Measure the units that have not been measured, and save each as soon as it is finished.
 
     Parameters
     ----------
     chosen, setting
-        What to run and how much of it.
+        The experiments and the amount of work.
     folder : Path
-        Where results go.
+        The folder for results.
     fresh : bool
-        Measure everything anew.
+        Whether to repeat all measurements.
     jobs : int
-        Processes at a time.
+        The number of processes at a time.
     minutes : float, optional
-        Begin no unit after so many minutes; the next call goes on.
+        Start no unit after so many minutes; the next call continues.
     drawing : bool
-        Whether pictures are to follow: without matplotlib an experiment is then skipped before it is measured.
+        Whether pictures will be drawn; without matplotlib an experiment is then skipped before it is measured.
     progress : callable, optional
         Called with ``(done, total, text)``.
     check : callable, optional
@@ -161,7 +161,9 @@ def unmeasured(experiment: Experiment, setting: Setting, folder: Path) -> str:
     """Return how much is not measured yet, and how to go on; empty when nothing is left."""
     results, units = _stored(experiment, setting, folder), experiment.units(setting)
     left = sum(not results.has(unit) for unit in units)
-    return f"{left} of {len(units)} units are not measured yet. The same command goes on from here." if left else ""
+    return (
+        f"{left} of {len(units)} units have not been measured. Run the same command again to continue." if left else ""
+    )
 
 
 def _stored(experiment: Experiment, setting: Setting, folder: Path) -> Results:

@@ -2,8 +2,8 @@
 
 EM may start with all directions modelled by Parzen windows, as in Algorithm 1, or with some of them Gaussian from the start: a
 random half of the whitened space, or all but two random directions. The rows are those of Fig. 3 with 5 dimensions of noise, 500 to
-learn from and 2,000 to test; Algorithm 1 is run to the letter, with the slips of its text mended (docs/departures.md). The
-start from the true plane, which nobody knows, stands beside them.
+learn from and 2,000 to test; Algorithm 1 is run exactly as printed, with the errors of its text corrected (docs/departures.md). The
+start from the true plane, which is not known in practice, is shown for comparison.
 """
 
 import numpy as np

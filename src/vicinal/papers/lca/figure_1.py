@@ -1,8 +1,7 @@
 """Figure 1: a text under PCA and under LCA.
 
-Both methods forget the coordinates that they are given: any linear map of the points leads to the same image. What
-differs is the yardstick: PCA makes the whole text as wide as high, and so squeezes its letters, the more the longer the text
-is; LCA makes neighbourhoods round, whatever the length.
+Both methods are invariant to linear maps of the points. They differ in what they normalise: PCA makes the whole text as wide as
+high, and so squeezes its letters the more, the longer the text is, whereas LCA makes neighbourhoods round, whatever the length.
 """
 
 import numpy as np
@@ -31,7 +30,7 @@ def measure(setting, text):
 
 
 def _points(text):
-    """Points on the letters, equally many a letter, and the letter of each."""
+    """Return points on the letters, equally many per letter, and the letter of each."""
     return make_text(text, 170 * len(text.replace(" ", "")), random_state=0)
 
 

@@ -1,12 +1,12 @@
 """Figures 2 and 3: clustering as dimensions of noise are added.
 
 Two Gaussians, two circles, five Gaussians (Fig. 2) are whitened and columns of white noise are appended (sec. 6.1).
-The same spectral clustering (SC) sees: the whitened rows; the two least Gaussian components of FastICA with the
+The same spectral clustering (SC) is applied to the whitened rows; the two least Gaussian components of FastICA with the
 contrast function that clusters best; the rows in LCA's metric; the local subspaces of LCA-Gauss and LCA-Gauss-Red; the
-plane of NGCA. Neither the number of points (500 here), nor the layout of the five Gaussians, nor the graph of SC are in
-the paper; here each point is tied to its 20 nearest with widths tuned by their distances, as in the code that it cites. A second
-table has the other graph that the paper may mean (all pairs tied, with one width for all: the median distance, or the best of four
-by the true clusters), k-means, and a reduction of dimension that is told the clusters (NCA to the plane).
+plane of NGCA. The paper gives neither the number of points (500 here), nor the layout of the five Gaussians, nor the graph of SC.
+Here each point is connected to its 20 nearest with widths tuned by their distances, as in the code that the paper cites. A second
+table has the other graph that the paper may mean (all pairs connected, with one width for all: the median distance, or the best of
+four by the true clusters), k-means, and a supervised reduction of dimension (NCA to the plane).
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 
 Each model learns from 2,000 digits (256 pixels in [-1, 1], blurred by a Gaussian of standard deviation {BLUR} pixel), its
 penalty is chosen by 1,000 others, and 3,000 more test it (sec. 6.2). The penalty of LCA-Gauss's Gaussian part is the best
-one of the plain Gaussian. From a first guess the search goes up and down in steps of a factor 2, each way until the validation
-rows say stop, so that the penalty chosen always lies between two that were tried.
+one of the plain Gaussian. From a first guess the search goes up and down in steps of a factor 2, in each direction until the
+likelihood of the validation rows falls, so that the chosen penalty always lies between two that were tried.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
 """Figure 5: what subsampling costs.
 
 LCA learns from 6,000 USPS digits (prepared as for Fig. 4; 2,298 others test) with minibatches of B rows, N rows drawn as
-possible neighbours at each step, and a discount gamma (sec. 5). Eq. 7 is run to the letter: from the covariance of the data,
+possible neighbours at each step, and a discount gamma (sec. 5). Eq. 7 is run exactly as printed: from the covariance of the data,
 {SWEEPS} / (1 - gamma) sweeps over the rows (the paper does not say how many; a step with a large gamma moves little), the last iterate. What it is compared with is the same
-with gamma = 0 and all rows in one batch, as in the paper. The library's own solver stands beside it. The density always has a kernel
-on every training row: only the metric is learned from fewer. Reduced mode has half of the rows (with B and N in proportion) and half of the sweeps, one run, and no gamma = {SLOW}.
+with gamma = 0 and all rows in one batch, as in the paper. The library's own solver is shown for comparison. The density always has a
+kernel on every training row: only the metric is learned from fewer. Reduced mode has half of the rows (with B and N in proportion) and half of the sweeps, one run, and no gamma = {SLOW}.
 """
 
 import numpy as np

@@ -1,9 +1,10 @@
 """Footnote 1: outliers.
 
-The leave-one-out likelihood is known to be sensitive to outliers; the paper says that it had rows enough not to suffer from them. Two
-questions: what do the most outlying rows of real data do (digits as for Fig. 4: the hundredth of the training rows that is least likely when left out
-is dropped, and LCA fitted again), and how much do 5 rows that are planted far out cost, as the number of other rows grows (five
-Gaussians in the plane; the planted rows are Gaussian with ten times their spread; clean rows test)?
+The leave-one-out likelihood is known to be sensitive to outliers; the paper says that it had enough rows not to suffer from them. This
+experiment asks two questions. What is the effect of the most outlying rows of real data? (The digits are those of Fig. 4; the hundredth of
+the training rows that is least likely when left out is dropped, and LCA is fitted again.) And how much do 5 distant rows cost, as the number
+of other rows grows? (The data are five Gaussians in the plane; the added rows are Gaussian with ten times their spread; clean rows are used
+for testing.)
 """
 
 import numpy as np

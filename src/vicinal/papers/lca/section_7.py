@@ -1,8 +1,8 @@
 """Section 7: LCA before other methods that rely on local distances.
 
-The conclusion names uses that the paper does not try: semi-supervised learning, manifold learning and mean shift. Here each sees the whitened
-rows with columns of noise, or the same rows in LCA's metric. Semi-supervised: the problems of Fig. 2 with 5 columns of noise and 500 rows, of which 3 in
-each cluster have a label; label spreading over 10 neighbours tells the others. Manifold learning: 800 rows of a Swiss roll with 2 columns of noise; the
+The conclusion names uses that the paper does not try: semi-supervised learning, manifold learning and mean shift. Here each is applied to the
+whitened rows with columns of noise, and to the same rows in LCA's metric. Semi-supervised: the problems of Fig. 2 with 5 columns of noise and 500 rows, of which 3 in
+each cluster have a label; label spreading over 10 neighbours predicts the others. Manifold learning: 800 rows of a Swiss roll with 2 columns of noise; the
 rank correlation of the first Isomap coordinate (10 neighbours) with the place along the roll. Mean shift: five Gaussians with 2 columns of noise;
 kernels of the shape of LCA's, or of a ball with the same determinant, both widened by the same factor {WIDER}.
 """

@@ -3,8 +3,8 @@
 Two classes lie along two horizontal lines, at {APART} from each other, with Gaussian noise of standard deviation {SPREAD} across them: 30 rows of each on a
 length of 4. The true boundary is the straight line between them. Where a class has a gap, the nearest row belongs to the other
 class, and the surface of the nearest-neighbour rule has holes and zig-zags; so has that of spherical Parzen windows. Manifold Parzen windows of one
-direction follow the lines. The parameters of both densities are chosen by the conditional log-likelihood of 300 validation rows. Counted is the area
-on the wrong side of the line, within the strip of the data, and the errors on new rows.
+direction follow the lines. The parameters of both densities are chosen by the conditional log-likelihood of 300 validation rows. The table shows
+the area on the wrong side of the line, within the strip of the data, and the errors on new rows.
 """
 
 from itertools import product

@@ -5,7 +5,7 @@ for all rows. Both are tried on the spiral of Table 1 (one direction; width or k
 
 Scoring a row costs about d times as much as with ordinary Parzen windows, and so does storage: the time of scoring 300 rows under 1,500 kernels of 256
 columns, on one core, the least of 3, against the number of directions kept; 0 directions are ordinary Parzen windows. The library computes
-those by one matrix product; the plain algorithm of the paper, one kernel at a time, stands beside it.
+those by one matrix product; the plain algorithm of the paper, one kernel at a time, is shown for comparison.
 """
 
 import time

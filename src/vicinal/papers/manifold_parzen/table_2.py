@@ -2,7 +2,7 @@
 
 5,400 of MNIST's training images of a "2" (784 pixels in [0, 1]) train, the 558 others choose the parameters, the 1,032 test
 images test (sec. 4.2). Ordinary Parzen windows have a width; Manifold Parzen windows have k neighbours, d kept directions
-and a noise. The grid goes on until the validation rows have had enough of each: k to 1,600, d to all pixels. Reduced mode has every fifth training image, every second validation image, every third test image, and k to 800.
+and a noise. The grid is extended until the validation rows do not gain any more: k to 1,600, d to all pixels. Reduced mode has every fifth training image, every second validation image, every third test image, and k to 800.
 """
 
 import numpy as np

@@ -34,7 +34,7 @@ def rows_of(setting, name):
 def split(X, y, name, run):
     """Training and test rows with their classes: 70 to 30, of the digits as the paper has them."""
     sizes = {"test_size": 0.3}
-    if name == "digits":  # 200 a class, drawn first; then 500 of the others
+    if name == "digits":  # 200 per class, drawn first; then 500 of the others
         chosen = [np.random.RandomState(run).permutation(np.flatnonzero(y == digit))[:200] for digit in range(10)]
         train = np.concatenate(chosen)
         others = np.setdiff1d(np.arange(len(y)), train)

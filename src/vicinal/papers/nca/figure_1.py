@@ -1,13 +1,13 @@
 """Figure 1: 1-NN accuracy on six sets under five metrics, and in two dimensions.
 
 Every set is split at random, {_TRAIN:.0%} for training and the rest for testing; of the digits, 200 per class train and 500
-test. Metrics are learned on the training rows, in the units in which the set comes, and judged by one nearest
-neighbour: on the test rows, and on the training rows by leaving one out. "Whitened" is one covariance for all
+test. Metrics are learned on the training rows, in the original units of the set, and evaluated by one nearest
+neighbour: on the test rows, and on the training rows by leaving one out. "Whitened" uses one covariance for all
 rows, RCA that within the classes; both are `RCA`, with one chunklet or with the classes as chunklets. LDA has one
 direction less than there are classes (one for two classes). The paper compares NCA with the other Mahalanobis distances, RCA,
-whitening and the Euclidean one; NCA restricted to be diagonal is shown with them, as there, and is no rival. Columns that the
-paper does not have: standardised columns tell how much is a matter of units; NCA from the matrices of RCA, of whitening and
-from the identity tell how much is a matter of the start, which the paper does not give; and "NCA, penalised" is the likelihood
+whitening and the Euclidean one; NCA restricted to be diagonal is shown with them, as in the paper, but is not compared. Some columns
+are not in the paper: standardised columns show the effect of the units; NCA from the matrices of RCA, of whitening and
+from the identity shows the effect of the start, which the paper does not give; and "NCA, penalised" is the likelihood
 (Eq. 6) with a penalty of {PENALTY}.
 """
 

@@ -2,8 +2,8 @@
 
 Concentric rings with a third column of noise; wine; faces (Extended Yale B, 18 people, 24x21 pixels, in place of the
 paper's set of 18 people and 20x28 pixels, which is not public); and the digits one to five of USPS at 8x8 pixels.
-Half of the rows train, the others are drawn (colours and markers are classes) and judged by their nearest training row. LDA's axes are of unit length.
-Wine is in the units in which it comes.
+Half of the rows are for training; the others are drawn (colours and markers are classes) and classified by their nearest training row. LDA's axes
+have unit length. Wine is in its original units.
 """
 
 import numpy as np

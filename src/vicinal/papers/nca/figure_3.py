@@ -1,9 +1,9 @@
 """Figure 3: a network finds polar coordinates.
 
-Pairs of faces of two people, turned and scaled alike but for a little noise (sec. 5), with the weights of the paper:
+Pairs of faces of two people are rotated and scaled equally except for a little noise (sec. 5), with the weights of the paper:
 angles up to 45 degrees, heights from 25 to 35 pixels, pictures of 35x35 pixels. The network has one hidden layer of
-100 logistic units and two outputs, and climbs Eq. 8 (`NeuralNCA`). Nothing tells it angles or heights. FERET-B, the
-paper's 5,000 isolated faces, is not freely available: Olivetti faces stand in (40 people, 30 train and 10 test; an oval
+100 logistic units and two outputs, and maximises Eq. 8 (`NeuralNCA`). It is not given angles or heights. FERET-B, the
+paper's 5,000 isolated faces, is not freely available: Olivetti faces replace it (40 people, 30 for training and 10 for testing; an oval
 is cut out), and drawn faces in quick mode. Each point is a face of a person that the network has not seen.
 """
 

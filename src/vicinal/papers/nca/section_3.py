@@ -3,7 +3,7 @@
 USPS digits: 7,291 training rows of 256 pixels are stored, 2,007 test rows are classified by their nearest neighbour. In full
 rank all pixels are stored and searched by brute force; at rank d only the projections and the matrix are, O(dN) + Dd
 numbers, searched by a k-d tree, as the paper proposes for d below ten. NCA learns each matrix from {_LEARNED} rows.
-Seconds are of one core, the fastest of five turns, and the searches take turns.
+Times are those of one core, the fastest of five repetitions; the searches are interleaved.
 """
 
 import time

@@ -68,7 +68,7 @@ def normalised(pictures):
 
 
 def n_teachers(people, percent):
-    """Return how many teachers see this share of the points, when each sees two a person (r = 2)."""
+    """Return how many teachers see this share of the points, if each sees two per person (r = 2)."""
     return max(1, round(percent / 100 * len(people) / (2 * len(np.unique(people)))))
 
 

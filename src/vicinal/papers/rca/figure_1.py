@@ -1,7 +1,7 @@
 """Figure 1: what RCA does, on three Gaussian classes.
 
-Three long classes side by side (a), hardly to be told without colours (b); a few small chunklets (c), centred (d),
-whitened (e); and all points in the new space (f).
+The panels show three long classes side by side (a), which can hardly be distinguished without colours (b); a few small chunklets (c),
+centred (d), whitened (e); and all points in the new space (f).
 """
 
 import numpy as np

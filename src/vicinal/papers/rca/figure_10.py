@@ -1,7 +1,7 @@
 """Figure 10: clustering with side-information, six sets and six methods.
 
-Random pairs of one class are told until {_LITTLE:.0%} ("little") or {_MUCH:.0%} ("much") as many connected components are left as
-there are rows (sec. 8.3). Six methods: (a) k-means; (b) k-means that keeps pairs together; (c) the same in the metric of
+Random pairs of one class are drawn until the number of connected components is {_LITTLE:.0%} ("little") or {_MUCH:.0%} ("much") of the
+number of rows (sec. 8.3). Six methods: (a) k-means; (b) k-means that keeps pairs together; (c) the same in the metric of
 Xing et al., for whom all other pairs differ; (d) the same in RCA's metric; (e) a Gaussian mixture by EM; (f) a mixture that
 keeps pairs together, "using the RCA distance metric as the initial metric": it starts with RCA's covariance in every
 component, at the centres of a k-means of the rows. The paper leaves the start open: this one was chosen among several that

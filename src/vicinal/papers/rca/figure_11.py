@@ -2,7 +2,7 @@
 
 Two Gaussian classes in three dimensions; the standard deviations along the axes are `(0.1, 1, 2)` and `(1, 0.1, 2)` (the
 paper prints them as diagonals of covariances; the eigenvalues in its caption are their squares). Each class is one
-chunklet. RCA takes the variability that the classes share, along the third axis, down, and leaves the rest.
+chunklet. RCA scales down the variability that the classes share, along the third axis, and leaves the rest.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Figures 3 and 4: RCA between unsupervised and supervised, on faces.
 
 1,920 pictures of 30 people under 64 lights (Extended Yale B), each of zero mean and unit variance, as 60 PCA
-coefficients. Teachers see 60 random pictures each (two a person) and group them by person; together they see
+coefficients. Teachers see 60 random pictures each (two per person) and group them by person; together they see
 {_PERCENTS[0]}, {_PERCENTS[1]} or {_PERCENTS[2]}% of the points. Their groups are chunklets of RCA, which keeps 30 dimensions by cFLD. Eigenfaces are the 60
 coefficients, Fisherfaces the directions of FLD from all labels (29, one less than there are people). A curve is the share of a picture's first k neighbours that show the same person.
 """

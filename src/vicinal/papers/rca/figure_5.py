@@ -1,7 +1,7 @@
 """Figure 5: RCAfaces.
 
 The faces of Figure 4: {_SEEN}% of the points seen by teachers, RCA with 10 (as in the picture) or 30 of 60 dimensions, then
-back to pixels by `inverse_transform` and the inverse of the PCA. The table tells how much one person's pictures differ: the mean squared distance to the person's mean picture over that of all pictures to the mean.
+back to pixels by `inverse_transform` and the inverse of the PCA. The table shows how much one person's pictures differ: the mean squared distance to the person's mean picture over that of all pictures to the mean.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Figure 8: the effect of the size of the chunklets.
 
-The faces of Figure 4. {SEEN:.0%} of the points are drawn and cut into chunklets of S points, S from 2 to 10; RCA keeps 30 of
+The faces are those of Figure 4. {SEEN:.0%} of the points are drawn and divided into chunklets of S points, S from 2 to 10; RCA keeps 30 of
 60 dimensions. The error is the share of wrong people among the first 64 neighbours. Classes are not multiples of S, and the
 paper can be read in three ways. "As printed": chunklets of S points of a person who is drawn each time, and one smaller
 chunklet for what remains of the whole number of points (footnote 7). "Leftovers kept": the same share of every person's

@@ -1,7 +1,7 @@
 """Figure 9 (stand-ins): clips of a film as chunklets.
 
-The paper's clips of a surveillance camera are not public. Two stand-ins. The film: 20 drawn people, each in clothes of their
-own, walk through light that changes in intensity and in spectrum; 130 clips, some 6,000 frames, each a colour histogram in
+The paper's clips of a surveillance camera are not public. There are two substitutes. The film: 20 drawn people in different
+clothes walk through light that changes in intensity and in spectrum; 130 clips, some 6,000 frames, each a colour histogram in
 L*a*b* space with 5 bins per dimension, compared by the L1 distance before RCA, all as in the paper. The lights: 20 people of
 the faces of Figure 4 are filmed while the light moves from side to side; a clip is a run of pictures of one person that are
 next to each other in the direction of the light, 130 clips again. Clips are the only supervision. For comparison,

@@ -1,11 +1,11 @@
 """Section 2: positive against negative constraints.
 
-The counting argument: two rows have M x M pairs of labels; told that they are of one class, M are left, told that they are of
-two classes, M(M - 1). Enumerated here, with the information in nats that a constraint brings. Then the paper's second
-argument, that positive constraints help clustering more (Shental et al.): a Gaussian mixture by EM with as many random pairs
+The counting argument is that two rows have M x M pairs of labels; if they are known to have the same class, M are left, and if they are
+known to have different classes, M(M - 1). These are enumerated here, with the information of a constraint in nats. The paper's second
+argument is that positive constraints help clustering more (Shental et al.): a Gaussian mixture by EM with as many random pairs
 of one class, or of two classes, as {_SHARE:.0%} of the rows (`ConstrainedGaussianMixture` with `cannot_link`), or with both.
-Columns are standardised. Third, why RCA does not take negative constraints in: the scatter of pairs alike less that of
-pairs that differ need not be a metric.
+Columns are standardised. The third part shows why RCA does not use negative constraints: the difference between the scatters of
+similar and of dissimilar pairs need not be a metric.
 """
 
 import warnings

@@ -1,6 +1,6 @@
 """Section 7: RCA of a stream.
 
-Pairs of one class come one at a time, and W moves a little with each (Algorithm 3). With steps that decrease W
+Pairs of one class arrive one at a time, and each updates W a little (Algorithm 3). With decreasing steps, W
 converges to RCA's whitening, up to a rotation; with a constant step it stays noisy, in proportion to the step, but
 follows a source that changes. Here the source changes half-way. The error is the distance of W C W' from the
 identity, the root mean square over its entries, where C is the true within-chunklet covariance of the moment.

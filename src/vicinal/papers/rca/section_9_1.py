@@ -2,7 +2,7 @@
 
 The faces and teachers of Figure 4 with {PERCENT}% of the points, in their first 10, 30 and 60 PCA coefficients: seconds of
 `RCA`, of Xing's algorithm as published (at most {ROUNDS} rounds of projections per step), and of `MMC`, which solves Xing's
-problem to a proven gap. The methods take turns within a unit, on one core; the faster of two turns counts.
+problem to a proven gap. The methods are interleaved within a unit, on one core; the faster of two runs is used.
 """
 
 import time

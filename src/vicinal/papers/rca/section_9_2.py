@@ -1,8 +1,8 @@
 """Section 9.2: when the assumptions do not hold.
 
-RCA is maximum likelihood for Gaussian classes with one covariance. Mardia's tests of skewness and kurtosis say whether that
-can be so, at the level of {LEVEL:.0%}, in two readings. Pooled: of the residuals of all classes together, each row less the mean
-of its class, as RCA's likelihood has them. By class: of each class by itself; a set passes when no class fails. In both, the
+RCA is maximum likelihood for Gaussian classes with one covariance. Mardia's tests of skewness and kurtosis check this assumption
+at the level of {LEVEL:.0%}, in two readings. Pooled: the residuals of all classes together, each row minus the mean
+of its class, as in RCA's likelihood. By class: each class separately; a set passes if no class fails. In both, the
 smallest p-value is multiplied by the number of tests (Bonferroni). Pooled p-values come from {DRAWS} draws of Gaussian rows in
 classes of the same sizes, because the usual approximations are poor with nearly as many columns as rows. The second
 question is whether the classes get rounder: the condition number of each class's covariance, before and after RCA with all

@@ -1,0 +1,388 @@
+"""What densities, what is built on them and their mixtures keep in a model file; the language is that of `_model_files/fields`."""
+
+import numpy as np
+
+from vicinal._model_files.fields import (
+    DIGEST,
+    FLAG,
+    Kind,
+    State,
+    count,
+    estimator,
+    estimators,
+    field,
+    floats,
+    integers,
+    labels,
+    mapping,
+    maybe,
+    names,
+    number,
+    one_of,
+    private,
+    record,
+    relation,
+)
+from vicinal._model_files.parameters import ENGINE
+from vicinal._model_files.relations import (
+    are_directions,
+    are_of_constants,
+    has_neighbors,
+    has_rows,
+    has_widths,
+    is_cholesky,
+    is_gram,
+    is_increasing,
+    is_local_mixture,
+    is_of_active,
+    is_of_mixture,
+    is_positive_definite,
+    is_symmetric,
+    sums_to_one,
+)
+from vicinal._model_files.shared_fields import ENGINE_USED, LARGEST, PATH, PATH_OF_PASSES, PATH_WITH_AN_END, SYMMETRIC
+from vicinal._model_files.sklearn_states import ROWS
+
+_COVARIANCE = "the covariance of mixture_"
+
+
+def _is_cv_results(value, sizes, params=None):
+    if not isinstance(value, dict) or not isinstance(value.get("params"), list) or "mean_test_score" not in value:
+        return False
+    params = _BEST_PARAMS if params is None else params
+    size = sizes.setdefault("c", len(value["params"]))
+    tables = [column for name, column in value.items() if name not in ("params", "param_center", "param_vicinity")]
+    numbers = all(isinstance(column, np.ndarray) and column.dtype.kind in "if" for column in tables)
+    sound = all(isinstance(name, str) for name in value) and all(map(params.is_satisfied_by, value["params"]))
+    return numbers and sound and all(column.shape == (size,) for column in tables)
+
+
+def _is_local_results(value, sizes):
+    """The same for the members of the family of Local LCA, of which the centre and the vicinity are texts."""
+    if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
+        return False
+    texts = [value.get(f"param_{name}") for name in ("center", "vicinity")]
+    return all(isinstance(t, np.ndarray) and t.dtype.kind == "U" and t.shape == (sizes["c"],) for t in texts)
+
+
+def _is_reg_search(value):
+    if not isinstance(value, dict) or not {"family", "factor", "mean_test_score"} <= set(value):
+        return False
+    columns = value.values()
+    if not all(isinstance(column, np.ndarray) and column.dtype.kind in "fU" and column.ndim == 1 for column in columns):
+        return False
+    return all(isinstance(name, str) for name in value) and len({len(column) for column in columns}) == 1
+
+
+_MIXTURE = {
+    "centres": floats("n", "d", least=-LARGEST, most=LARGEST),
+    "log_weights": floats("n", finite=False, most=1e-6),
+    "engine": field(*ENGINE),
+    "feature_names": field(None, names("d")),
+}
+
+_MIXTURE_HOLDS = [
+    relation("centres", "at least one row and one column", has_rows),
+    relation("log_weights", "logarithms of weights of sum one", lambda logs: sums_to_one(np.exp(logs))),
+]
+
+_FRAMES_HAVE_LENGTH_ONE = relation("frames", "directions of length one", are_directions)
+
+_SHARED_MIXTURE = record("SharedMixture", centres=("n", "a"))
+
+# The values of constant columns, NaN in those that vary; the mixture is that of the latter.
+_ACTIVE = {"constants": private("_constants", None, floats("d", nan=True))}
+
+_ACTIVE_HOLD = relation("mixture_, constants, n_features_in_", "a mixture of the columns that vary", is_of_active)
+
+_REG_SEARCH = Kind("the table of a search for a penalty", _is_reg_search)
+
+# A metric that was saved without its training rows.
+_MIXTURE_OF_METRIC = field(_SHARED_MIXTURE, record("RowsLeftOut"))
+
+# Of a fit to rows with missing values.
+_INCOMPLETE_ROWS = {"incomplete_rows": maybe(floats("n", "d", nan=True), attribute="_incomplete_rows")}
+
+_OF_GAPS = {"left_out_scores": maybe(floats("n", finite=False), attribute="_left_out_scores"), **_INCOMPLETE_ROWS}
+
+_LOCAL_MEMBER = mapping(
+    shared=number(least=0),
+    noise=number(least=0),
+    n_neighbors=count(least=1),
+    n_components=count(),
+    center=one_of("row", "mean"),
+    vicinity=one_of("nearest", "kernel"),
+)
+
+_BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=number(above=0))
+
+
+DENSITY_STATES: dict[str, State] = {
+    "DensityClassifier": State(
+        {
+            **ROWS,
+            "classes_": labels("c"),
+            "priors_": floats("c", least=0),
+            "densities_": estimators("c", method="score_samples"),
+            "constant_variances_": maybe(floats("c", "d", least=0)),  # files of version 1 have none
+        },
+        [
+            relation("priors_", "probabilities of sum one", sums_to_one),
+            relation(
+                "constant_variances_, densities_",
+                "0 but for the columns that were constant in the training rows of a class",
+                are_of_constants,
+            ),
+        ],
+    ),
+    "DensityImputer": State(
+        {
+            **ROWS,
+            "density_": estimator("LCA", "LCAGauss", "ParzenWindows"),
+            "mean_": floats("d"),
+            "scale_": floats("d", above=0),
+            "draw_scale_": maybe(number(above=0)),  # earlier files have none
+        },
+        [
+            relation(
+                "density_", "a density that kept its training rows", lambda found: hasattr(found.mixture_, "centres")
+            )
+        ],
+    ),
+    "DensityOutlierDetector": State(
+        {
+            **ROWS,
+            "density_": estimator(method="score_samples"),
+            "training_scores_": floats("n", finite=False),
+            "training_p_values_": floats("n", least=0),
+            "sorted_scores": private("_sorted_scores", floats("n", finite=False)),
+            "cumulated_weights": private("_cumulated", floats("n", least=0)),
+            "offset_": number(),
+            # Files of version 1 have none of these.
+            "reference": maybe(None, integers("m", below="n"), attribute="_reference"),
+            "group": maybe(number(least=0, most=0.5), attribute="_group"),
+            "spreads": maybe(None, floats(2, 2), attribute="_score_scales"),
+            "constants": maybe(floats("d", nan=True), attribute="_constants"),
+            "fingerprint": maybe(None, DIGEST, attribute="_fingerprint"),
+        },
+        [
+            relation(
+                "reference?, spreads?",
+                "given where spreads is given, and only there",
+                lambda reference, spreads: (reference is None) == (spreads is None),
+            ),
+            relation("spreads", "two medians, each with a width greater than 0", has_widths),
+            relation(
+                "sorted_scores, training_scores_",
+                "training_scores_ in increasing order",
+                lambda in_order, scores: np.array_equal(in_order, np.sort(scores)),
+            ),
+            relation("cumulated_weights", "numbers in increasing order", is_increasing),
+        ],
+    ),
+    "FrameMixture": State(
+        {
+            **_MIXTURE,
+            "frames": floats("q", "n", "d"),  # q directions per row
+            "variances": floats("q", "n", least=0),
+            "noise": number(above=0),
+        },
+        [
+            *_MIXTURE_HOLDS,
+            relation(
+                "frames, centres",
+                "from one to d directions per row, in the precision of centres",
+                lambda frames, centres: 0 < len(frames) <= centres.shape[1] and frames.dtype == centres.dtype,
+            ),
+            _FRAMES_HAVE_LENGTH_ONE,
+        ],
+    ),
+    "LCA": State(
+        {
+            **ROWS,
+            **ENGINE_USED,
+            **PATH,
+            **_ACTIVE,
+            "components_": floats("a", "d"),
+            "covariance_": floats("a", "a"),
+            "precision_": floats("a", "a"),
+            "reg_": maybe(floats("d", "d")),  # files of version 1 have none
+            "reg_search_": maybe(None, _REG_SEARCH),
+            "mixture_": _MIXTURE_OF_METRIC,
+            "effective_neighbors_": floats("e", least=0),  # of some of the rows, where a fit drew them from a file
+            "solver_": one_of("em", "accelerated", "stochastic", "stream"),
+            "n_samples_seen_": maybe(count()),
+            "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
+            **_OF_GAPS,
+        },
+        [
+            PATH_OF_PASSES,
+            _ACTIVE_HOLD,
+            relation("precision_, constants, components_", "components_' components_", is_gram),
+            relation("covariance_", "a positive definite matrix", is_positive_definite),
+            relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
+        ],
+    ),
+    "LCAGauss": State(
+        {
+            **ROWS,
+            **ENGINE_USED,
+            **PATH,
+            **_ACTIVE,
+            "mean_": floats("d"),
+            "n_components_": count("k"),
+            "components_": floats("k", "d"),
+            "gaussian_components_": floats("g", "d"),
+            "covariance_": floats("a", "a"),
+            "precision_": floats("a", "a"),
+            "reg_": maybe(floats("d", "d")),  # files of version 1 have none
+            "reg_gauss_": maybe(floats("d", "d")),
+            "reg_search_": maybe(None, _REG_SEARCH),
+            "mixture_": _MIXTURE_OF_METRIC,
+            "effective_neighbors_": floats("n", least=0),
+            "left_out_scores": private("_left_out_scores", floats("n", finite=False)),
+            **_INCOMPLETE_ROWS,
+        },
+        [
+            PATH_WITH_AN_END,
+            _ACTIVE_HOLD,
+            relation(
+                "gaussian_components_, components_, precision_",
+                "a row for each direction that components_ does not have",
+                lambda gaussian, local, precision: len(gaussian) + len(local) == len(precision),
+            ),
+            relation(
+                "precision_, constants, gaussian_components_, components_",
+                "that of both kinds of components_ together",
+                is_gram,
+            ),
+            relation("covariance_", "a positive definite matrix", is_positive_definite),
+            relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
+        ],
+    ),
+    "LocalFrameMixture": State(
+        {
+            **_MIXTURE,
+            "covariance": floats("d", "d"),
+            "frames": floats("q", "n", "d"),  # q directions per row
+            "variances": floats("q", "n", least=0),
+        },
+        [
+            *_MIXTURE_HOLDS,
+            relation("covariance", "a positive definite matrix", is_positive_definite),
+            relation("frames", "at most d directions per row", lambda frames: len(frames) <= frames.shape[2]),
+            _FRAMES_HAVE_LENGTH_ONE,
+        ],
+    ),
+    "LocalLCA": State(
+        {
+            **ROWS,
+            **ENGINE_USED,
+            **PATH,
+            **_ACTIVE,
+            "base_": field(None, estimator("LCA", inputs="a")),
+            "mixture_": field(
+                record("LocalFrameMixture", centres=("n", "a")),
+                _SHARED_MIXTURE,
+                record("LocalMixture", centres=("n", "a")),
+            ),
+            # Files of version 1 have none of the following: their mixture has free covariances.
+            "n_components_": maybe(count()),
+            "n_neighbors_": maybe(count(least=1)),
+            "noise_": maybe(number(least=0)),
+            "shared_": maybe(number(least=0)),
+            "center_": maybe(one_of("row", "mean")),
+            "vicinity_": maybe(one_of("nearest", "kernel")),
+            "cv_results_": maybe(
+                None, Kind("cv_results_ of c members, as in GridSearchCV", _is_local_results, sized=True)
+            ),
+            "best_score_": maybe(None, number(finite=False)),
+            "rows_": field(None, floats("n", "a", least=-LARGEST, most=LARGEST)),
+            "sample_weight": private("_weight", None, floats("n", least=0)),
+            "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
+        },
+        [
+            _ACTIVE_HOLD,
+            relation(
+                "mixture_, rows_, neighbors, base_, n_components_?, n_neighbors_?, noise_?, shared_?, center_?, vicinity_?",
+                "a mixture with all that its kernels were made from, or one of version 1",
+                is_local_mixture,
+            ),
+        ],
+    ),
+    "LocalMixture": State(
+        {**_MIXTURE, "covariances": floats("n", "d", "d")},
+        [*_MIXTURE_HOLDS, relation("covariances", "positive definite matrices", is_positive_definite)],
+    ),
+    "ManifoldParzen": State(
+        {
+            **ROWS,
+            **ENGINE_USED,
+            **_ACTIVE,
+            "mixture_": field(record("FrameMixture", centres=("n", "a")), _SHARED_MIXTURE),
+            "noise_": number(above=0),
+            "n_components_": maybe(count()),  # files of version 1 have none
+            "n_neighbors_used": private("n_neighbors_", count(least=1)),
+            "cv_results_": maybe(
+                None, Kind("cv_results_ of c combinations, as in GridSearchCV", _is_cv_results, sized=True)
+            ),
+            "best_score_": maybe(None, number(finite=False)),
+            "sample_weight": private("_weight", None, floats("n", least=0)),
+            # One more than n_neighbors_used, where there are so many rows.
+            "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
+            "soft_rows": private("_soft_rows", None, floats("n", "q")),
+            "noise_candidates_": maybe(floats("c", above=0)),
+            "noise_scores_": maybe(floats("c", finite=False)),
+        },
+        [
+            _ACTIVE_HOLD,
+            relation(
+                "mixture_, neighbors, soft_rows, n_neighbors_used",
+                "a FrameMixture with neighbors for n_neighbors_used or with soft_rows, or a SharedMixture without them",
+                has_neighbors,
+            ),
+        ],
+    ),
+    "ParzenMeanShift": State(
+        {
+            **ROWS,
+            **ENGINE_USED,
+            "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "LocalLCA", "ManifoldParzen"),
+            "cluster_centers_": floats("c", "d"),
+            "mode_log_densities_": floats("c"),
+            "labels_": integers("n", below="c"),
+            "n_iter_": count(),
+            "converged_": FLAG,
+        },
+        [
+            relation("cluster_centers_", "at least one mode", has_rows),
+            relation(
+                "density_",
+                "a density that kept its training rows",
+                lambda density: hasattr(density.mixture_, "centres"),
+            ),
+        ],
+    ),
+    "ParzenWindows": State(
+        {
+            **ROWS,
+            **ENGINE_USED,
+            **PATH,
+            **_ACTIVE,
+            "covariance_": floats("a", "a"),
+            "mixture_": _SHARED_MIXTURE,
+            **_OF_GAPS,
+        },
+        [PATH_OF_PASSES, _ACTIVE_HOLD, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
+    ),
+    # Whoever asks for the density gives it an engine first.
+    "RowsLeftOut": State({"owner": one_of("LCA", "LCAGauss"), "engine": maybe(*ENGINE)}),
+    "SharedMixture": State(
+        {**_MIXTURE, "covariance": floats("d", "d"), "cholesky": private("_lower", floats("d", "d"))},
+        [
+            *_MIXTURE_HOLDS,
+            relation("covariance", SYMMETRIC, is_symmetric),
+            relation("cholesky, covariance", "the Cholesky factor of covariance", is_cholesky),
+        ],
+    ),
+}

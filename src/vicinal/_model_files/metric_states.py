@@ -1,0 +1,290 @@
+"""What metrics and clusterers from labels, groups and pairs keep in a model file; the language is that of `_model_files/fields`."""
+
+import numpy as np
+
+from vicinal._model_files.fields import (
+    FLAG,
+    RANDOM_STATE,
+    State,
+    count,
+    estimator,
+    field,
+    floats,
+    integers,
+    labels,
+    maybe,
+    network,
+    number,
+    one_of,
+    private,
+    record,
+    relation,
+)
+from vicinal._model_files.relations import (
+    fits_type,
+    has_rows,
+    is_increasing,
+    is_positive_definite,
+    is_symmetric,
+    sums_to_one,
+)
+from vicinal._model_files.shared_fields import ENGINE_USED, LARGEST, PATH, PATH_OF_PASSES, PATH_WITH_AN_END, SYMMETRIC
+from vicinal._model_files.sklearn_states import ROWS
+
+_REPORT = record("ChunkletReport")
+
+_MAYBE_REPORT = field(None, _REPORT)
+
+_NCA = {
+    **ROWS,
+    **ENGINE_USED,
+    **PATH,
+    "components_": floats("k", "d"),
+    "effective_neighbors_": floats("n", least=0),
+    "random_state_": RANDOM_STATE,
+    "solver_": maybe(one_of("lbfgs", "cg", "stochastic")),
+    # These tell of a fit under other parameters where the last fit did not set them: they have sizes of their own.
+    "feature_relevance_": maybe(floats("r", least=0)),
+}
+
+_SOFT_NEIGHBORS = {
+    **ROWS,
+    **ENGINE_USED,
+    "metric_": field(None, floats("k", "d"), estimator(method="transform", outputs="k")),
+    "points_": floats("m", "k", least=-LARGEST, most=LARGEST),  # m training rows of positive weight
+    "log_weights": private("_log_weights", None, floats("m")),
+    "positions": private("_positions", integers("n", least=-1, below="m")),
+    "bandwidth_": number(above=0),
+}
+
+_SOFT_NEIGHBORS_HOLD = [
+    relation("points_", "at least one row and one column", has_rows),
+    relation(
+        "points_, metric_, n_features_in_",
+        "as many columns as there are features, where metric_ is None",
+        lambda points, metric, d: metric is not None or points.shape[1] == d,
+    ),
+    relation(
+        "positions, points_",
+        "the position of every row of points_, once",
+        lambda positions, points: np.array_equal(np.sort(positions[positions >= 0]), np.arange(len(points))),
+    ),
+]
+
+
+METRIC_STATES: dict[str, State] = {
+    "AnchorNCA": State(
+        {
+            **ROWS,
+            **PATH,
+            "components_": floats("k", "d"),
+            "held_out_pairs_": integers("h"),
+            "random_state_": RANDOM_STATE,
+        },
+        [PATH_WITH_AN_END],
+    ),
+    "BinnedTargetMetric": State(
+        {
+            **ROWS,
+            "metric_": estimator(method="components_"),
+            "components_": floats("k", "d"),
+            "bin_edges_": floats("b"),
+        },
+        [
+            relation("bin_edges_", "numbers in increasing order", is_increasing),
+            relation(
+                "components_, metric_",
+                "those of metric_",
+                lambda components, metric: np.array_equal(components, metric.components_),
+            ),
+        ],
+    ),
+    "ChunkletReport": State(
+        {
+            name: count()
+            for name in (
+                "n_samples",
+                "n_chunklets",
+                "n_points",
+                "n_leftover",
+                "n_singletons",
+                "n_self_pairs",
+                "n_shared",
+                "n_conflicts",
+            )
+        }
+    ),
+    "ChunkletScatter": State(
+        {
+            "n_rows": count(least=1),
+            "origin": floats("d"),
+            "shift": floats("d"),
+            "total": floats("d", "d"),
+            "n_points": count(),
+            "n_chunklets": count(),
+            "within": floats("d", "d"),
+            "fourth": field(floats("d", "d", least=0), number(least=0)),  # a number in version 1
+            "resolution": number(above=0),
+        },
+        [
+            relation("total", SYMMETRIC, is_symmetric),
+            relation("within", SYMMETRIC, is_symmetric),
+            relation("n_points, n_chunklets", "at least n_chunklets", lambda points, chunklets: points >= chunklets),
+        ],
+    ),
+    "ConstrainedGaussianMixture": State(
+        {
+            **ROWS,
+            **PATH,
+            "weights_": floats("c", least=0),
+            "means_": floats("c", "d"),
+            "covariances_": field(floats("c", "d", "d"), floats("d", "d"), floats("c", "d"), floats("c")),
+            "labels_": integers("n", below="c"),
+            "chunklet_report_": _MAYBE_REPORT,
+        },
+        [
+            PATH_OF_PASSES,
+            relation("weights_", "weights of sum one", sums_to_one),
+            relation(
+                "covariances_, covariance_type, means_",
+                "positive definite covariances of the shape that covariance_type says",
+                lambda covariances, kind, means: (
+                    fits_type(covariances, kind, means) and is_positive_definite(covariances, kind)
+                ),
+            ),
+        ],
+    ),
+    "ConstrainedKMeans": State(
+        {
+            **ROWS,
+            "kmeans": private("_kmeans", estimator("sklearn.KMeans")),
+            "cluster_centers_": floats("c", "d"),
+            "labels_": integers("n", below="c"),
+            "inertia_": number(least=0),
+            "n_iter_": count(),
+            "converged_": FLAG,
+            "chunklet_report_": _MAYBE_REPORT,
+        },
+        [
+            relation(
+                "cluster_centers_, kmeans",
+                "those of kmeans",
+                lambda centres, kmeans: np.array_equal(centres, kmeans.cluster_centers_),
+            )
+        ],
+    ),
+    "MMC": State(
+        {
+            **ROWS,
+            **PATH,
+            "components_": floats("k", "d"),
+            "gap_": number(least=0),
+            "chunklet_report_": _REPORT,
+        },
+        [PATH_OF_PASSES],
+    ),
+    "NCA": State(
+        {
+            **_NCA,
+            "match_scale_": maybe(floats("t", least=0)),
+            "evaluation_rows_": maybe(integers("e")),
+            "dropped_mass_": maybe(number(least=0)),
+        },
+        [PATH_WITH_AN_END],
+    ),
+    "NeuralNCA": State(
+        {
+            **ROWS,
+            **PATH,
+            "mean_": floats("d"),
+            "spread_": floats("d", above=0),
+            "n_outputs": private("_n_outputs", count("k", least=1)),
+            "module_": network("d", "k"),
+            "scale_": number(above=0),
+            "best_epoch_": count(least=1),
+        },
+        [
+            PATH_OF_PASSES,
+            relation("best_epoch_, n_iter_", "at most n_iter_", lambda epoch, n_iter: epoch <= n_iter),
+        ],
+    ),
+    "OnlineRCA": State(
+        {
+            **ROWS,
+            "state": private("_state", None, record("OnlineRCA.state", W=("d", "d"))),
+            "chunklet_report_": _REPORT,
+            "components_": floats("d", "d"),
+            "step_": number(above=0),
+            "n_points_": count(),
+            "n_chunklets_": count(),
+        },
+        [
+            relation(
+                "state, components_",
+                "the state of components_",
+                lambda state, components: np.array_equal(state.W, components),
+            )
+        ],
+        early=["n_features_in_", "feature_names_in_", "state", "chunklet_report_"],
+    ),
+    "OnlineRCA.state": State(
+        {
+            "W": floats("d", "d"),
+            "limit": number(above=0),
+            "n_points": count(),
+            "n_chunklets": count(),
+            "step": field(None, number(above=0)),
+        }
+    ),
+    "PairNCA": State(_NCA, [PATH_WITH_AN_END]),
+    "RCA": State(
+        {
+            **ROWS,
+            "sums": private("_sums", record("ChunkletScatter", origin=("d",))),
+            "chunklet_report_": _REPORT,
+            "components_": floats("k", "d"),
+            "inverse_components": private("_inverse", floats("d", "k")),
+            "ratios_": floats("k", least=0),
+            "covariance_": floats("d", "d"),
+            "total_covariance_": floats("d", "d"),
+            "mean_": floats("d"),
+            "shrinkage_": number(least=0, most=1),
+            "shrinkage_path_": maybe(floats("g", 3, least=0)),
+            "rank_": count(least=1),
+            "n_chunklets_": count(),
+            "n_points_": count(),
+            "n_contrasts_": count(),
+        },
+        [
+            relation("covariance_", SYMMETRIC, is_symmetric),
+            relation("total_covariance_", SYMMETRIC, is_symmetric),
+            relation(
+                "n_contrasts_, n_points_, n_chunklets_",
+                "n_points_ - n_chunklets_",
+                lambda contrasts, points, chunklets: contrasts == points - chunklets,
+            ),
+        ],
+        early=["n_features_in_", "feature_names_in_", "sums", "chunklet_report_"],
+    ),
+    "SoftNeighborsClassifier": State(
+        {**_SOFT_NEIGHBORS, "classes_": labels("c"), "codes": private("_codes", integers("m", below="c"))},
+        [*_SOFT_NEIGHBORS_HOLD, relation("codes", "numbers of classes in increasing order", is_increasing)],
+    ),
+    "SoftNeighborsRegressor": State(
+        {
+            **_SOFT_NEIGHBORS,
+            "one_output": private("_one_output", FLAG),
+            "target_mean": private("_mean", floats("t")),
+            "target_unit": private("_unit", floats("t", above=0)),
+            "targets": private("_targets", floats("m", "t")),  # about target_mean, in target_unit
+        },
+        [
+            *_SOFT_NEIGHBORS_HOLD,
+            relation(
+                "one_output, targets",
+                "False, or targets of one column",
+                lambda one, targets: targets.shape[1] == 1 if one else targets.shape[1] > 0,
+            ),
+        ],
+    ),
+}

@@ -1,0 +1,123 @@
+"""Points with a kernel each: tiles that cannot matter are skipped, with a certificate."""
+
+import numpy as np
+import pytest
+from campaigns import pruning
+
+from vicinal import Engine, LocalLCA, ManifoldParzen, which_engine
+from vicinal._engine import Covariances, Frames, prepare
+from vicinal._engine import _choice as choice
+from vicinal._engine._kernel_tiles import KernelTiles
+
+
+@pytest.fixture
+def forced(monkeypatch):
+    """Skip tiles however few the rows and little the saving."""
+    pruning.force_pruning(monkeypatch.setattr)
+    monkeypatch.setattr(choice, "PRUNED_FROM_POINTS", 0)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    return 0.3 * rng.normal(size=(1500, 3)) + 4.0 * rng.normal(size=(15, 3))[rng.integers(15, size=1500)]
+
+
+def frames_of(rows, depth=2, noise=0.01):
+    """Random frames of widely different variances."""
+    rng = np.random.default_rng(1)
+    turned = np.linalg.qr(rng.normal(size=(len(rows), 3, 3)))[0]
+    variances = np.sort(0.1 * 10.0 ** rng.uniform(-2, 0, size=(depth, len(rows))), axis=0)[::-1]
+    return np.ascontiguousarray(turned.transpose(2, 0, 1)[:depth]), variances, noise
+
+
+def both(rows, kernel, error, **options):
+    """The same problem with tiles that are skipped, and with every pair."""
+    return (prepare(Engine("cpu", error=level), rows, **options).at(kernel) for level in (error, 0.0))
+
+
+@pytest.mark.parametrize("error", [1e-2, 1e-6])
+@pytest.mark.parametrize("family", ["frames", "covariances"])
+def test_what_is_skipped_stays_below_the_certificate(forced, rows, family, error):
+    frames, variances, noise = frames_of(rows)
+    kernel = Frames(frames, variances, noise)
+    if family == "covariances":
+        full = noise * np.eye(3) + np.einsum("lnj,ln,lnk->njk", frames, variances, frames)
+        kernel = Covariances(np.linalg.inv(np.linalg.cholesky(full)))
+    log_weights = np.random.default_rng(2).uniform(-9, 0, size=len(rows))
+    log_weights[::50] = -np.inf
+    skipping, dense = both(rows, kernel, error, log_weights=log_weights, leave_one_out=True)
+    for queries in (None, rows[:700] + 0.05):
+        found, expected = skipping.log_sums(queries), dense.log_sums(queries)
+        assert np.all(found <= expected + 1e-10)
+        assert np.all(expected - found <= skipping.placed.certificate + 1e-10)
+    assert 0.0 < skipping.problem.certified_row_error <= error
+    assert dense.problem.certified_row_error == 0.0
+
+
+def test_a_table_of_depths_and_noises_keeps_its_certificate(forced, rows):
+    """All of them share the tiles, so that each must be judged by its own widths; pairs are skipped as well."""
+    frames, variances, _ = frames_of(rows)
+    kernel = Frames(frames, variances, [0.3, 0.003], [0, 2])
+    rng = np.random.default_rng(3)
+    pairs = rng.integers(900, size=3000), rng.integers(len(rows), size=3000)
+    skipping, dense = both(rows, kernel, 1e-3)
+    found, expected = (placed.log_sums_table(rows[:900], skips=pairs) for placed in (skipping, dense))
+    assert 0.0 < skipping.placed.certificate <= 1e-3
+    np.testing.assert_allclose(found, expected, rtol=0, atol=skipping.placed.certificate + 1e-10)
+
+
+def test_wider_kernels_than_the_tiles_know_are_noticed(forced, monkeypatch):
+    """The law above fails where kernels reach farther than their tiles believe."""
+    made, rows = KernelTiles._extremes, np.random.default_rng(0).normal(size=(1500, 3))
+
+    def too_narrow(rows, kernels, positions):
+        *boxes, falls = made(rows, kernels, positions)
+        return (*boxes, 8.0 * falls)
+
+    monkeypatch.setattr(KernelTiles, "_extremes", staticmethod(too_narrow))
+    skipping, dense = both(rows, Frames(*frames_of(rows)), 1e-6, leave_one_out=True)
+    assert np.any(dense.log_sums() - skipping.log_sums() > skipping.problem.certified_row_error + 1e-10)
+
+
+def test_pairs_above_a_floor_are_those_of_all_pairs(forced, rows):
+    listed = []
+    for placed in both(rows, Frames(*frames_of(rows)), 1e-6, leave_one_out=True):
+        parts = list(placed.neighbors_above(1e-3))
+        listed.append({(int(i), int(j)) for query, point, _ in parts for i, j in zip(query, point, strict=True)})
+    assert listed[0] == listed[1]
+    assert len(listed[0]) > len(rows)
+
+
+def test_a_row_that_sees_nobody_visits_everything(forced, rows):
+    """Its sum is 0, so that nothing is small beside it; the others keep theirs."""
+    log_weights = np.full(len(rows), -np.inf)
+    log_weights[0] = 0.0
+    skipping, dense = both(rows, Frames(*frames_of(rows)), 1e-3, log_weights=log_weights, leave_one_out=True)
+    found = skipping.log_sums()
+    assert found[0] == -np.inf
+    np.testing.assert_allclose(found[1:], dense.log_sums()[1:], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_bits_do_not_depend_on_the_threads(forced, rows, threads):
+    placed, one = (
+        prepare(Engine("cpu", threads=count, error=1e-6), rows, leave_one_out=True).at(Frames(*frames_of(rows)))
+        for count in (threads, 2)
+    )
+    np.testing.assert_array_equal(placed.log_sums(), one.log_sums())
+
+
+def test_estimators_tell_what_was_skipped(forced, rows):
+    """`certified_row_error_` is that of the search, and `which_engine` says what the fitted kernels visit."""
+    engine = Engine("cpu", error=1e-4)
+    for estimator in (
+        ManifoldParzen(n_components=1, n_neighbors=10, engine=engine),
+        LocalLCA(n_components=1, n_neighbors=10, center="row", reg=0.0, max_iter=0, engine=engine),
+    ):
+        assert "of the pairs" not in which_engine(rows, estimator)
+        estimator.fit(rows)
+        assert 0.0 < estimator.certified_row_error_ <= 1e-4
+        assert "of the pairs" in which_engine(rows, estimator)
+        estimator.set_params(engine=Engine("cpu", error=0.0)).fit(rows)
+        assert estimator.certified_row_error_ == 0.0
