@@ -1469,6 +1469,12 @@ def test_rows_with_gaps_are_explained_by_what_is_known_of_them(table, capsys, mi
         reason = why[0 if data == ["new.csv"] else 5]
         assert re.match(rf"steps: expected [-0-9.]+ to [-0-9.]+, got {got}($|;)", reason), reason
         assert "width" not in reason
+    # A plane shows rows as the model fills them in; of a model that does not, it cannot show them.
+    report = ["report", "m.vicinal", "table.csv", "-o", "r.html"]
+    assert run(*report) == (OK if missing == "impute" else DATA)
+    assert (
+        "are drawn as the model fills them in." if missing == "impute" else "--missing drop"
+    ) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["marginalise", "impute"])
