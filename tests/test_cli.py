@@ -1473,7 +1473,7 @@ def test_rows_with_gaps_are_explained_by_what_is_known_of_them(table, capsys, mi
     report = ["report", "m.vicinal", "table.csv", "-o", "r.html"]
     assert run(*report) == (OK if missing == "impute" else DATA)
     assert (
-        "are drawn as the model fills them in." if missing == "impute" else "--missing drop"
+        "are shown as the model fills them in." if missing == "impute" else "--missing drop"
     ) in capsys.readouterr().err
 
 
