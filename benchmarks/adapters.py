@@ -72,7 +72,7 @@ def take_cores(started, threads):
 
 @cache
 def load(name):
-    """Rows and what groups them (-1: alone)."""
+    """Return rows and what groups them (-1: alone)."""
     if name == "synthetic":
         rng = np.random.default_rng(0)
         thing = np.repeat(np.arange(2000), 3)
@@ -107,7 +107,7 @@ def glove(data):
 
 
 def halves(y, classes, rng):
-    """Two halves: rows of every class in both, or whole groups in either; rows alone go to both."""
+    """Return two halves: rows of every class in both, or whole groups in either; rows alone go to both."""
     if classes:
         return np.array_split(rng.permutation(len(y)), 2)
     groups = np.unique(y[y >= 0])
@@ -160,7 +160,7 @@ def one_draw(name, draw):
 
 
 def gain_of(rows):
-    """The gains in recall@10 of some draws, and the standard error of their mean."""
+    """Return the gains in recall@10 of some draws, and the standard error of their mean."""
     gain = np.array(rows)[:, 1] - np.array(rows)[:, 0]
     return gain, gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else 0.0
 
@@ -190,7 +190,7 @@ def gain_of_pairs(X, pairs, A):
 
 
 def torch_adapter(X, pairs, start, held, rates=RATES, temperature=0.05):
-    """A linear map trained in torch: Adam, batches of 512, the best of some learning rates, early stopping.
+    """Return a linear map trained in torch: Adam, batches of 512, the best of some learning rates, early stopping.
 
     Returns the map, its nDCG@10 on the held-out pairs, and the seconds of the best learning rate until then.
     """
@@ -226,7 +226,10 @@ RANK = 128
 
 
 def views(n_pairs, n_features=768):
-    """Two views of each thing of the synthetic set, of unit length; pairs to learn from, held-out pairs, and a random start."""
+    """Return two views of each thing of the synthetic set, of unit length.
+
+    Pairs to learn from, held-out pairs, and a random start.
+    """
     rng = np.random.default_rng(0)
 
     def normal(*shape):
@@ -286,7 +289,7 @@ def linear(A):
 
 
 def earlier(part, sets):
-    """What an earlier run has found on other sets."""
+    """Return what an earlier run has found on other sets."""
     path = RESULTS / f"adapters-{part}.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     return {name: rows for name, rows in known.items() if name not in sets}
@@ -316,7 +319,7 @@ def methods_of(X, y, pairs):
 
 
 def one_method(name, method, quick):
-    """How well a set is searched under a method, the seconds of its fit, and the lines of code for it."""
+    """Return how well a set is searched under a method, the seconds of its fit, and the lines of code for it."""
     X, y = load(name)
     rng = np.random.default_rng(0)
     fit, test = halves(y, name in CLASSES, rng)

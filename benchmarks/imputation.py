@@ -62,12 +62,12 @@ def other_sets(n_rows: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def error(filled: np.ndarray, X: np.ndarray, gaps: np.ndarray) -> float:
-    """The root of the mean squared error of the filled entries."""
+    """Return the root of the mean squared error of the filled entries."""
     return float(np.sqrt(np.mean((filled - X)[gaps] ** 2)))
 
 
 def coverage(draws: np.ndarray, X: np.ndarray, gaps: np.ndarray) -> float:
-    """The share of removed entries within the range of the draws."""
+    """Return the share of removed entries within the range of the draws."""
     return float(((draws.min(axis=0) <= X) & (draws.max(axis=0) >= X))[gaps].mean())
 
 

@@ -155,7 +155,7 @@ def test_bounded_kernels_with_density_zero():
 
 
 def test_follows_a_curve_where_an_ellipse_cannot():
-    """The middle of a ring is empty: its density says so, an elliptic envelope does not."""
+    """The middle of a ring has a low density, but lies inside an elliptic envelope."""
     rng = np.random.default_rng(6)
     angle = rng.uniform(0, 2 * np.pi, size=300)
     ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.03 * rng.normal(size=(300, 2))
@@ -304,7 +304,7 @@ def test_from_density_can_be_cloned_and_saved(tmp_path):
 def test_from_density_needs_training_rows_that_can_be_left_out(density):
     X = np.random.default_rng(12).normal(size=(30, 2))
     last = "KernelDensity" if isinstance(density, KernelDensity) else "GaussianMixture"
-    with pytest.raises(TypeError, match=rf"score its training rows without themselves .*got {last}\. Fit the detector"):
+    with pytest.raises(TypeError, match=rf"score its training rows leave-one-out .*got {last}\. Fit the detector"):
         DensityOutlierDetector.from_density(density.fit(X))
 
 

@@ -109,7 +109,7 @@ def test_bits_do_not_depend_on_the_threads(forced, rows, threads):
 
 
 def test_estimators_tell_what_was_skipped(forced, rows):
-    """`certified_row_error_` is that of the search, and `which_engine` says what the fitted kernels visit."""
+    """`certified_row_error_` is that of the search, and `which_engine` states the share that the fitted kernels visit."""
     engine = Engine("cpu", error=1e-4)
     for estimator in (
         ManifoldParzen(n_components=1, n_neighbors=10, engine=engine),

@@ -1,4 +1,4 @@
-"""Why a row is strange."""
+"""Test the explanations of unusual rows."""
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,7 @@ def test_about_nine_in_ten_usual_values_are_in_the_interval(table):
 
 
 def test_the_group_of_a_row_is_no_excuse():
-    """A row of a tight group is as its group says; only rows that are no outliers say what is expected."""
+    """Expected values come from inliers only, so that a tight group of outliers does not explain its members."""
     rng = np.random.default_rng(1)
     X = np.vstack([rng.normal(size=(200, 3)), 0.1 * rng.normal(size=(12, 3)) + [6.0, 0.0, 0.0]])
     found = DensityOutlierDetector().fit(X).explain()
