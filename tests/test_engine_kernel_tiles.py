@@ -108,9 +108,9 @@ def test_bits_do_not_depend_on_the_threads(forced, rows, threads):
     np.testing.assert_array_equal(placed.log_sums(), one.log_sums())
 
 
-def test_estimators_tell_what_was_skipped(forced, rows):
+def test_estimators_tell_what_was_skipped(forced):
     """`certified_row_error_` is that of the search, and `which_engine` says what the fitted kernels visit."""
-    engine = Engine("cpu", error=1e-4)
+    rows, engine = np.random.default_rng(0).normal(size=(1500, 3)), Engine("cpu", error=1e-4)
     for estimator in (
         ManifoldParzen(n_components=1, n_neighbors=10, engine=engine),
         LocalLCA(n_components=1, n_neighbors=10, center="row", reg=0.0, max_iter=0, engine=engine),
