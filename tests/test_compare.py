@@ -492,7 +492,7 @@ def test_which_targets_are_numbers():
 
 
 def test_lca_and_lca_gauss_share_their_search_and_their_fits(monkeypatch):
-    """Each fold once searched for LCA's penalty four times: for two metrics and two densities that are two models."""
+    """Each fold used to search for LCA's penalty four times: for two metrics and two densities that are two models."""
     from vicinal._lca import folds
 
     searches = []

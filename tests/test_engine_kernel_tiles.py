@@ -109,7 +109,7 @@ def test_bits_do_not_depend_on_the_threads(forced, rows, threads):
 
 
 def test_estimators_tell_what_was_skipped(forced, rows):
-    """`which_engine` says what the fitted kernels visit, and `certified_row_error_` is that of all sums of the fit."""
+    """`which_engine` states what the fitted kernels visit, and `certified_row_error_` is that of all sums of the fit."""
     engine = Engine("cpu", error=1e-4)
     parzen = ManifoldParzen(n_components=1, n_neighbors=10, engine=engine)
     assert "of the pairs" not in which_engine(rows, parzen)

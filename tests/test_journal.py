@@ -148,7 +148,7 @@ def test_a_process_that_is_killed_in_earnest_goes_on(folder, passes, capsys, wha
 def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_was_written(
     folder, passes, capsys, method
 ):
-    """It once said that the best parameters so far were kept, and wrote no file."""
+    """The message used to say that the best parameters so far were kept, although no file was written."""
     command = ["learn", "table.csv", *METHODS[method], "-o"]
     assert main([*command, "whole.v"]) == OK
     total = passes["made"]

@@ -128,7 +128,7 @@ def labels_against_pairs(y):
 
 @pytest.fixture(scope="module")
 def answer():
-    """The answer of a method to plain integers, found once."""
+    """Return the result of a method for plain integers, computed once."""
     known = {}
 
     def find(name, partial=False):
