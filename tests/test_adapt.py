@@ -1,4 +1,4 @@
-"""`vicinal adapt`: from files of vectors and pairs to a model, a report and an honest answer."""
+"""Test `vicinal adapt`, from files of vectors and pairs to a model and a report on held-out pairs."""
 
 import json
 from io import StringIO

@@ -1,4 +1,4 @@
-"""The comparison: honest by construction, and right in its arithmetic."""
+"""Test the comparison: its folds, its arithmetic and its verdicts."""
 
 import json
 import pickle

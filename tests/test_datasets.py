@@ -1,4 +1,4 @@
-"""The generators obey their papers' rules; the loaders find, convert, fetch or explain."""
+"""Test that the generators follow their papers, and that the loaders find, convert or fetch data or explain how to."""
 
 import itertools
 import subprocess

@@ -1,4 +1,4 @@
-"""A fit that was killed goes on from its journal: the same bits, and at most one pass is made again."""
+"""Test that a killed fit continues from its journal with bitwise equal results, repeating at most one pass."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""RCA(shrinkage="cv"): how much of the raw metric is kept, and that pairs which say nothing do no harm."""
+"""Test RCA(shrinkage="cv"): the share of the raw metric that is kept, and that uninformative pairs do no harm."""
 
 import numpy as np
 import pytest
