@@ -758,7 +758,7 @@ def test_an_interruption_ends_without_a_trace(folder, number, code):
     assert err.splitlines()[-1].startswith("vicinal: error: ")
     # The best model so far is there, and what is done, for --resume; it once said "kept", and wrote nothing.
     assert (
-        "this is the best model so far, not the end of the fit. --resume goes on from what is kept in m.vicinal.partial."
+        "this is the best model so far; the fit was not completed. Use --resume to continue from m.vicinal.partial."
         in err
     )
     assert not model_io.load("m.vicinal")[-1].converged_

@@ -386,11 +386,11 @@ def test_a_fit_that_did_not_converge_says_so():
 @pytest.mark.parametrize(
     ("estimators", "error", "message"),
     [
-        (ParzenWindows(1.0).fit(X), ValueError, "ParzenWindows has no path to draw.*without passes"),
+        (ParzenWindows(1.0).fit(X), ValueError, "ParzenWindows has no curve to draw.*without passes"),
         (RCA().fit(X, CODES), TypeError, "RCA has no objectives_"),
         (LCA(reg=0.0), NotFittedError, "LCA"),
         ({}, ValueError, "at least one fitted estimator"),
-        ([], ValueError, "objective has no path"),
+        ([], ValueError, "objective has no curve"),
     ],
 )
 def test_bad_input_of_paths(estimators, error, message):
