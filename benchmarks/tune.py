@@ -166,7 +166,7 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
         return [values[0], values[-1]] if quick else list(values)
 
     whole = {"_cpu.HALF_SCATTER_FROM_ROWS": NEVER, "_cpu.HALF_SUMS_FROM_ROWS": NEVER}
-    once = {"_cpu.HALF_SCATTER_FROM_ROWS": 0, "_cpu.HALF_SCATTER_FROM_COORDINATES": 0}
+    once = {"_cpu.HALF_SCATTER_FROM_ROWS": 0} | both("_cpu.HALF_SCATTER_FROM_COORDINATES", 0)
     found: dict[str, Callable[[], Measured]] = {}
     for dtype in DTYPES:
         wide = grid(64, 96, 128, 192, 256, 384, 768) if dtype == tuning.FLOAT64 else grid(96, 192, 384, 768, 1536)
@@ -201,9 +201,10 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     found["HALF_SCATTER_FROM_ROWS"] = lambda: crossing(
         grid(512, 1024, 2048, 4096), lambda k: scatter(k, 16), whole, once
     )
-    found["HALF_SCATTER_FROM_COORDINATES"] = lambda: crossing(
-        grid(2, 4, 6, 8, 12, 16), lambda d: scatter(n, d), whole, once
-    )
+    for dtype in DTYPES:
+        found[f"HALF_SCATTER_FROM_COORDINATES[{dtype}]"] = lambda dtype=dtype: crossing(
+            grid(2, 4, 6, 8, 12, 16, 24), lambda d: scatter(n, d, dtype), whole, once
+        )
     found["HALF_SCATTER_FROM_ROWS_ALWAYS"] = lambda: crossing(
         [2000, 4000] if quick else [10_000, 20_000, 40_000],
         lambda k: scatter(k, 2),

@@ -1438,6 +1438,46 @@ def test_gaps_in_a_column_that_a_density_does_not_see_cost_no_row(table, capsys)
 
 
 @pytest.mark.parametrize("missing", ["marginalise", "impute"])
+def test_rows_with_gaps_are_explained_by_what_is_known_of_them(table, capsys, missing):
+    """--explain failed on a new row with a gap, and named values of training rows that were filled in, or had noise on them."""
+    rng = np.random.default_rng(0)
+    table["steps"] = rng.poisson(3.0, size=120)
+    for name in FEATURES:
+        table[name] = table[name].where(rng.random(120) > 0.1)
+    table.loc[5, ["length", "width", "hue", "steps"]] = [1000.0, np.nan, 0.0, 40]
+    table.to_csv("table.csv", index=False)
+    new = table.iloc[[5]].assign(length=[500.0], steps=60)
+    new.to_csv("new.csv", index=False)
+    learn = [
+        "learn",
+        "table.csv",
+        "--method",
+        "parzen",
+        "--drop",
+        "kind",
+        "--missing",
+        missing,
+        "-o",
+        "m.vicinal",
+        "-q",
+    ]
+    assert run(*learn) == OK
+    for data, got in (["new.csv"], 60), (["table.csv"], 40), (["--training"], 40):
+        more = [] if data == ["--training"] else ["--missing", missing]
+        assert run("score", "m.vicinal", *data, *more, "--explain", "-o", "scores.csv", "-q") == OK
+        why = pd.read_csv("scores.csv")["why"].fillna("")
+        reason = why[0 if data == ["new.csv"] else 5]
+        assert re.match(rf"steps: expected [-0-9.]+ to [-0-9.]+, got {got}($|;)", reason), reason
+        assert "width" not in reason
+    # A plane shows rows as the model fills them in; of a model that does not, it cannot show them.
+    report = ["report", "m.vicinal", "table.csv", "-o", "r.html"]
+    assert run(*report) == (OK if missing == "impute" else DATA)
+    assert (
+        "are shown as the model fills them in." if missing == "impute" else "--missing drop"
+    ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["marginalise", "impute"])
 def test_scores_of_rows_with_gaps_are_those_of_score_rows(folder, missing):
     """The scale of missing columns was counted twice where a model fills in, and their steps counted into a probability."""
     rng = np.random.default_rng(0)

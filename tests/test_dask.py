@@ -168,9 +168,8 @@ def test_what_travels_in_a_pass(client):
         for metric in metrics[1:]:
             assert problem.at(metric).scatter().scatter.shape == (d, d)
     after = client.run(bytes_so_far)
-    done = [task["worker"] for task in tasks.data if "vicinal." in str(task["key"])]
-    assert len(done) >= 2 * 3 * 8  # two passes in three sweeps
-    assert any("vicinal.PrunedHalves.scatter-" in str(task["key"]) for task in tasks.data)
+    done = [task["worker"] for task in tasks.data if "vicinal.PrunedHalves." in str(task["key"])]
+    assert len(done) >= 2 * 3 * 2  # two passes in three sweeps
     for worker in after:
         assert after[worker] - before[worker] <= (8 * n + 16 * d * d) * (done.count(worker) + 2)
 

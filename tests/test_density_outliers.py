@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import (
     LCA,
+    DensityImputer,
     DensityOutlierDetector,
     LCAGauss,
     LocalLCA,
@@ -448,3 +449,18 @@ def test_rows_with_gaps_are_ranked_by_the_columns_that_they_have():
     for gaps in range(4):
         p = found.p_values[2:][np.isnan(new[2:]).sum(axis=1) == gaps]
         assert 0.3 < np.median(p) < 0.7
+
+
+def test_the_steps_of_a_pipeline_may_fill_missing_values_in():
+    """The detector refused rows with gaps, although its pipeline could fill them in, and named the imputer that it had."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3))
+    holed = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+    detector = DensityOutlierDetector(make_pipeline(DensityImputer(), ParzenWindows(0.5)), cv=3).fit(holed)
+    assert np.isfinite(detector.training_scores_).all()
+    strange = np.array([[np.nan, 50.0, 0.0], [0.0, np.nan, 0.0]])
+    assert detector.predict(strange).tolist() == [-1, 1]
+    with pytest.raises(ValueError, match="contains NaN"):
+        DensityOutlierDetector(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(X).predict(strange)
+    with pytest.raises(ValueError, match="contains NaN"):
+        DensityOutlierDetector(ParzenWindows(0.5)).fit(holed)

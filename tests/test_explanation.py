@@ -106,7 +106,7 @@ def test_many_training_rows_are_spoken_for_by_some(table, monkeypatch):
     [
         (ManifoldParzen(1, 5, 0.1), "got ManifoldParzen"),
         (LCAGauss(), "got LCAGauss"),
-        (make_pipeline(PCA(2), ParzenWindows(0.5)), "what PCA makes of them"),
+        (make_pipeline(PCA(2), ParzenWindows(0.5)), "fitted to the output of PCA"),
     ],
 )
 def test_what_cannot_be_explained_is_an_error_that_says_so(table, density, named):

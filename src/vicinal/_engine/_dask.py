@@ -125,16 +125,18 @@ class ClusterSharing:
     def __init__(self) -> None:
         self._recipes = Recipes()
         self._threads = -np.inf, 1  # of all workers, and when they were counted
+        self._was_asked = False  # whether workers have done anything for the problem
         self._made_ahead: list[Future] = []
         self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
         """Note that workers can make `made` by themselves; see `_sharing.remember`."""
         self._recipes.add(made, make, args)
-        client = active_client()
-        workers = threads_of_workers(client)
-        if 0 < len(workers) <= _FEW_WORKERS:
-            self._let_make(client, list(workers), made)
+        if self._was_asked:  # small problems never ask workers
+            client = active_client()
+            workers = threads_of_workers(client)
+            if 0 < len(workers) <= _FEW_WORKERS:
+                self._let_make(client, list(workers), made)
 
     def _let_make(self, client: Client, workers: list[str], made: Any) -> None:
         """Let workers begin to make something, while this process makes it, too: nobody waits for that."""
@@ -184,6 +186,7 @@ class ClusterSharing:
 
     def _answers(self, work: Callable[[Any], Any], groups: list[Group], filled: Filled) -> Iterator[Any]:
         """Yield what tasks make of groups of pieces, in order, and put what they fill where it belongs."""
+        self._was_asked = True
         packed = Packed(self._recipes, filled.arrays)
         job = self._job(packed, packed.dumps((work, filled.rows)), filled)
         answers: dict[int, Answer] = {}

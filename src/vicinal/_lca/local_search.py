@@ -5,7 +5,7 @@ over the pairs serve all sizes and all numbers of directions: multiples of LCA's
 identity (the noise of Manifold Parzen). The search
 
 1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
-2. then, around the best of these, all sizes of the vicinity, and all multiples and numbers of directions nearby;
+2. then, around the best of these, all sizes of the vicinity, all multiples and numbers of directions nearby, and all directions;
 3. then sums of the best members of the two paths;
 4. then, from the best member and from the best of each path (unless it is far behind), adapts the vicinities to the metric
    of each row, as long as held-out rows gain.
@@ -100,10 +100,10 @@ class LocalSearch:
         return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
 
     def _depths_near(self, member: Choice) -> Sequence[int]:
-        """Return the number of directions of a member, and the next ones."""
+        """Return the number of directions of a member, the next ones, and all, which vicinities of another size may need."""
         depths = self._grid.depths
         at = depths.index(member.n_components)
-        return depths[max(at - 1, 0) : at + 2]
+        return sorted({*depths[max(at - 1, 0) : at + 2], depths[-1]})
 
     def _try(
         self, shape: Shared, factors: Sequence[float], k: int, center: str, depths: Sequence[int] | None = None

@@ -1,6 +1,5 @@
 """The page of a paper, in Markdown: its numbers and claims beside ours."""
 
-
 from vicinal.papers._contents import contents
 from vicinal.papers._list import PAPERS
 from vicinal.papers._prose import about, refuse_typed_numbers
