@@ -758,7 +758,7 @@ def test_an_interruption_ends_without_a_trace(folder, number, code):
     assert err.splitlines()[-1].startswith("vicinal: error: ")
     # The best model so far is there, and what is done, for --resume; it once said "kept", and wrote nothing.
     assert (
-        "this is the best model so far, not the end of the fit. --resume goes on from what is kept in m.vicinal.partial."
+        "this is the best model so far; the fit was not completed. Use --resume to continue from m.vicinal.partial."
         in err
     )
     assert not model_io.load("m.vicinal")[-1].converged_
@@ -1083,7 +1083,7 @@ def test_the_files_of_the_demonstration_are_two(folder, capsys):
     Path("vicinal-demo.html").write_bytes(b"precious")
     link_to("vicinal-demo.html", "vicinal-demo.png")
     assert run("demo") == USAGE
-    message = "vicinal-demo.html is the same file as --folder ./vicinal-demo.png: every output needs a file of its own."
+    message = "vicinal-demo.html is the same file as --folder ./vicinal-demo.png: every output needs a separate file."
     assert message in capsys.readouterr().err
     assert Path("vicinal-demo.html").read_bytes() == b"precious"
 
@@ -1280,7 +1280,7 @@ def test_many_columns_are_refused_before_they_are_read(folder, capsys, monkeypat
     for name in ("wide.csv", "wide.parquet"):
         assert run("learn", name, "--method", "lca", "-o", "m.vicinal") == DATA
         assert (
-            "has 21 columns: lca learns how each goes with each other, and can do so for 20. Choose some with --columns"
+            "has 21 columns: lca learns a coefficient for each pair of columns, and supports at most 20 columns. Choose some with --columns"
             in (capsys.readouterr().err)
         )
     wide.to_csv("wide.csv", index=False)
@@ -1516,8 +1516,8 @@ def test_columns_that_repeat_their_values_are_kept_out_and_columns_that_follow_f
         f"made arbitrarily high: 'rain' ({share} % of the rows). Pass --type rain=continuous to include such a column."
         in said
     )
-    assert "linear combinations of other columns: sum. The rows fill 3 of 4 dimensions" in said.replace("'", "")
-    assert "--drop sum leaves it out." in said
+    assert "linear combinations of other columns: sum. The rows span 3 of 4 dimensions" in said.replace("'", "")
+    assert "--drop sum to leave it out." in said
     headline = said.splitlines()[-1]
     assert "learned lca from 120 rows and 4 columns" in headline
     assert "rain (tied)" in headline
@@ -1539,7 +1539,7 @@ def test_a_comparison_speaks_the_language_of_the_command(table, capsys):
     """The message used to name keep=, metrics, y and fast, which exist only in Python."""
     small = ["--methods", "euclidean,rca", "--repeats", "1", "--report", "r.html"]
     assert run("compare", "table.csv", "--methods", "rca") == DATA
-    assert "metrics need --target, and no density is asked for" in capsys.readouterr().err
+    assert "metrics need --target, and no density was requested" in capsys.readouterr().err
     assert run("compare", "table.csv", "--target", "hue", "--methods", "lda", "--task", "numbers") == DATA
     assert "--methods must be among euclidean," in capsys.readouterr().err
     Path("r.html.partial").write_text('{"what": "vicinal comparison", "version": "0", "digest": "x"}\n')

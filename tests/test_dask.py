@@ -1,4 +1,4 @@
-"""Dask: the same bits on workers as in one process, whatever happens to the workers; collections go in and come out."""
+"""Test Dask: results on workers are bitwise equal to those of one process, even if workers are lost; collections are accepted and returned."""
 
 import copy
 import itertools

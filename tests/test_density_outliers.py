@@ -343,7 +343,7 @@ def test_predict_warns_of_the_training_table_alone():
     detector = DensityOutlierDetector(ParzenWindows(0.1), contamination=0.07)
     assert np.flatnonzero(detector.fit_predict(X) == -1).tolist() == list(range(100, 107))
     for table in (X, np.asfortranarray(X), X.tolist()):
-        with pytest.warns(TrainingRowsWarning, match=r"use fit_predict\(X\), or labels_"):
+        with pytest.warns(TrainingRowsWarning, match=r"use fit_predict\(X\) or labels_"):
             detector.predict(table)
     for table in (X[::-1], X[:-1], np.nextafter(X, 1e9), np.vstack([X, X])):
         detector.predict(table)  # warnings are errors here

@@ -1,4 +1,4 @@
-"""Pruned pair work: certificates hold, and what leads to them."""
+"""Test pruned computations: their certificates, and the parts that these depend on."""
 
 import warnings
 

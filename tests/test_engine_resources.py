@@ -1,4 +1,4 @@
-"""What the pair engine does with threads, processes, memory and compilers, and how a backend is chosen."""
+"""Test the engine's use of threads, processes, memory and compilers, and the choice of a backend."""
 
 import ast
 import copy

@@ -516,7 +516,7 @@ def test_demo_runs_on_few_rows(tmp_path, monkeypatch, capsys):
 def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, said = demo_writes_its_files(tmp_path, capsys)
-    assert "LCA explains a row that it has never seen" in said
+    assert "The density of LCA at an unseen row is" in said
     assert "LCA helped: held-out 5-nearest-neighbour accuracy rose from" in said
     loading = code[: code.index("# the figures of this report")]
     namespace: dict = {}

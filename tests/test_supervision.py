@@ -1,4 +1,4 @@
-"""One table of labels times everything that takes labels: the same answer, or the same clear error, in all of them."""
+"""Test that all functions that take labels give the same result or the same error for each kind of labels."""
 
 import decimal
 import warnings

@@ -1,4 +1,4 @@
-"""Kinds of columns, tables made ready, and what the command and `compare` make of them."""
+"""Test kinds of columns, the preparation of tables, and their use in the command and `compare`."""
 
 import decimal
 import io
