@@ -131,7 +131,10 @@ def gather(estimator: Any) -> Any:
 
 
 def answers_collections(
-    columns: Callable[[Any], int] | None = None, dtype: Callable[[Any], Any] | None = None, *, needs_rows: bool = True
+    columns: Callable[[Any], int | None] | None = None,
+    dtype: Callable[[Any], Any] | None = None,
+    *,
+    needs_rows: bool = True,
 ) -> Callable[[_Method], _Method]:
     """Let a method for new rows take a Dask collection and return a lazy one.
 
@@ -155,6 +158,9 @@ def answers_collections(
             from vicinal._dask.lazy import answered, lazily
 
             check_is_fitted(self)
+            if needs_rows:
+                for _, mixture in _mixtures_of(self):
+                    _ = mixture.n_features  # an error that says so where the rows were not kept
             others = {name: value for name, value in options.items() if name != "X"}
             work = _Asked(method.__name__, args[1:], others)
             width = None if columns is None else columns(self)

@@ -106,7 +106,17 @@ def _length(collection: Any) -> int | None:
 
 def delayed_blocks(collection: Any, name: str) -> list[Delayed]:
     """Return the partitions of a collection, each with whole rows."""
+    kind = type(collection).__name__
+    if isinstance(collection, Delayed) or not (hasattr(collection, "chunks") or hasattr(collection, "dtypes")):
+        raise TypeError(
+            f"{name} must be a Dask array or dataframe, got a Dask {kind}. Make one of it with from_delayed."
+        )
     if hasattr(collection, "chunks"):  # an array
+        if hasattr(collection._meta, "nnz"):
+            raise TypeError(
+                f"{name} must have dense chunks, got sparse ones ({type(collection._meta).__name__}). Make them dense with "
+                "map_blocks(lambda chunk: chunk.toarray())."
+            )
         if collection.ndim not in (1, 2) or (name == "X" and collection.ndim != 2):
             raise ValueError(
                 f"{name} must be a table of rows, got a Dask array of {collection.ndim} dimensions. Reshape it first."
@@ -114,8 +124,6 @@ def delayed_blocks(collection: Any, name: str) -> list[Delayed]:
         if collection.ndim == 2 and collection.numblocks[1] > 1:
             collection = collection.rechunk({1: -1})
         return list(collection.to_delayed(optimize_graph=True).reshape(-1))
-    if not hasattr(collection, "to_delayed"):
-        raise TypeError(f"{name} must be a Dask array or dataframe, got a Dask {type(collection).__name__}.")
     return list(collection.to_delayed(optimize_graph=True))
 
 

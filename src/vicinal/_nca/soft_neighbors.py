@@ -357,6 +357,11 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         self._fit_bandwidth(X, weight)
         return self
 
+    @property
+    def _n_outputs(self) -> int | None:
+        """The number of columns of targets; None where each row has one number."""
+        return None if self._one_output else self._targets.shape[1]
+
     def _match(self, rows):
         return None
 
@@ -371,6 +376,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
 
         return score
 
+    @answers_collections(lambda self: self._n_outputs, float_numbers)
     def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the softmax mean of the training targets.
 
@@ -387,6 +393,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         mean = placed.softmax_means(self._targets, queries).means * self._unit + self._mean
         return mean[:, 0] if self._one_output else mean
 
+    @answers_collections(lambda self: self._n_outputs, float_numbers)
     def predict_std(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the standard deviation of the neighbours' targets under the softmax of `predict`.
 
