@@ -17,6 +17,7 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_it_is_the_metric_of_the_bins():
     """Ten bins of equal size by sorting, no quantiles: the same groups, and RCA of them."""
     rng = np.random.default_rng(0)

@@ -516,7 +516,7 @@ def test_any_scale_of_the_data(rows, scale):
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
         ({"max_iter": 2.5}, TypeError, "max_iter must be an integer"),
         ({"covariance_type": "low_rank"}, ValueError, "needs rank"),
-        ({"covariance_type": "low_rank", "rank": 4}, ValueError, "rank must be less than the 4 features"),
+        ({"covariance_type": "low_rank", "rank": 4}, ValueError, "rank must be less than the number of features, 4"),
         ({"covariance_type": "low_rank", "rank": 0}, ValueError, "rank must be at least 1"),
         ({"engine": "gpu"}, ValueError, "engine must be one of"),
         # Also where the solver does not need them.
