@@ -89,6 +89,12 @@ def test_pairs_above_a_floor_are_those_of_all_pairs(forced, rows):
     assert len(listed[0]) > len(rows)
 
 
+def test_a_floor_that_no_pair_reaches_lists_nothing(forced, rows):
+    """Blocks of queries that reach no tile at all used to end in an IndexError."""
+    skipping, _ = both(rows, Frames(*frames_of(rows)), 1e-6, leave_one_out=True)
+    assert not any(len(query) for query, _, _ in skipping.neighbors_above(1e30))
+
+
 def test_a_row_that_sees_nobody_visits_everything(forced, rows):
     """Its sum is 0, so that nothing is small beside it; the others keep theirs."""
     log_weights = np.full(len(rows), -np.inf)

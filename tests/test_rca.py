@@ -578,11 +578,11 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
         (lambda: RCA().fit(X6 * 1e200, [0, 0, 1, 1, 2, 2]), "Rescale"),
         (
             lambda: RCA().fit(X6 * 1e100, [0, 0, 1, 1, 2, 2]),
-            "Fourth powers of X overflow: rows differ by up to .*e.101; expected 1e-70 to 1e70",
+            "Fourth powers of X overflow: rows differ by up to .*e.101, expected 1e-70 to 1e70",
         ),
         (
             lambda: RCA().fit(X6 * 1e-90, [0, 0, 1, 1, 2, 2]),
-            "Fourth powers of X underflow: rows differ by .*e-89; expected 1e-70",
+            "Fourth powers of X underflow: rows differ by .*e-89, expected 1e-70",
         ),
         (lambda: RCA().fit(X6 * 1e-200, [0, 0, 1, 1, 2, 2]), "columns .* spread over .*e-199"),
         (

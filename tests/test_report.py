@@ -195,9 +195,9 @@ def test_without_classes():
 
 
 def test_a_metric_of_ones_own():
-    X, y = make_machine_states(100, random_state=0)
+    X, y = make_machine_states(150, random_state=0)
     comparison = vicinal.compare(
-        X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1, n_splits=2
+        X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1
     )
     summary = vicinal.report(X, y, comparison=comparison).summary
     assert summary["views"]["planes"][summary["views"]["after"]]["label"] == "mine"

@@ -256,7 +256,7 @@ def test_an_evaluation_is_shown_in_a_few_lines():
         ({"corpus": csr_array(rows_of(30))}, TypeError, "corpus must be a dense table"),
         ({"queries": csr_array(rows_of(3))}, TypeError, "queries must be a dense table"),
         ({"corpus": np.where(np.eye(30, 6) > 0, np.nan, 1.0)}, ValueError, "corpus contains NaN"),
-        ({"corpus": np.vstack([np.zeros((1, 6)), rows_of(29)])}, ValueError, "corpus holds 1 row of zeros"),
+        ({"corpus": np.vstack([np.zeros((1, 6)), rows_of(29)])}, ValueError, "corpus contains 1 row of zeros"),
         ({"relevant": [[0, 30]]}, ValueError, "got 1 position out of range"),
     ],
 )

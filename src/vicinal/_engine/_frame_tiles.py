@@ -77,7 +77,9 @@ def listed_in_tiles(
     def work(block: slice) -> tuple[np.ndarray, np.ndarray]:
         least = levels[block] - scorer.error(block, levels[block])
         seen = tiles.positions(tiles.reached(rows[block], least.min()))
-        step = max(LISTED_BYTES // (8 * max(len(seen), 1)), 1)
+        if not len(seen):
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        step = max(LISTED_BYTES // (8 * len(seen)), 1)
         parts = [slice(first, min(first + step, block.stop)) for first in range(block.start, block.stop, step)]
         found = [
             candidates_of_scores(as_numpy(scorer.scores(part, seen)), part, scorer.error, None, levels)

@@ -209,11 +209,14 @@ def _at_the_ends(setting, chosen):
     return f"; {found}" if found else ""
 
 
+_CLOSE = 0.005  # nats of the best on the validation rows
+
+
 def _close(records):
-    """Return the records of MParzen, one per k, whose validation ANCLL is within 0.005 nats of the best."""
+    """Return the records of MParzen, one per k, whose validation ANCLL is close to the best."""
     own = [r[_ANCLL] for r in records if r["model"] == "MParzen"]
     best = min(one["valid"]["ancll"] for one in own)
-    return [one for one in own if one["valid"]["ancll"] < best + 0.005]
+    return [one for one in own if one["valid"]["ancll"] < best + _CLOSE]
 
 
 def _why_not(found, records):
@@ -221,7 +224,8 @@ def _why_not(found, records):
     one = found["Parzen of width one", _ERROR]["test"]["ancll"]
     tests = [close["test"]["ancll"] for close in _close(records)]
     return (
-        "The validation rows, which come from the training file, hardly distinguish settings of MParzen: those within 0.005 nats of the best have "
+        "The validation rows, which come from the training file, hardly distinguish settings of MParzen: those "
+        f"within {_CLOSE} nats of the best have "
         f"from {min(tests):.4f} to {max(tests):.4f} on the test rows. And the grid here lets Parzen windows be wider than one, which both sets of rows "
         f"prefer ({wide:.4f} on the test rows; at width one, where the paper's validation number is, {one:.4f})."
     )
@@ -248,7 +252,7 @@ def _claims_of_numbers(found, records, error, ancll):
             ancll["Parzen"] < 0.3478 and ancll["MParzen"] < 0.3384,
             f"{ancll['Parzen']:.4f} and {ancll['MParzen']:.4f}",
             departs="The paper's grid is not known. With the grid that ends later here the validation rows choose more neighbours than serve the test rows: of "
-            f"the settings within 0.005 nats on the validation rows the best has {min(tests):.4f} on the test rows.",
+            f"the settings within {_CLOSE} nats on the validation rows the best has {min(tests):.4f} on the test rows.",
         ),
     ]  # fmt: skip
 
