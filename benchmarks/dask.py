@@ -37,7 +37,7 @@ def cluster_of(n_workers):
 
 
 def clusters(n, d, seed=0):
-    """Rows in forty clusters, most of whose pairs do not matter."""
+    """Return rows in forty clusters, most of whose pairs do not matter."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(40, d))[rng.integers(40, size=n)] * 6.0 + 0.5 * rng.normal(size=(n, d))
 
@@ -78,7 +78,7 @@ def fit_lca(rows, kind):
 
 
 def lca(n, n_rounds):
-    """An exact fit: one worker, two, and the plain engine with one thread."""
+    """Measure an exact fit with one worker, with two, and with the plain engine on one thread."""
     rows, small = clusters(n, 8), clusters(8000, 8)
     with cluster_of(1) as one, cluster_of(2) as two, Client(one) as alone, Client(two) as both:
         contenders = {"one worker": alone, "two workers": both}
@@ -251,7 +251,7 @@ def main():
 
 
 def machine():
-    """The processor, the versions and the commit, as the other benchmarks write them."""
+    """Return the processor, the versions and the commit, as the other benchmarks write them."""
     sys.path.append(str(HERE))
     from run import machine
 

@@ -49,7 +49,7 @@ class Costs(NamedTuple):
     seconds_per_row_summed: float  # a row of RCA
 
     def pairs(self, n):
-        """Pairs that are visited per row, at n rows; a dense pass visits them all."""
+        """Return the number of pairs that are visited per row, at n rows; a dense pass visits all."""
         return min(self.pairs_per_row * (n / self.measured_rows) ** self.power, float(n))
 
 
@@ -122,7 +122,7 @@ def _seconds_to_all(size, workers):
 
 
 def lca_pass(costs, n, workers, rng):
-    """A pass of exact LCA: its time, what bounds it, traffic and memory."""
+    """Simulate a pass of exact LCA: its time, the resource that limits it, traffic and memory."""
     n_tasks = int(min(ASSUMED["most_pieces"], ASSUMED["tasks_per_worker"] * workers))
     pair_seconds = n * costs.pairs(n) * costs.seconds_per_pair
     reached = n / n_tasks * (1 + ASSUMED["reached_points_per_row"])
@@ -168,7 +168,7 @@ def rca_fit(costs, n, workers, rng, d=64, partition=10**5):
 
 
 def scoring(costs, n, workers, rng, components=10**4, rows_per_task=10**5):
-    """Log-densities of a collection under 10^4 components, all pairs visited; the answers stay on the workers."""
+    """Simulate the log-densities of a collection under 10^4 components, with all pairs visited and results kept on the workers."""
     n_tasks = max(n // rows_per_task, 1)
     work = n * components * costs.seconds_per_pair
     total, scheduler, _ = play(n_tasks, workers, work / n_tasks, 1e3, rng)

@@ -27,7 +27,7 @@ MARGIN = 0.1
 
 
 def data_folder():
-    """The folder of the real tables."""
+    """Return the folder of the real tables."""
     named = os.environ.get("VICINAL_DATA")
     if not named or not Path(named).is_dir():
         raise SystemExit("Set VICINAL_DATA to the folder with the real tables.")
@@ -35,7 +35,7 @@ def data_folder():
 
 
 def tables(names=None):
-    """The rows and labels (or None) of each table with at most 100 columns, or of these, by name."""
+    """Return the rows and labels (or None) of each table with at most 100 columns, or of these, by name."""
     found = {}
     for path in sorted(data_folder().glob("*.npz")):
         if names and path.stem.removeprefix("uci_") not in names:
@@ -56,7 +56,7 @@ def tables(names=None):
 
 
 def ledoit_wolf_gaussian(train, test):
-    """The scores of one Gaussian with the shrunk covariance of the standardised columns."""
+    """Return the scores of one Gaussian with the shrunk covariance of the standardised columns."""
     from scipy.stats import multivariate_normal
     from sklearn.covariance import LedoitWolf
 
@@ -67,7 +67,7 @@ def ledoit_wolf_gaussian(train, test):
 
 
 def density_scores(train, test):
-    """Log-densities of the test rows in units of the standardised columns, by method; None where a fit is refused.
+    """Return log-densities of the test rows in units of the standardised columns, by method; None where a fit is refused.
 
     Scott's rule, LCA and LCA-Gauss follow scalings of the columns, so that raw and standardised columns give the same
     scores; the isotropic kernels are fitted to both.
@@ -100,7 +100,7 @@ def density_scores(train, test):
 
 
 def compared(scores):
-    """Means, and mean differences to LCA() with their paired standard errors, over all test rows of all draws."""
+    """Return means, and mean differences to LCA() with their paired standard errors, over all test rows of all draws."""
     means, losses = {}, {}
     for name in scores[0]:
         kept = [draw for draw in scores if draw[name] is not None]
@@ -113,7 +113,7 @@ def compared(scores):
 
 
 def densities(names, n_draws):
-    """Every table, several draws."""
+    """Measure every table, with several draws."""
     found = {}
     for name in names:
         X, _ = TABLES[name]
@@ -138,7 +138,7 @@ JUDGES = ("Scott", "leave-one-out", "leave-one-out, raw", "LCA(reg=0)", "Gaussia
 
 
 def lost_to(result):
-    """The methods that are ahead of our default by more than the margin."""
+    """Return the methods that are ahead of our default by more than the margin."""
     return [
         name
         for name in JUDGES
@@ -188,7 +188,7 @@ def metric_errors(X, y, seed):
 
 
 def metrics(names, n_draws):
-    """Every table with classes, several seeds, at most 500 rows each."""
+    """Measure every table with classes, with several seeds and at most 500 rows each."""
     found = {}
     for name in names:
         X, y = TABLES[name]
@@ -219,7 +219,7 @@ def show_metrics(found):
 
 
 def plenty(names, n_draws):
-    """What the search gains over no penalty in held-out nats per row, at the number of rows from which on it is skipped.
+    """Return what the search gains over no penalty in held-out nats per row, at the number of rows from which on it is skipped.
 
     That number is 25 per free parameter of the covariance, and at least 2,000; a fifth of it is measured as well. Besides the
     tables there are lognormal columns, on which a few rows shape the kernel.
@@ -343,7 +343,7 @@ def shape(names, n_draws):
 
 
 def load(what):
-    """All results that are known."""
+    """Return all recorded results."""
     return json.loads((RESULTS / f"defaults_{what}.json").read_text())
 
 

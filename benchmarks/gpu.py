@@ -36,7 +36,7 @@ def say(row):
 
 
 def milliseconds(work, rounds=7):
-    """The median time of some work, after a first round that loads what there is to load."""
+    """Return the median time of some work, after a first round that compiles kernels and loads libraries."""
     work()
     times = []
     for _ in range(rounds):
@@ -54,7 +54,7 @@ def milliseconds(work, rounds=7):
 
 
 def gaussian_rows(n, d, seed=0):
-    """Rows under whose metric products about one centre are accurate."""
+    """Return rows under whose metric products about one centre are accurate."""
     return np.random.default_rng(seed).normal(size=(n, d)) * (4.0 / math.sqrt(d))
 
 
@@ -74,7 +74,7 @@ def classes(n, d, seed=0):
 
 
 def metric_of_lca(problem, n_steps=8):
-    """The metric after some EM steps of LCA from the scales of the columns: the frame that its passes work in."""
+    """Return the metric after some EM steps of LCA from the scales of the columns: the frame that its passes work in."""
     root = np.diag(problem.points.rows.std(axis=0, dtype=np.float64)) * 0.3
     for _ in range(n_steps):
         scatter = problem.at(np.linalg.inv(root)).scatter().scatter / problem.n_points
@@ -103,7 +103,7 @@ def by_tiles(X, rows=4096, with_log_sums=False):
 
 
 def by_flex_attention(X):
-    """The softmax means of LCA's pass by torch's flex_attention: half of what a pass needs, without its scatter."""
+    """Return the softmax means of LCA's pass by torch's flex_attention: half of what a pass needs, without its scatter."""
     from torch.nn.attention.flex_attention import flex_attention
 
     n, d = X.shape
@@ -120,7 +120,7 @@ def by_flex_attention(X):
 
 
 def by_keops(X):
-    """The same by KeOps."""
+    """Return the same by KeOps."""
     from pykeops.torch import LazyTensor
 
     mine, theirs = LazyTensor(X[:, None, :]), LazyTensor(X[None, :, :])
@@ -142,7 +142,7 @@ def time_peer(name, n, d):
 
 
 def peers(n=100_000, d=16):
-    """The softmax means of LCA's pass, about half of its work, by other people's fused kernels and by ours."""
+    """Yield the softmax means of LCA's pass, about half of its work, by other people's fused kernels and by ours."""
     for name in PEERS:
         row = {"peer": name, "work": "softmax means", "n": n, "d": d, "dtype": "float32"}
         code = f"import json, gpu; print(json.dumps(gpu.time_peer({name!r}, {n}, {d})))"
@@ -167,7 +167,7 @@ def peers(n=100_000, d=16):
 
 
 def bits(n=100_000, d=16):
-    """The first half sweep of LCA's pass with sums of columns stored and added in order, and with atomic additions."""
+    """Yield the first half sweep of LCA's pass with sums of columns stored and added in order, and with atomic additions."""
     from gpu_atomics import atomic_sums
 
     problem = prepare(GPU, gaussian_rows(n, d).astype(np.float32), leave_one_out=True)
@@ -197,7 +197,7 @@ def bits(n=100_000, d=16):
 
 
 def ceilings():
-    """What this device can do at best: copies, matrix products and exponentials."""
+    """Return what this device can do at best: copies, matrix products and exponentials."""
     found = {}
     a = torch.empty(2**29, device="cuda")
     b = torch.empty_like(a)
@@ -211,7 +211,7 @@ def ceilings():
 
 
 def reductions(placed, X, y):
-    """Every reduction of the engine once, as arrays."""
+    """Yield every reduction of the engine once, as arrays."""
     yield "log_sums", placed.log_sums()
     yield "softmax_means", placed.softmax_means(X).means
     yield "mean_shifts", placed.mean_shifts(X[:50]).means
@@ -225,7 +225,7 @@ def reductions(placed, X, y):
 
 
 def agreement():
-    """The largest relative difference of each reduction from the reference, in both precisions."""
+    """Return the largest relative difference of each reduction from the reference, in both precisions."""
     X, y = classes(3000, 12)
     found = {}
     for dtype in ("float64", "float32"):
@@ -365,7 +365,7 @@ def neighbors(n=100_000, d=16, k=10):
 
 
 def frames(n=20_000, d=32, depth=4):
-    """Log-densities of rows under a frame each, by the fused kernel and by torch's operations."""
+    """Yield log-densities of rows under a frame each, by the fused kernel and by torch's operations."""
     from vicinal._engine import Frames
     from vicinal._engine._frames import PlacedFrames
 
@@ -401,7 +401,7 @@ def neural():
 
 
 def second_fit(fit):
-    """A fit and its seconds, done twice: the first one compiles kernels and loads libraries."""
+    """Return a fit and its seconds from the second of two runs; the first one compiles kernels and loads libraries."""
     for _ in range(2):
         start = time.perf_counter()
         fitted = fit()
@@ -431,7 +431,7 @@ def fits():
 
 
 def large_fits():
-    """A whole fit to a million rows."""
+    """Measure a whole fit to a million rows."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning

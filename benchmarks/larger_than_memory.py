@@ -31,7 +31,7 @@ D = 10
 
 
 def some_rows(n, seed):
-    """Rows of 20 clusters in 10 columns, the same for the same seed."""
+    """Return rows of 20 clusters in 10 columns, the same for the same seed."""
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(0).normal(size=(20, D)) * 4
     labels = rng.integers(20, size=n)
@@ -101,7 +101,7 @@ NAMES = [f"c{k}" for k in range(D)]
 
 
 def whole(folder):
-    """The table in memory, by pyarrow."""
+    """Return the table in memory, by pyarrow."""
     from pyarrow import parquet
 
     table = parquet.read_table(folder, columns=NAMES)
@@ -122,7 +122,7 @@ def score(folder, n):
 
 
 def score_in_memory(folder, n):
-    """The same of the table in memory."""
+    """Return the same of the table in memory."""
     fitted = density()
     with Watch() as watch:
         scores = fitted.score_samples(whole(folder))
@@ -135,7 +135,7 @@ def transform(folder, n):
 
 
 def transform_in_memory(folder, n):
-    """The same, with a table that is read at once."""
+    """Return the same, with a table that is read at once."""
     return _command(folder, {"LARGE": 2**60})
 
 

@@ -44,7 +44,7 @@ def full_rank(X):
 
 
 def passes_to(objectives, level):
-    """The number of passes after which the best objective so far reaches a level, or None."""
+    """Return the number of passes after which the best objective so far reaches a level, or None."""
     reached = np.flatnonzero(np.maximum.accumulate(objectives) >= level)
     return int(reached[0]) + 1 if len(reached) else None
 
@@ -102,7 +102,8 @@ def passes(quick):
 
 
 def statsmodels(quick):
-    """A full fit at n=2000, d=5 against KDEMultivariate(bw="cv_ml"), whose optimum is LCA's with covariance="diag"."""
+    """Measure a full fit at n=2000, d=5 against KDEMultivariate(bw="cv_ml"), whose optimum is LCA's with
+    covariance="diag"."""
     n = 300 if quick else 2000
     mixture = datasets.make_anisotropic_mixture(2 * n, 5, random_state=0)
     train, test = mixture.data[:n], mixture.data[n:]

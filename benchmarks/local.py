@@ -45,7 +45,7 @@ PICTURES = ("usps", "mnist")
 
 
 def three_gaussians(n, seed):
-    """Rows of three Gaussians of different orientation in five dimensions, and the true log-density as a function."""
+    """Return rows of three Gaussians of different orientation in five dimensions, and the true log-density as a function."""
     made = np.random.default_rng(0)
     roots = np.array([np.diag([2, 1, 0.5, 0.2, 0.1]) @ np.linalg.qr(made.normal(size=(5, 5)))[0] for _ in range(3)])
     means = 2.0 * made.normal(size=(3, 5))
@@ -55,7 +55,7 @@ def three_gaussians(n, seed):
 
 
 def pictures(name):
-    """All rows of pictures, as numbers from 0 to 1."""
+    """Return all rows of pictures, as numbers from 0 to 1."""
     with np.load(defaults.data_folder() / f"{name}.npz", allow_pickle=False) as file:
         key = "X" if "X" in file.files else "X_train"
         X = file[key].reshape(len(file[key]), -1).astype(np.float64)
@@ -94,12 +94,12 @@ class Mixture:
         return self
 
     def score_samples(self, X):
-        """Log-densities."""
+        """Return log-densities."""
         return self.best.score_samples(X)
 
 
 def density_scores(train, test):
-    """Log-densities of the test rows in units of the standardised columns, by method, and seconds; None where refused.
+    """Return log-densities of the test rows in units of the standardised columns, by method, and seconds; None where refused.
 
     Scott's rule, LCA and LCA-Gauss follow scalings of the columns; the others are fitted to raw columns, too.
     """
@@ -138,7 +138,7 @@ def density_scores(train, test):
 
 
 def compared(draws):
-    """Means, and mean differences of LocalLCA() to each method with their paired standard errors."""
+    """Return means, and mean differences of LocalLCA() to each method with their paired standard errors."""
     means, differences = {}, {}
     for name in draws[0]:
         kept = [draw for draw in draws if draw[name] is not None]
@@ -156,7 +156,7 @@ def compared(draws):
 
 
 def densities(names, n_draws, tables, found):
-    """Every table, several draws."""
+    """Measure every table, with several draws."""
     for name in names:
         scores, seconds, chosen = zip(*(density_scores(*draw_of(name, d, tables)) for d in range(n_draws)), strict=True)
         train, _ = draw_of(name, 0, tables)
@@ -176,7 +176,7 @@ def densities(names, n_draws, tables, found):
 
 
 def losses(result, raw=False):
-    """The rivals that LocalLCA() is behind by more than the margin, and whether it is above all of them."""
+    """Return the rivals that LocalLCA() is behind by more than the margin, and whether it is above all of them."""
     keys = [f"{name} against raw" for name in RIVALS[:3]] + ["ManifoldParzen(), raw"] if raw else list(RIVALS)
     present = {key: result["difference"][key] for key in keys if key in result["difference"]}
     behind = [key for key, (apart, error) in present.items() if -apart > max(MARGIN, 2 * error)]
@@ -250,7 +250,7 @@ MODELS = {"LCA()": LCA, "ManifoldParzen()": ManifoldParzen, "LocalLCA()": LocalL
 
 
 def errors(X, y, seed):
-    """The share of wrong classes among held-out rows, by the density of each class."""
+    """Return the share of wrong classes among held-out rows, by the density of each class."""
     rng = np.random.default_rng(seed)
     common = np.isin(y, [c for c in np.unique(y) if (y == c).sum() >= 40])
     X, y = X[common], y[common]
@@ -365,7 +365,7 @@ WHAT = {
 
 
 def path_of(what):
-    """Where results are."""
+    """Return where results are."""
     return defaults.RESULTS / f"local_{what}.json"
 
 

@@ -94,12 +94,12 @@ def usps(quick):
 
 
 def _chosen(model):
-    """The parameters that a search chose."""
+    """Return the parameters that a search chose."""
     return {"n_components": model.n_components_, "n_neighbors": model.n_neighbors_, "noise": model.noise_}
 
 
 def grid(quick):
-    """The same grid by ManifoldParzen and by GridSearchCV: times, and whether the winner is the same."""
+    """Return the same grid by ManifoldParzen and by GridSearchCV: times, and whether the winner is the same."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import GridSearchCV, KFold
 

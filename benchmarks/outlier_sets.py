@@ -61,7 +61,7 @@ class Draw(NamedTuple):
 
 
 def draw(source, *, share, clustered, clean, seed):
-    """A labelled set.
+    """Return a labelled set.
 
     Parameters
     ----------

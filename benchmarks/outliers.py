@@ -55,7 +55,7 @@ def fit(name, rows):
 
 
 def strangeness(name, rows, new=None):
-    """How strange the training rows are, or new rows; larger is stranger."""
+    """Return the outlier scores of the training rows or of new rows; larger scores are more unusual."""
     detector = fit(name, rows)
     if name in PYOD:
         return detector.decision_scores_ if new is None else detector.decision_function(new)
@@ -63,7 +63,7 @@ def strangeness(name, rows, new=None):
 
 
 def measure(source, seed, shares, detectors=DETECTORS):
-    """One line per share, kind of outliers, kind of fit and detector, of one draw of a set."""
+    """Return one line per share, kind of outliers, kind of fit and detector, of one draw of a set."""
     lines = []
     for share in shares:
         for clustered in (True, False) if source.classes > 1 else (True,):
@@ -149,7 +149,7 @@ def summary(lines, names, kind, **only):
 
 
 def markdown(results):
-    """The tables of docs/outliers.md."""
+    """Return the tables of docs/outliers.md."""
     lines, out = results["lines"], []
     measured = {line["set"] for line in lines}
     groups = {

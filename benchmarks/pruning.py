@@ -41,19 +41,19 @@ def clusters(n, d, seed=0):
 
 
 def manifold(n, d, seed=0):
-    """Two intrinsic dimensions, bent into d, with noise of 1%."""
+    """Return two intrinsic dimensions, bent into d, with noise of 1%."""
     rng = np.random.default_rng(seed)
     frequency, phase = 2.0 * rng.normal(size=(2, d)), rng.uniform(0, 6, size=d)
     return np.sin(rng.uniform(-1, 1, size=(n, 2)) @ frequency + phase) + 0.01 * rng.normal(size=(n, d))
 
 
 def gauss(n, d, seed=0):
-    """One bump: nothing to prune."""
+    """Return one Gaussian cluster, in which no pairs can be skipped."""
     return np.random.default_rng(seed).normal(size=(n, d))
 
 
 def real(name):
-    """A real data set, with the rounding of integers blurred as the prototype did."""
+    """Return a real data set, with the rounding of integers blurred as the prototype did."""
     rng = np.random.default_rng(0)
     folder = Path(os.environ["VICINAL_DATA"])
 

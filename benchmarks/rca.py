@@ -144,7 +144,7 @@ def _change(a, b):
 
 
 def embeddings(n, d, n_pairs):
-    """One fit of embedding-like data: few pairs, many dimensions, shrinkage on."""
+    """Return one fit of embedding-like data: few pairs, many dimensions, shrinkage on."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
     pairs = np.arange(2 * n_pairs).reshape(n_pairs, 2)
@@ -153,7 +153,7 @@ def embeddings(n, d, n_pairs):
 
 
 def cases(quick, python):
-    """What can be measured, by name."""
+    """Return what can be measured, by name."""
     rounds = 2 if quick else 7
     return {
         "gram": lambda: [

@@ -18,7 +18,7 @@ THREADS = len(os.sched_getaffinity(0))
 
 
 def cases(names, quick):
-    """The cases by name; quick ones are small and only show that everything runs."""
+    """Yield the cases by name; quick ones are small and only show that everything runs."""
     n, rounds = (1500, 2) if quick else (10_000, 3)
     if "scatter" in names:
         for dtype in ("float64", "float32"):

@@ -127,7 +127,7 @@ def lca_table(report):
 
 
 def _lca_rows(report):
-    """What was measured, and what came out."""
+    """Yield what was measured, and what came out."""
     found = report["passes"]
     yield (
         f"passes of `accelerated` over those of EM to within 1e-6 nats per row of EM's limit, median of {len(found['sets'])} sets",

@@ -48,7 +48,7 @@ SHORTEST = 0.05  # seconds that a timed run lasts at least
 
 
 def timed(work):
-    """The CPU time of one call, from as many as last long enough to be timed."""
+    """Return the CPU time of one call, from as many as last long enough to be timed."""
     calls, start = 0, time.process_time()
     while (seconds := time.process_time() - start) < SHORTEST or not calls:
         work()
@@ -57,13 +57,13 @@ def timed(work):
 
 
 def cpu_seconds(work, rounds=5):
-    """The least CPU time of a call, after one that compiles."""
+    """Return the least CPU time of a call, after one that compiles."""
     work()
     return min(timed(work) for _ in range(rounds))
 
 
 def ratio(work, first, second, rounds=5):
-    """The time of the first way over that of the second: the median over rounds in which they take turns."""
+    """Return the time of the first way over that of the second: the median over rounds in which they take turns."""
     times = np.empty((rounds, 2))
     for settings in (first, second):  # compiles
         with set_to(settings):
@@ -83,7 +83,7 @@ class Measured(NamedTuple):
 
 
 def crossing(grid, make, first, second):
-    """The place on the grid from which the second way wins, between the two values where the ratio passes 1."""
+    """Return the place on the grid from which the second way wins, between the two values where the ratio passes 1."""
     ratios = [ratio(make(x), first, second) for x in grid]
     because = "  ".join(f"{x}: {r:.2f}" for x, r in zip(grid, ratios, strict=True))
     wins = [k for k in range(len(grid)) if min(ratios[k:]) > 1.0]
@@ -98,7 +98,7 @@ def crossing(grid, make, first, second):
 
 
 def best_of(grid, make, settings):
-    """The value on the grid with the least time."""
+    """Return the value on the grid with the least time."""
     work, times = make(), []
     for value in grid:
         with set_to(settings(value)):
@@ -154,19 +154,19 @@ def frames(n, d, depth, several):
 
 
 def both(name, value):
-    """One value in both precisions, of a constant of `_cpu` or `_half`."""
+    """Return one value in both precisions, of a constant of `_cpu` or `_half`."""
     return {name: dict.fromkeys(DTYPES, value)}
 
 
 def measurements(quick) -> dict[str, Callable[[], Measured]]:
-    """How each constant is measured, by name."""
+    """Return how each constant is measured, by name."""
     n, m = (1200, 200) if quick else (4096, 1024)
 
     def grid(*values):
         return [values[0], values[-1]] if quick else list(values)
 
     whole = {"_cpu.HALF_SCATTER_FROM_ROWS": NEVER, "_cpu.HALF_SUMS_FROM_ROWS": NEVER}
-    once = {"_cpu.HALF_SCATTER_FROM_ROWS": 0, "_cpu.HALF_SCATTER_FROM_COORDINATES": 0}
+    once = {"_cpu.HALF_SCATTER_FROM_ROWS": 0} | both("_cpu.HALF_SCATTER_FROM_COORDINATES", 0)
     found: dict[str, Callable[[], Measured]] = {}
     for dtype in DTYPES:
         wide = grid(64, 96, 128, 192, 256, 384, 768) if dtype == tuning.FLOAT64 else grid(96, 192, 384, 768, 1536)
@@ -201,9 +201,10 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     found["HALF_SCATTER_FROM_ROWS"] = lambda: crossing(
         grid(512, 1024, 2048, 4096), lambda k: scatter(k, 16), whole, once
     )
-    found["HALF_SCATTER_FROM_COORDINATES"] = lambda: crossing(
-        grid(2, 4, 6, 8, 12, 16), lambda d: scatter(n, d), whole, once
-    )
+    for dtype in DTYPES:
+        found[f"HALF_SCATTER_FROM_COORDINATES[{dtype}]"] = lambda dtype=dtype: crossing(
+            grid(2, 4, 6, 8, 12, 16, 24), lambda d: scatter(n, d, dtype), whole, once
+        )
     found["HALF_SCATTER_FROM_ROWS_ALWAYS"] = lambda: crossing(
         [2000, 4000] if quick else [10_000, 20_000, 40_000],
         lambda k: scatter(k, 2),
@@ -262,14 +263,14 @@ def numpy_times(n):
 
 
 def pair_cost(n):
-    """What a pair costs beside its coordinates, in their units: time = slope (coordinates + cost)."""
+    """Return what a pair costs beside its coordinates, in their units: time = slope (coordinates + cost)."""
     times = numpy_times(n)
     slope, start = np.polyfit(list(times), list(times.values()), 1)
     return Measured(round(start / slope), "  ".join(f"d={d}: {t:.1f} ns" for d, t in times.items()))
 
 
 def small_work(n):
-    """The work that NumPy does in the time that a process takes to load Numba and one kernel from the disk cache."""
+    """Return the work that NumPy does in the time that a process takes to load Numba and one kernel from the disk cache."""
     code = (
         "import time; import numpy as np; from vicinal._engine import prepare; X = np.zeros((50, 2));"
         "start = time.process_time(); prepare('cpu', X).at(None).log_sums(); print(time.process_time() - start)"
@@ -285,7 +286,7 @@ def small_work(n):
 
 
 def in_the_file(name):
-    """The value of ``NAME`` or ``NAME[dtype]`` as it stands."""
+    """Return the value of ``NAME`` or ``NAME[dtype]`` as it stands."""
     name, _, dtype = name.rstrip("]").partition("[")
     value = getattr(tuning, name)
     return value[np.dtype(dtype)] if dtype else value

@@ -123,7 +123,7 @@ class Version:
 
 
 def compare(old, new, case, rounds):
-    """The times of both versions and the ratios new / old, in `rounds` pairs of runs."""
+    """Return the times of both versions and the ratios new / old, in `rounds` pairs of runs."""
     versions = [Version(python, case) for python in (old, new)]
     once = max(version.time(1) for version in versions)
     repeats = max(1, round(0.2 / once))

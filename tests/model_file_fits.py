@@ -280,7 +280,7 @@ def fitted(name):
 
 
 def answers(estimator):
-    """What an estimator says of new rows and of its own, by method: lists, or the name of an exception."""
+    """Return the results of an estimator for new and training rows, by method: lists, or the name of an exception."""
     return {
         **{f"{name}(NEW)": _answer(estimator, name, _rows_for(estimator, name)) for name in QUESTIONS},
         **{f"{name}()": _answer(estimator, name) for name in OF_TRAINING_ROWS},

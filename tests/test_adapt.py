@@ -1,4 +1,4 @@
-"""`vicinal adapt`: from files of vectors and pairs to a model, a report and an honest answer."""
+"""Test `vicinal adapt`, from files of vectors and pairs to a model and a report on held-out pairs."""
 
 import json
 from io import StringIO
@@ -103,7 +103,7 @@ def test_an_adapter_that_loses_on_the_last_pairs_is_shown_and_not_written(folder
     assert main(given) == OK
     found = json.loads(capsys.readouterr().out)
     assert (found["best"], found["measured"], found["model"]) == ("raw", "rca", None)
-    assert "rca was ahead on the pairs to choose by, but nDCG@10 changes by -" in found["verdict"]
+    assert "rca was better on the pairs for choosing the method, but nDCG@10 changes by -" in found["verdict"]
     assert found["gain"]["measures"]["nDCG@10"]["mean"] < 0
     assert not Path("a.vicinal").exists()
 
@@ -234,4 +234,4 @@ def test_texts_of_queries_are_shown(folder, capsys):
 def test_labels_are_counted_in_rows(folder, capsys):
     pd.DataFrame({"label": [f"t{i // 2}" for i in range(300)]}).to_csv("labels.csv", index=False)
     assert main(["adapt", "corpus.npy", "--labels", "labels.csv", "-o", "a.vicinal", "--methods", "rca", "-q"]) == OK
-    assert "on 60 rows that nothing has seen" in capsys.readouterr().out
+    assert "on 60 unseen rows" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""AnchorNCA: the gradient by finite differences, the mask, and searches that become better."""
+"""Test AnchorNCA: its gradient against finite differences, its mask, and the gain in retrieval."""
 
 import numpy as np
 import pytest

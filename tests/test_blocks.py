@@ -1,4 +1,4 @@
-"""Large tables on the command line: read and written in blocks, with the answers of a table that is read at once."""
+"""Test large tables on the command line: they are read and written in blocks, with the results of a table in memory."""
 
 import tracemalloc
 from pathlib import Path

@@ -122,7 +122,7 @@ def fitted(name, callback):
 
 @cache
 def watched_to_the_end(name):
-    """A fit that nobody stopped, and what its callback saw."""
+    """Return a fit that was not interrupted, and the arguments that its callback received."""
     watcher = Watcher()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -1,4 +1,4 @@
-"""The harness of the campaigns: several workers, and cases that end or hold up their process."""
+"""Test the harness of the campaigns: several workers, and cases that end or block their process."""
 
 import sys
 

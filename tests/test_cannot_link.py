@@ -1,4 +1,4 @@
-"""Pairs that differ in the constrained mixture, against the enumeration of all assignments."""
+"""Test cannot-link pairs in the constrained mixture against the enumeration of all assignments."""
 
 from itertools import product
 

@@ -758,7 +758,7 @@ def test_an_interruption_ends_without_a_trace(folder, number, code):
     assert err.splitlines()[-1].startswith("vicinal: error: ")
     # The best model so far is there, and what is done, for --resume; it once said "kept", and wrote nothing.
     assert (
-        "this is the best model so far, not the end of the fit. --resume goes on from what is kept in m.vicinal.partial."
+        "this is the best model so far; the fit was not completed. Use --resume to continue from m.vicinal.partial."
         in err
     )
     assert not model_io.load("m.vicinal")[-1].converged_
@@ -1083,7 +1083,7 @@ def test_the_files_of_the_demonstration_are_two(folder, capsys):
     Path("vicinal-demo.html").write_bytes(b"precious")
     link_to("vicinal-demo.html", "vicinal-demo.png")
     assert run("demo") == USAGE
-    message = "vicinal-demo.html is the same file as --folder ./vicinal-demo.png: every output needs a file of its own."
+    message = "vicinal-demo.html is the same file as --folder ./vicinal-demo.png: every output needs a separate file."
     assert message in capsys.readouterr().err
     assert Path("vicinal-demo.html").read_bytes() == b"precious"
 
@@ -1145,7 +1145,7 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
 
 
 def test_messages_speak_the_language_of_the_command_line(table, capsys):
-    """They once advised `reg=0.01`, which is Python, and said in brackets that --set sets a parameter."""
+    """Earlier messages advised `reg=0.01`, which is Python syntax, and mentioned --set only in brackets."""
     learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method"]
     assert run(*learn, "manifold-parzen", "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
     said = capsys.readouterr().err
@@ -1225,7 +1225,7 @@ def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
 
 @pytest.mark.parametrize("more", [[], ["--max-rows", "10"]])
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monkeypatch, more):
-    """262 KB of gzip once unpacked to gigabytes in memory."""
+    """A gzip file of 262 KB used to unpack to gigabytes in memory."""
     monkeypatch.setattr("vicinal._app.unpacking._UNPACKED", 1 << 20)
     with gzip.open("bomb.csv.gz", "wb") as file:
         file.write(b"a,b\n" + b"1,2\n" * 500_000)
@@ -1253,7 +1253,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monke
 
 
 def test_a_long_text_that_every_row_of_a_parquet_file_repeats_is_refused_before_it_is_written_out(folder, capsys):
-    """It is in the file once, and would be in the memory a thousand times."""
+    """The value is in the file once, and would be in memory a thousand times."""
     rng = np.random.default_rng(0)
     size = rng.normal(size=1_000)
     pd.DataFrame({"size": size, "note": "x" * 1_000_000}).to_parquet("bomb.parquet")
@@ -1280,7 +1280,7 @@ def test_many_columns_are_refused_before_they_are_read(folder, capsys, monkeypat
     for name in ("wide.csv", "wide.parquet"):
         assert run("learn", name, "--method", "lca", "-o", "m.vicinal") == DATA
         assert (
-            "has 21 columns: lca learns how each goes with each other, and can do so for 20. Choose some with --columns"
+            "has 21 columns: lca learns a coefficient for each pair of columns, and supports at most 20 columns. Choose some with --columns"
             in (capsys.readouterr().err)
         )
     wide.to_csv("wide.csv", index=False)
@@ -1351,7 +1351,7 @@ def test_a_report_of_a_model(table, capsys):
 
 
 def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(table, capsys):
-    """One gap in the table once changed the p-values of all rows, and rows with two gaps had a p-value of 1."""
+    """One missing value in the table used to change the p-values of all rows, and rows with two had a p-value of 1."""
     assert (
         run("learn", "table.csv", "--method", "lca", "--drop", "kind", "--set", "reg=0.1", "-o", "m.vicinal", "-q")
         == OK
@@ -1386,7 +1386,7 @@ def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(ta
 @pytest.mark.parametrize("missing", ["marginalise", "impute"])
 @pytest.mark.parametrize("method", ["parzen", "lca", "lca-gauss"])
 def test_training_rows_with_gaps_are_known_again(table, capsys, method, missing):
-    """They were once taken as new rows, which lie on training rows that vouch for them."""
+    """Training rows used to be scored as new rows, each with its own kernel in the density."""
     table["steps"] = np.random.default_rng(1).poisson(3.0, size=120)  # a rounded column, whose noise depends on the row
     rng = np.random.default_rng(0)
     for name in (*FEATURES, "steps"):
@@ -1438,6 +1438,46 @@ def test_gaps_in_a_column_that_a_density_does_not_see_cost_no_row(table, capsys)
 
 
 @pytest.mark.parametrize("missing", ["marginalise", "impute"])
+def test_rows_with_gaps_are_explained_by_what_is_known_of_them(table, capsys, missing):
+    """--explain failed on a new row with a gap, and named values of training rows that were filled in, or had noise on them."""
+    rng = np.random.default_rng(0)
+    table["steps"] = rng.poisson(3.0, size=120)
+    for name in FEATURES:
+        table[name] = table[name].where(rng.random(120) > 0.1)
+    table.loc[5, ["length", "width", "hue", "steps"]] = [1000.0, np.nan, 0.0, 40]
+    table.to_csv("table.csv", index=False)
+    new = table.iloc[[5]].assign(length=[500.0], steps=60)
+    new.to_csv("new.csv", index=False)
+    learn = [
+        "learn",
+        "table.csv",
+        "--method",
+        "parzen",
+        "--drop",
+        "kind",
+        "--missing",
+        missing,
+        "-o",
+        "m.vicinal",
+        "-q",
+    ]
+    assert run(*learn) == OK
+    for data, got in (["new.csv"], 60), (["table.csv"], 40), (["--training"], 40):
+        more = [] if data == ["--training"] else ["--missing", missing]
+        assert run("score", "m.vicinal", *data, *more, "--explain", "-o", "scores.csv", "-q") == OK
+        why = pd.read_csv("scores.csv")["why"].fillna("")
+        reason = why[0 if data == ["new.csv"] else 5]
+        assert re.match(rf"steps: expected [-0-9.]+ to [-0-9.]+, got {got}($|;)", reason), reason
+        assert "width" not in reason
+    # A plane shows rows as the model fills them in; of a model that does not, it cannot show them.
+    report = ["report", "m.vicinal", "table.csv", "-o", "r.html"]
+    assert run(*report) == (OK if missing == "impute" else DATA)
+    assert (
+        "are shown as the model fills them in." if missing == "impute" else "--missing drop"
+    ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["marginalise", "impute"])
 def test_scores_of_rows_with_gaps_are_those_of_score_rows(folder, missing):
     """The scale of missing columns was counted twice where a model fills in, and their steps counted into a probability."""
     rng = np.random.default_rng(0)
@@ -1463,7 +1503,7 @@ def test_scores_of_rows_with_gaps_are_those_of_score_rows(folder, missing):
 
 
 def test_columns_that_repeat_their_values_are_kept_out_and_columns_that_follow_from_others_are_told(table, capsys):
-    """`learn` was once silent about both."""
+    """`learn` used to report neither."""
     rng = np.random.default_rng(2)
     table["rain"] = np.where(rng.random(120) < 0.4, 0.0, rng.gamma(2.0, size=120))
     table["sum"] = table["length"] + 3.0 * table["hue"]
@@ -1476,8 +1516,8 @@ def test_columns_that_repeat_their_values_are_kept_out_and_columns_that_follow_f
         f"made arbitrarily high: 'rain' ({share} % of the rows). Pass --type rain=continuous to include such a column."
         in said
     )
-    assert "linear combinations of other columns: sum. The rows fill 3 of 4 dimensions" in said.replace("'", "")
-    assert "--drop sum leaves it out." in said
+    assert "linear combinations of other columns: sum. The rows span 3 of 4 dimensions" in said.replace("'", "")
+    assert "--drop sum to leave it out." in said
     headline = said.splitlines()[-1]
     assert "learned lca from 120 rows and 4 columns" in headline
     assert "rain (tied)" in headline
@@ -1496,10 +1536,10 @@ def test_columns_that_repeat_their_values_are_kept_out_and_columns_that_follow_f
 
 
 def test_a_comparison_speaks_the_language_of_the_command(table, capsys):
-    """It once spoke of keep=, metrics, y and fast, which only Python has."""
+    """The message used to name keep=, metrics, y and fast, which exist only in Python."""
     small = ["--methods", "euclidean,rca", "--repeats", "1", "--report", "r.html"]
     assert run("compare", "table.csv", "--methods", "rca") == DATA
-    assert "metrics need --target, and no density is asked for" in capsys.readouterr().err
+    assert "metrics need --target, and no density was requested" in capsys.readouterr().err
     assert run("compare", "table.csv", "--target", "hue", "--methods", "lda", "--task", "numbers") == DATA
     assert "--methods must be among euclidean," in capsys.readouterr().err
     Path("r.html.partial").write_text('{"what": "vicinal comparison", "version": "0", "digest": "x"}\n')

@@ -1,4 +1,4 @@
-"""The comparison: honest by construction, and right in its arithmetic."""
+"""Test the comparison: its folds, its arithmetic and its verdicts."""
 
 import json
 import pickle
@@ -290,11 +290,11 @@ def test_settings_give_the_same_result_again():
 
 
 def test_a_bad_target_is_told_in_the_words_of_the_caller():
-    with pytest.raises(ComparisonError, match=r"^y holds one class only, '\{a\}': .* Leave y out") as caught:
+    with pytest.raises(ComparisonError, match=r"^y holds only one class, '\{a\}', .* Leave y out") as caught:
         read_targets(np.full(20, "{a}"), 20)
     for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
         assert str(error) == caught.value.worded()
-        assert error.worded(y="--target").startswith("--target holds one class only, '{a}'")
+        assert error.worded(y="--target").startswith("--target holds only one class, '{a}'")
         assert error.worded(y="--target").endswith("Leave --target out to compare densities.")
 
 
@@ -427,7 +427,7 @@ def test_a_sure_small_gain_does_not_hide_a_larger_unsure_one():
     judged = {"metric": "helped", "density": None}
     said = verdict_sentences(results, helped=judged, reference={"metric": "lda"}, best={"metric": "rca"}, n_neighbors=5)
     assert said["metric"].startswith("RCA helped: ")
-    assert "; NCA has more on average, 90.0 %, but less surely." in said["metric"]
+    assert "; NCA scores higher on average, 90.0 %, but with a wider interval." in said["metric"]
 
 
 @pytest.fixture(scope="module")
@@ -486,13 +486,13 @@ def test_which_targets_are_numbers():
     assert task(np.array(["a", "b"] * 10)) == "classes"
     assert notes == []
     assert task(rng.integers(300, size=440)) == "numbers"  # whole, as counts and prices are
-    assert "treated as a number to predict (task='classes'" in notes[0]
+    assert "treated as a number to predict (pass task='classes'" in notes[0]
     assert task(rng.integers(300, size=440), task="classes") == "classes"
     assert task(rng.integers(5, size=100), task="numbers") == "numbers"
 
 
 def test_lca_and_lca_gauss_share_their_search_and_their_fits(monkeypatch):
-    """Each fold once searched for LCA's penalty four times: for two metrics and two densities that are two models."""
+    """Each fold used to search for LCA's penalty four times: for two metrics and two densities that are two models."""
     from vicinal._lca import folds
 
     searches = []

@@ -1,4 +1,4 @@
-"""Words and progress of the command: with the time left, and never in the way."""
+"""Test the messages and the progress display of the command."""
 
 import io
 

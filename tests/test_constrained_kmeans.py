@@ -105,7 +105,7 @@ X6 = np.arange(12.0).reshape(6, 2)
     [
         (
             lambda: ConstrainedKMeans(7).fit(X6),
-            "n_clusters=7 needs at least as many separate rows or chunklets .* got 6",
+            "n_clusters=7 needs at least as many separate rows or chunklets.* got 6",
         ),
         (lambda: ConstrainedKMeans(3).fit(X6, [0, 0, 0, 1, 1, 1]), "n_clusters=3 needs at least as many .* got 2"),
         (lambda: ConstrainedKMeans(0).fit(X6), "n_clusters must be at least 1"),

@@ -1,4 +1,4 @@
-"""Damaged tables reached the user as zlib, Token, NotImplemented, Key and Type errors, with a traceback and exit code 1."""
+"""Regression tests for damaged tables, which used to end in a traceback of another library and exit code 1."""
 
 import os
 import sys

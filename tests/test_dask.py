@@ -1,4 +1,4 @@
-"""Dask: the same bits on workers as in one process, whatever happens to the workers; collections go in and come out."""
+"""Test Dask: results on workers are bitwise equal to those of one process, even if workers are lost; collections are accepted and returned."""
 
 import copy
 import itertools
@@ -180,7 +180,7 @@ def while_busy(client, act):
 
 
 def test_a_killed_worker_changes_no_bit(client, fitted_here):
-    """SIGKILL in the middle of a pass; the nanny starts another worker, which joins late and knows nothing."""
+    """A worker is killed in the middle of a pass; the nanny starts another one, which joins late and has no data."""
     processes = client.run(os.getpid)
     thread = while_busy(client, lambda worker: os.kill(processes[worker], signal.SIGKILL))
     model = exact_lca("dask").fit(ROWS)
@@ -212,7 +212,7 @@ def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
     options = {"n_workers": 0, "dashboard_address": ":0", "processes": False, "protocol": "tcp"}
     with distributed.LocalCluster(**options) as nobody, distributed.Client(nobody).as_current():
         start = time.monotonic()
-        with pytest.raises(RuntimeError, match=r"no Dask worker has been there.*Start workers"):
+        with pytest.raises(RuntimeError, match=r"no Dask worker has been available.*Start workers"):
             exact_lca("dask").fit(ROWS)
         assert time.monotonic() - start < 30
 
@@ -308,11 +308,11 @@ def test_empty_partitions_and_unknown_sizes(client):
 def test_misaligned_labels_and_weights_are_refused(client):
     rows = da.from_array(X, chunks=(100, 3))
     unknown = dd.from_pandas(FRAME, npartitions=3)
-    with pytest.raises(ValueError, match="X has 240 rows and y 239"):
+    with pytest.raises(ValueError, match="X has 240 rows and y has 239"):
         NCA().fit(rows, da.from_array(Y[1:], chunks=100))
-    with pytest.raises(ValueError, match="X has 240 rows and sample_weight 100"):
+    with pytest.raises(ValueError, match="X has 240 rows and sample_weight has 100"):
         LCA().fit(rows, sample_weight=da.ones(100, chunks=50))
-    with pytest.raises(ValueError, match="3 partitions of unknown sizes and y 2"):
+    with pytest.raises(ValueError, match="3 partitions of unknown sizes and y has 2"):
         NCA().fit(unknown, dd.from_pandas(pd.Series(Y), npartitions=2))
     with pytest.raises(ValueError, match="partition 0 of X has 80 rows and that of y 100"):
         NCA().fit(unknown, _cut(Y, (100, 60, 80)))
@@ -378,7 +378,7 @@ def test_a_density_stays_on_the_workers_until_it_is_gathered(client, tmp_path):
     assert clone(model).get_params() == LCA(reg=0.0).get_params()
     with pytest.raises(RuntimeError, match=r"240 components of this density are on the workers.*Call gather\(\)"):
         model.sample(3)
-    with pytest.raises(RuntimeError, match=r"score_samples\(None\) asks about the training rows.*gather\(\)"):
+    with pytest.raises(RuntimeError, match=r"score_samples\(None\) needs the training rows.*gather\(\)"):
         model.score_samples()
     with pytest.raises(TypeError, match=r"never holds a reference.*gather\(\).*keep='metric'"):
         io.save(model, tmp_path / "model.vicinal")
@@ -400,7 +400,7 @@ def test_a_search_of_a_collection_is_lazy(client):
 
 
 def test_which_engine_knows_dask():
-    assert which_engine(X, "dask").startswith("dask: it was asked for")
+    assert which_engine(X, "dask").startswith("dask: it was requested")
 
 
 # -- what needs no cluster --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The generators obey their papers' rules; the loaders find, convert, fetch or explain."""
+"""Test that the generators follow their papers, and that the loaders find, convert or fetch data or explain how to."""
 
 import itertools
 import subprocess
@@ -591,7 +591,7 @@ FACES = np.zeros((4, 8, 8))
         (
             lambda: datasets.make_face_pairs(FACES, groups=[1, 1, 1, 1]),
             ValueError,
-            "at least 2 groups, got 1",
+            "at least 2 groups are needed, got 1",
         ),
         (lambda: datasets.make_face_pairs(FACES, groups=[1, 2]), ValueError, "expected 4 entries, got 2"),
         (lambda: datasets.make_face_pairs(FACES, angle_noise=-1), ValueError, "angle_noise must be"),

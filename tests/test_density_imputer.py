@@ -169,7 +169,7 @@ def test_draws_have_the_spread_of_the_conditional():
 
 
 def test_imputation_follows_a_bent_line():
-    """Where a parabola is to be filled in, a linear regression knows nothing, and the density does."""
+    """On a parabola, a linear regression predicts nothing, while the density does."""
     t = RNG.uniform(-2, 2, size=200)
     X = np.column_stack([t, t**2]) + 0.05 * RNG.normal(size=(200, 2))
     holed = X.copy()

@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import (
     LCA,
+    DensityImputer,
     DensityOutlierDetector,
     LCAGauss,
     LocalLCA,
@@ -154,7 +155,7 @@ def test_bounded_kernels_with_density_zero():
 
 
 def test_follows_a_curve_where_an_ellipse_cannot():
-    """The middle of a ring is empty: its density says so, an elliptic envelope does not."""
+    """The middle of a ring has a low density, but lies inside an elliptic envelope."""
     rng = np.random.default_rng(6)
     angle = rng.uniform(0, 2 * np.pi, size=300)
     ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.03 * rng.normal(size=(300, 2))
@@ -303,7 +304,7 @@ def test_from_density_can_be_cloned_and_saved(tmp_path):
 def test_from_density_needs_training_rows_that_can_be_left_out(density):
     X = np.random.default_rng(12).normal(size=(30, 2))
     last = "KernelDensity" if isinstance(density, KernelDensity) else "GaussianMixture"
-    with pytest.raises(TypeError, match=rf"score its training rows without themselves .*got {last}\. Fit the detector"):
+    with pytest.raises(TypeError, match=rf"score its training rows leave-one-out .*got {last}\. Fit the detector"):
         DensityOutlierDetector.from_density(density.fit(X))
 
 
@@ -342,7 +343,7 @@ def test_predict_warns_of_the_training_table_alone():
     detector = DensityOutlierDetector(ParzenWindows(0.1), contamination=0.07)
     assert np.flatnonzero(detector.fit_predict(X) == -1).tolist() == list(range(100, 107))
     for table in (X, np.asfortranarray(X), X.tolist()):
-        with pytest.warns(TrainingRowsWarning, match=r"use fit_predict\(X\), or labels_"):
+        with pytest.warns(TrainingRowsWarning, match=r"use fit_predict\(X\) or labels_"):
             detector.predict(table)
     for table in (X[::-1], X[:-1], np.nextafter(X, 1e9), np.vstack([X, X])):
         detector.predict(table)  # warnings are errors here
@@ -448,3 +449,18 @@ def test_rows_with_gaps_are_ranked_by_the_columns_that_they_have():
     for gaps in range(4):
         p = found.p_values[2:][np.isnan(new[2:]).sum(axis=1) == gaps]
         assert 0.3 < np.median(p) < 0.7
+
+
+def test_the_steps_of_a_pipeline_may_fill_missing_values_in():
+    """The detector refused rows with gaps, although its pipeline could fill them in, and named the imputer that it had."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3))
+    holed = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+    detector = DensityOutlierDetector(make_pipeline(DensityImputer(), ParzenWindows(0.5)), cv=3).fit(holed)
+    assert np.isfinite(detector.training_scores_).all()
+    strange = np.array([[np.nan, 50.0, 0.0], [0.0, np.nan, 0.0]])
+    assert detector.predict(strange).tolist() == [-1, 1]
+    with pytest.raises(ValueError, match="contains NaN"):
+        DensityOutlierDetector(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(X).predict(strange)
+    with pytest.raises(ValueError, match="contains NaN"):
+        DensityOutlierDetector(ParzenWindows(0.5)).fit(holed)

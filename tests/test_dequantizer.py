@@ -1,4 +1,4 @@
-"""The noise that undoes rounding: laws of the transformer, and the bound that its scores are."""
+"""Test the noise that undoes rounding: properties of the transformer, and the bound given by its scores."""
 
 import numpy as np
 import pytest

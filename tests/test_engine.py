@@ -8,6 +8,7 @@ and sees each pair once or twice) is held to them on each of its ways: `WAYS` sa
 
 import importlib
 import itertools
+from collections import defaultdict
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -36,8 +37,8 @@ def each_pair_twice(patch):
 
 def each_pair_once(patch):
     patch.setattr(module("_compiled_rows"), "HALF_SUMS_FROM_ROWS", 0)
-    for name in ("HALF_SCATTER_FROM_ROWS", "HALF_SCATTER_FROM_COORDINATES"):
-        patch.setattr(module("_cpu"), name, 0)
+    patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_ROWS", 0)
+    patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_COORDINATES", defaultdict(int))
     patch.setattr(module("_half"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
 
 
@@ -1093,3 +1094,16 @@ def test_float32_rows_keep_the_digits_of_groups_that_are_far_apart(backend, apar
     placed = prepare(backend, X, leave_one_out=True).at(np.full(2, 3.0))
     np.testing.assert_allclose(placed.log_sums(), expected.log_sums(), atol=5e-3)
     np.testing.assert_allclose(placed.log_sums(X[:50]), expected.log_sums(X[:50].astype(np.float64)), atol=5e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_that_are_all_far_apart_are_done_carefully_at_once(dtype):
+    """Nearest neighbours are more than 1,200 nats (80 in float32) away, so that no row would keep its sum under a common bound."""
+    width = 9.0 if dtype == "float64" else 2.5
+    X = np.random.default_rng(0).normal(size=(1100, 40)).astype(dtype)
+    found, expected = (prepare(kind, X, leave_one_out=True).at(np.full(40, width)) for kind in ("cpu", "reference"))
+    assert found.placed._pairs(Queries(left_out=np.arange(1100))).are_far(found.placed._nearest_of_sample)
+    for one, other in ((found.scatter(), expected.scatter()), (found.mean_shifts(), expected.mean_shifts())):
+        for mine, theirs in zip(one, other, strict=True):
+            scale = np.abs(theirs).max()
+            np.testing.assert_allclose(mine, theirs, atol=(1e-10 if dtype == "float64" else 2e-4) * scale)

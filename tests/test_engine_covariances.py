@@ -1,4 +1,4 @@
-"""A full covariance per point behind the engine's waist, against the literal formula."""
+"""Test engine reductions with a full covariance per point against the literal formula."""
 
 import numpy as np
 import pytest

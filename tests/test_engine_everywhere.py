@@ -358,7 +358,7 @@ def test_estimators_without_pair_work_say_so(name):
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_which_engine_names_the_backend_of_the_fit(name):
-    """At a size of either backend, for each solver: what it says is what the fit records."""
+    """For sizes of both backends and each solver, the predicted engine is the one that the fit records."""
     for estimator, data, *_ in CASES[name]:
         if not hasattr(estimator, "_pair_work"):
             continue

@@ -1,4 +1,4 @@
-"""A frame per point behind the engine's waist: every reduction beside its literal formula."""
+"""Test engine reductions with a frame per point against their literal formulas."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Neighbours by the pair engine: found exactly, whichever way, and sums over neighbours that are listed."""
+"""Test that the pair engine finds neighbours exactly by every method, and sums over listed neighbours."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Pruned pair work: certificates hold, and what leads to them."""
+"""Test pruned computations: their certificates, and the parts that these depend on."""
 
 import warnings
 
@@ -60,7 +60,7 @@ def test_errors_stay_below_their_certificates(forced, part, dtype):
 
 
 def test_an_empty_bin_times_an_infinite_bound_skips_nothing():
-    """0 times infinity is not a number, and a tail that is none is not above any budget: everything was skipped once."""
+    """0 times infinity is NaN, which is not above any budget, so that all tiles used to be skipped."""
     weights, tails = np.zeros(kernels._BINS), np.empty(kernels._BINS)
     weights[[3, 40]] = 1.0, 2.0
     callable_part(kernels._tails)(
@@ -316,7 +316,7 @@ def test_which_engine_answers_for_the_estimator_inside():
     assert which_engine(X, DensityImputer()).endswith("in LCA of DensityImputer")
     assert which_engine(X, RCA()).startswith("none: RCA")
     assert which_engine(X, PCA()).startswith("unknown: PCA is not an estimator of vicinal")
-    assert which_engine(X, Engine("cpu")) == "cpu: it was asked for"
+    assert which_engine(X, Engine("cpu")) == "cpu: it was requested"
     with pytest.raises(TypeError, match=r"got the class LCA. Pass an instance, LCA\(\)"):
         which_engine(X, LCA)
 

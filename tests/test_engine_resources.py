@@ -1,4 +1,4 @@
-"""What the pair engine does with threads, processes, memory and compilers, and how a backend is chosen."""
+"""Test the engine's use of threads, processes, memory and compilers, and the choice of a backend."""
 
 import ast
 import copy
@@ -59,7 +59,7 @@ def test_two_python_threads_at_once():
 
 
 def test_two_python_threads_on_one_placement():
-    """A placement makes what it needs at the first use: two threads that ask at once get the same answer."""
+    """A placement is completed at its first use; two threads that use it at the same time get the same result."""
     X = np.random.default_rng(9).normal(size=(600, 4))
     match = Match("class", np.arange(600) % 3)
     for kind in ("reference", "cpu"):
@@ -180,7 +180,7 @@ def test_blas_is_limited_inside_and_restored_after():
 
 
 def test_a_blas_that_is_loaded_later_is_limited_too():
-    """The libraries used to be looked for once: SciPy's BLAS, say, kept its threads if it came after the first fit."""
+    """The libraries used to be searched for only once, so that a BLAS loaded after the first fit kept its threads."""
     code = """
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -491,7 +491,7 @@ assert len(caught) == 1 and "Numba" in str(caught[0].message)
 def test_auto_takes_the_reference_for_small_problems():
     assert which_engine(np.zeros((200, 5))).startswith("reference")
     assert which_engine(np.zeros((50_000, 5))).startswith("cpu")
-    assert which_engine(np.zeros((200, 5)), "cpu") == "cpu: it was asked for"
+    assert which_engine(np.zeros((200, 5)), "cpu") == "cpu: it was requested"
 
 
 def test_the_choice_is_a_pure_function_of_the_work(monkeypatch):
@@ -595,7 +595,7 @@ def test_a_new_backend_is_one_line(monkeypatch):
 
 
 def test_kernels_are_known_by_all_of_their_sources(tmp_path):
-    """Numba's cache sees one file alone: a kernel that was compiled for tiles of another size wrote beyond its arrays once."""
+    """Numba's cache checks one file only; a kernel that was compiled for tiles of another size used to write beyond its arrays."""
     from vicinal._engine import _kernels, _row_kernels
 
     for name, text in (("_kernels.py", "TILE = 512"), ("_row_kernels.py", "pass")):

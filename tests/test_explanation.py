@@ -1,4 +1,4 @@
-"""Why a row is strange."""
+"""Test the explanations of unusual rows."""
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,7 @@ def test_about_nine_in_ten_usual_values_are_in_the_interval(table):
 
 
 def test_the_group_of_a_row_is_no_excuse():
-    """A row of a tight group is as its group says; only rows that are no outliers say what is expected."""
+    """Expected values come from inliers only, so that a tight group of outliers does not explain its members."""
     rng = np.random.default_rng(1)
     X = np.vstack([rng.normal(size=(200, 3)), 0.1 * rng.normal(size=(12, 3)) + [6.0, 0.0, 0.0]])
     found = DensityOutlierDetector().fit(X).explain()
@@ -106,7 +106,7 @@ def test_many_training_rows_are_spoken_for_by_some(table, monkeypatch):
     [
         (ManifoldParzen(1, 5, 0.1), "got ManifoldParzen"),
         (LCAGauss(), "got LCAGauss"),
-        (make_pipeline(PCA(2), ParzenWindows(0.5)), "what PCA makes of them"),
+        (make_pipeline(PCA(2), ParzenWindows(0.5)), "fitted to the output of PCA"),
     ],
 )
 def test_what_cannot_be_explained_is_an_error_that_says_so(table, density, named):

@@ -1,4 +1,4 @@
-"""The recorder's laws, and the loops that methods share."""
+"""Test the recorder of fits, and the loops that estimators share."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""Groups of outliers in the training rows do not vouch for each other."""
+"""Test that groups of outliers in the training rows do not raise each other's scores."""
 
 import numpy as np
 import pytest

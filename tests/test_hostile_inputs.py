@@ -1,4 +1,4 @@
-"""Inputs that once came back as NaN, as a wrong answer or as an error of another library: each is a regression."""
+"""Regression tests for inputs that used to give NaN, a wrong result or an error of another library."""
 
 import warnings
 

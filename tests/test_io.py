@@ -1,4 +1,4 @@
-"""Model files: every estimator comes back bit for bit, and no file does harm."""
+"""Test model files: every estimator is restored bit by bit, and no file can do harm."""
 
 import errno
 import hashlib

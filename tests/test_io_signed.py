@@ -1,4 +1,4 @@
-"""Signed model files, and what a killed save leaves behind."""
+"""Test signed model files, and the removal of files left by a killed save."""
 
 import hashlib
 import json

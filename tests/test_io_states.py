@@ -1,4 +1,4 @@
-"""What model files keep of each class: all of it is declared, whatever is loaded works, and old files still load."""
+"""Test the states of classes in model files: they are declared completely, loaded estimators work, and old files load."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""A fit that was killed goes on from its journal: the same bits, and at most one pass is made again."""
+"""Test that a killed fit continues from its journal with bitwise equal results, repeating at most one pass."""
 
 import json
 import signal
@@ -148,7 +148,7 @@ def test_a_process_that_is_killed_in_earnest_goes_on(folder, passes, capsys, wha
 def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_was_written(
     folder, passes, capsys, method
 ):
-    """It once said that the best parameters so far were kept, and wrote no file."""
+    """The message used to say that the best parameters so far were kept, although no file was written."""
     command = ["learn", "table.csv", *METHODS[method], "-o"]
     assert main([*command, "whole.v"]) == OK
     total = passes["made"]
@@ -160,12 +160,12 @@ def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_wa
         written = (folder / "model.v").exists()
         assert written == (when > 1)
         assert ("this is the best model so far" if written else "nothing was written to model.v.") in said
-        assert "--resume goes on from what is kept in model.v.partial." in said
+        assert "Use --resume to continue from model.v.partial." in said
     assert (folder / "model.v").read_bytes() != (folder / "whole.v").read_bytes()
     passes.update(made=0, kill=None)
     assert main([*command, "model.v", "--resume"]) == OK
     assert passes["made"] == 2
-    assert "passes were taken from model.v.partial." in capsys.readouterr().err
+    assert "passes from model.v.partial." in capsys.readouterr().err
     assert (folder / "model.v").read_bytes() == (folder / "whole.v").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""A room imports only from rooms below it, and only their public names.
+"""Test that a folder imports only from folders below it, and only their public names.
 
 The order is read from CONTRIBUTING.md. A room is a folder of the package or a module beside those folders.
 """

@@ -1,4 +1,4 @@
-"""The examples about LCA run, and say what their docstrings promise."""
+"""Test that the examples about LCA run and agree with their docstrings."""
 
 import importlib.util
 from pathlib import Path

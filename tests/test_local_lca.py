@@ -420,7 +420,7 @@ def test_a_selection_of_another_type_is_refused(rows):
 def test_few_rows_are_lca(rows):
     model = LocalLCA().fit(rows[:4])
     np.testing.assert_allclose(model.score_samples(NEW), LCA().fit(rows[:4]).score_samples(NEW), rtol=1e-12)
-    with pytest.raises(ValueError, match="noise='auto' with shared=0 needs at least 5 rows that differ"):
+    with pytest.raises(ValueError, match="noise='auto' with shared=0 needs at least 5 distinct rows"):
         LocalLCA(shared=0).fit(rows[:4])
 
 

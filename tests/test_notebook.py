@@ -1,4 +1,4 @@
-"""What notebooks show: facts that are true, texts that stay texts, and nothing before the fit."""
+"""Test the notebook display: its facts are true, texts are escaped, and nothing is shown before the fit."""
 
 import html.parser
 import inspect

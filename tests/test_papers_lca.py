@@ -1,4 +1,4 @@
-"""What the experiments of the LCA paper are made of: NGCA, the graph of spectral clustering, FastICA's planes."""
+"""Test the parts of the experiments of the LCA paper: NGCA, the graph of spectral clustering, FastICA's planes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the experiments of the Manifold Parzen paper are made of."""
+"""Test the parts of the experiments of the Manifold Parzen paper."""
 
 import numpy as np
 

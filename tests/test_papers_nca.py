@@ -1,4 +1,4 @@
-"""What the figures of the NCA paper share: votes of one neighbour, splits, polar coordinates."""
+"""Test the shared parts of the figures of the NCA paper: votes of one neighbour, splits, polar coordinates."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the figures of the RCA paper share: faces, teachers, sets, exact ratios."""
+"""Test the shared parts of the figures of the RCA paper: faces, teachers, sets, exact ratios."""
 
 import numpy as np
 import pytest

@@ -285,7 +285,7 @@ def test_densities_of_other_kinds():
         (ParzenWindows(), {}, NotFittedError, "ParzenWindows"),
         (StandardScaler(), {}, TypeError, "density must have score_samples, got StandardScaler"),
         (GaussianMixture(1).fit(X), {"features": (0, 1)}, TypeError, "GaussianMixture has no marginal"),
-        (make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X[:, :2]), {}, ValueError, "pass X: Pipeline"),
+        (make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X[:, :2]), {}, ValueError, "Pipeline has no training rows.*Pass X"),
         (ParzenWindows().fit(X[:, :2]), {"X": X}, ValueError, "X must have the 2 columns of the density, got 4"),
         (ParzenWindows().fit(X[:, :2]), {"resolution": 1}, ValueError, "resolution must be at least 2"),
     ],
@@ -386,11 +386,11 @@ def test_a_fit_that_did_not_converge_says_so():
 @pytest.mark.parametrize(
     ("estimators", "error", "message"),
     [
-        (ParzenWindows(1.0).fit(X), ValueError, "ParzenWindows has no path to draw.*without passes"),
+        (ParzenWindows(1.0).fit(X), ValueError, "ParzenWindows has no curve to draw.*without passes"),
         (RCA().fit(X, CODES), TypeError, "RCA has no objectives_"),
         (LCA(reg=0.0), NotFittedError, "LCA"),
         ({}, ValueError, "at least one fitted estimator"),
-        ([], ValueError, "objective has no path"),
+        ([], ValueError, "objective has no curve"),
     ],
 )
 def test_bad_input_of_paths(estimators, error, message):

@@ -1,4 +1,4 @@
-"""RCA(shrinkage="cv"): how much of the raw metric is kept, and that pairs which say nothing do no harm."""
+"""Test RCA(shrinkage="cv"): the share of the raw metric that is kept, and that uninformative pairs do no harm."""
 
 import numpy as np
 import pytest
@@ -100,8 +100,8 @@ def test_one_chunklet_keeps_the_raw_metric_and_parts_are_refused():
     X, pairs = things(30)
     with pytest.warns(UserWarning, match="at least two chunklets"):
         assert RCA(shrinkage="cv").fit(X, pairs[:1]).shrinkage_ == 1.0
-    with pytest.raises(ValueError, match="partial_fit sees sums and not rows"):
+    with pytest.raises(ValueError, match="partial_fit keeps sums instead of rows"):
         RCA(shrinkage="cv").partial_fit(X, pairs)
     fitted = RCA(shrinkage="cv").fit(X, pairs)
-    with pytest.raises(ValueError, match="merge sees sums and not rows"):
+    with pytest.raises(ValueError, match="merge keeps sums instead of rows"):
         fitted.merge(RCA().fit(X, pairs))

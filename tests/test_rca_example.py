@@ -1,4 +1,4 @@
-"""The example of adapting embeddings runs and shows what the documentation says."""
+"""Test that the example of adapting embeddings runs and agrees with the documentation."""
 
 import importlib.util
 from pathlib import Path

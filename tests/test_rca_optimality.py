@@ -1,4 +1,4 @@
-"""RCA is the optimum of the problems of sections 3 to 5 of its paper: what an optimiser finds that knows nothing of RCA."""
+"""Test that RCA is the optimum of the problems of sections 3 to 5 of its paper, by comparison with a generic optimiser."""
 
 import numpy as np
 import pytest

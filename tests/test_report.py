@@ -1,4 +1,4 @@
-"""The report: what it says is what was computed, and nothing in the data can get out of its place."""
+"""Test the report: its figures are the computed ones, and no text from the data can break out of its element."""
 
 import html.parser
 import json
@@ -113,7 +113,7 @@ def test_views_are_honest_planes(machine, report):
 
 
 def test_the_plane_before_is_that_of_the_best_plain_metric():
-    """It was once that of the better of Euclidean and z-scored distance, which flattered the change."""
+    """The baseline used to be the better of Euclidean and z-scored distance, which made the change look larger."""
     rng = np.random.default_rng(0)
     y = np.arange(90) % 3
     X = rng.normal(size=(90, 4)) + np.outer(y, [0.0, 0.0, 1.5, 1.5])
@@ -408,7 +408,7 @@ LONGER = {"labels", "many columns, LCA", "numbers", "no labels"}  # of those, sl
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONGER else []) for name in DATA_SETS]
 )
 def test_the_printed_models_are_those_that_were_compared(name, capsys):
-    """The printed code once built other models: it lost n_neighbors=10, tol=1e-5 and a PCA step.
+    """The printed code used to build other models: it lost n_neighbors=10, tol=1e-5 and a PCA step.
 
     Here it is run, and its models are cross-validated by scikit-learn on the folds of the comparison: they reach the
     figures of the report, fold by fold.
@@ -482,7 +482,7 @@ def test_what_has_no_code_is_named_in_the_code(machine):
 
 
 def demo_writes_its_files(folder, capsys):
-    """Run the demonstration in a folder; return the code of its report and what it says."""
+    """Run the demonstration in a folder; return the code of its report and its output."""
     assert main(["demo", "-q"]) == 0
     said = capsys.readouterr().out
     assert "Parzen windows, Scott's rule" in said
@@ -516,7 +516,7 @@ def test_demo_runs_on_few_rows(tmp_path, monkeypatch, capsys):
 def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, said = demo_writes_its_files(tmp_path, capsys)
-    assert "LCA explains a row that it has never seen" in said
+    assert "The density of LCA at an unseen row is" in said
     assert "LCA helped: held-out 5-nearest-neighbour accuracy rose from" in said
     loading = code[: code.index("# the figures of this report")]
     namespace: dict = {}

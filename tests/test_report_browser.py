@@ -333,7 +333,7 @@ OVERLAPS = """
 @pytest.mark.parametrize("width", [420, 1400])
 @pytest.mark.parametrize("page", ["plain", "bars", "numbers"])
 def test_no_text_of_a_chart_is_cut_or_covers_another(browser, pages, page, width):
-    """The name of an axis once covered its figures, and on a phone the names of the curves were cut off."""
+    """The label of an axis used to cover its tick labels, and on a phone the names of the curves were cut off."""
     open_page(browser, pages / f"{page}.html", width)
     assert browser.execute_script(OVERLAPS) == []
 

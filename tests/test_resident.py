@@ -1,4 +1,4 @@
-"""A fitted density keeps its placement for scoring: outside of itself, and only as long as it lives."""
+"""Test that the placement of a fitted density is cached outside of it, and dropped with it."""
 
 import copy
 import gc

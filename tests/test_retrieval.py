@@ -1,4 +1,4 @@
-"""`vicinal.retrieval`: measures against other people's code and literal oracles, and an exact search in blocks."""
+"""`vicinal.retrieval`: measures against other libraries and literal definitions, and an exact search in blocks."""
 
 import tracemalloc
 

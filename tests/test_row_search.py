@@ -1,4 +1,4 @@
-"""The streamed search: whatever the blocks, threads and precisions, the rows that a sort of all scores puts first."""
+"""Test that the streamed search agrees with a sort of all scores for all blocks, threads and precisions."""
 
 import numpy as np
 import pytest

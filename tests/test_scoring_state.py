@@ -1,4 +1,4 @@
-"""Scoring changes nothing in an estimator: what it keeps for speed lives outside of it."""
+"""Test that scoring does not change an estimator; caches are outside of it."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""One table of labels times everything that takes labels: the same answer, or the same clear error, in all of them."""
+"""Test that all functions that take labels give the same result or the same error for each kind of labels."""
 
 import decimal
 import warnings
@@ -128,7 +128,7 @@ def labels_against_pairs(y):
 
 @pytest.fixture(scope="module")
 def answer():
-    """The answer of a method to plain integers, found once."""
+    """Return the result of a method for plain integers, computed once."""
     known = {}
 
     def find(name, partial=False):

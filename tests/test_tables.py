@@ -1,4 +1,4 @@
-"""Kinds of columns, tables made ready, and what the command and `compare` make of them."""
+"""Test kinds of columns, the preparation of tables, and their use in the command and `compare`."""
 
 import decimal
 import io
@@ -484,7 +484,7 @@ def test_a_column_that_follows_from_others_is_found_whatever_its_unit():
 
 
 def test_a_column_of_tied_values_is_kept_out_of_densities_and_the_others_are_judged():
-    """One such column once left all densities without a verdict."""
+    """One such column used to leave all densities without a verdict."""
     rng = np.random.default_rng(0)
     turned = rng.normal(size=(160, 2)) @ [[1.0, 0.95], [0.0, 0.1]]
     table = pd.DataFrame(turned, columns=["a", "b"])

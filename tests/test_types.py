@@ -1,4 +1,4 @@
-"""What editors and type checkers see: every public name and argument, and nothing else."""
+"""Test the types that editors and type checkers see: every public name and argument, and nothing else."""
 
 import ast
 import shutil

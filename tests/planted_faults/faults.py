@@ -106,8 +106,8 @@ ENGINE = [
     ),
     Fault(
         "_engine/_kernels.py",
-        "rescale[r] = np.exp(top[r] - peaks[r])",
-        "rescale[r] = np.exp(peaks[r] - top[r])",
+        "rescale[r] = np.exp(top[g + r] - peaks[r])",
+        "rescale[r] = np.exp(peaks[r] - top[g + r])",
         "sums so far are scaled the wrong way when a larger score comes",
         _LAWS,
     ),

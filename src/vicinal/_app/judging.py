@@ -1,14 +1,15 @@
 """Scores, p-values and explanations of rows for `score` and `report`."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from vicinal._app.console import count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
+from vicinal._density.gaps import incomplete_rows_in
 from vicinal._density.incomplete import judge_incomplete
 from vicinal._density.training_rows import (
-    incomplete_rows_in,
     last_step,
     left_out_scores,
     positions_among,
@@ -215,12 +216,24 @@ def reasons_of(model, detector, features, own, outliers):
             for place, i in enumerate(new):
                 why[i] = found.reasons(place)
         if len(known):
-            found = detector.explain(None, rows=own[known])
+            found = _without_noise(model, detector.explain(None, rows=own[known]))
             for place, i in enumerate(known):
                 why[i] = found.reasons(place)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ModelFailure(f"--explain: {one_line(error)}") from error
     return why
+
+
+def _without_noise(model, found):
+    """Return an explanation of training rows with their values as they were before noise was added to rounded columns."""
+    if model.noise is None:
+        return found
+    values = found.values.copy()
+    for j, kind in enumerate(model.encoder.feature_types_):
+        if kind.kind == "lattice":
+            offset = kind.offset or 0.0
+            values[:, j] = offset + kind.step * np.rint((values[:, j] - offset) / kind.step)
+    return replace(found, values=values)
 
 
 def _is_detector(model):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from vicinal._app.console import count
 from vicinal._app.errors import DataFailure
 from vicinal._app.judging import judge_rows
 from vicinal._app.outputs import write_json, write_text
@@ -31,8 +32,11 @@ def report(arguments, console):
             )
         y = y.to_numpy()
     X = picked.features.to_numpy(dtype=np.float64)
+    notes = [f"Rows of {'stdin' if arguments.data == '-' else arguments.data}, as prepared by {arguments.model}."]
     if np.isnan(X).any():
-        raise DataFailure("the table has missing values, which a plane cannot show. Pass --missing drop.")
+        X, note = _filled(model, picked.features, X)
+        console.say(note)
+        notes.append(f"{note[0].upper()}{note[1:]}")
     if len(X) < 3:
         raise DataFailure(f"a report needs at least 3 rows, got {len(X)}.")
     names = [str(name) for name in picked.features.columns]
@@ -51,7 +55,7 @@ def report(arguments, console):
         feature_names=names,
         row_names=row_names,
         outliers=outliers,
-        notes=[f"Rows of {'stdin' if arguments.data == '-' else arguments.data}, as prepared by {arguments.model}."],
+        notes=notes,
         code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
         seed=arguments.seed,
     )
@@ -60,6 +64,22 @@ def report(arguments, console):
     console.say(f"wrote {arguments.output}.")
     if arguments.json:
         write_json(page.summary)
+
+
+def _filled(model, features, X):
+    """Return the rows with their missing values as the model fills them in, in the units of the table, and a note on that."""
+    from vicinal import DensityImputer
+    from vicinal._density.explanation import acts_by_column, in_units_of_data
+
+    steps = [step for _, step in getattr(model.whole, "steps", [])]
+    place = next((i for i, step in enumerate(steps) if isinstance(step, DensityImputer)), None)
+    if place is None or (place and not acts_by_column(model.whole[:place])):
+        raise DataFailure("the table has missing values, which a plane cannot show. Pass --missing drop.")
+    rows = model.whole[: place + 1].transform(features)
+    rows = np.asarray(in_units_of_data(model.whole[:place], rows) if place else rows)
+    gaps = np.isnan(X)
+    found = f"{count(int(gaps.sum()), 'missing value')} in {count(int(gaps.any(axis=1).sum()), 'row')}"
+    return np.where(gaps, rows, X), f"{found} are shown as the model fills them in."
 
 
 def _named_rows(arguments, table, picked):

@@ -1,14 +1,14 @@
-"""Dask collections at the doors of the estimators: what `fit` takes, and what the other methods answer.
+"""Let estimators take Dask collections, in `fit` and in the methods for new rows.
 
-Dask itself is imported only when there is a collection, or when ``Engine("dask")`` was asked for.
+Dask itself is imported only if there is a collection, or if ``Engine("dask")`` is used.
 
 ::
 
-      fits_collections     a decorator of `fit`: rows come into memory, their pair work goes to the workers, and the density
-                           that is made of them stays there (`distant.py`)
+      fits_collections     a decorator of `fit`: rows are loaded into memory, their pairwise computations run on the workers,
+                           and the fitted density stays there (`distant.py`)
       answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
       rows.py              collections as tables in memory, and as sources of rows
-      cluster.py           the active client, found anew at each call, and what is done when workers are lost
+      cluster.py           the active client, looked up at each call, and the handling of lost workers
 """
 
 from collections.abc import Callable, Iterator
@@ -29,18 +29,18 @@ _rows_on_cluster: ContextVar[bool] = ContextVar("vicinal_rows_on_cluster", defau
 
 
 def is_collection(X: Any) -> bool:
-    """Whether X is a Dask collection; Dask is not imported for that."""
+    """Return whether X is a Dask collection, without importing Dask."""
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "__dask_graph__")
 
 
 def rows_on_cluster() -> bool:
-    """Whether a fit to a Dask collection is going on here, and there is a client: then "auto" means the cluster."""
+    """Return whether a fit to a Dask collection is running here with an active client; "auto" then means the cluster."""
     return _rows_on_cluster.get()
 
 
 @contextmanager
 def on_cluster(there: bool = True) -> Iterator[None]:
-    """Inside, engines that choose by themselves choose the workers of the active client."""
+    """Within this context, engines that are "auto" use the workers of the active client."""
     token = _rows_on_cluster.set(there)
     try:
         yield
@@ -49,12 +49,12 @@ def on_cluster(there: bool = True) -> Iterator[None]:
 
 
 def is_distant(density: Any) -> bool:
-    """Whether the rows of a fitted density, or of one inside it, are on the workers of a cluster."""
+    """Return whether the rows of a fitted density, or of one inside it, are on the workers of a cluster."""
     return any(getattr(type(mixture), "is_distant", False) for _, mixture in _mixtures_of(density))
 
 
 def _mixtures_of(estimator: Any) -> list[tuple[Any, Any]]:
-    """The densities in a fitted estimator, itself or those that it fitted, and their mixtures."""
+    """Yield the densities in a fitted estimator, itself or those that it fitted, and their mixtures."""
     inner = getattr(estimator, "density_", None)
     densities = [estimator, inner, *getattr(estimator, "densities_", ())]
     if inner is not None and hasattr(inner, "steps"):
@@ -64,7 +64,7 @@ def _mixtures_of(estimator: Any) -> list[tuple[Any, Any]]:
 
 
 def fits_collections(fit: _Method) -> _Method:
-    """Let a `fit` take Dask collections: X, and labels and weights that are aligned with it."""
+    """Let a `fit` method take Dask collections: X, and labels and weights that are aligned with it."""
 
     @wraps(fit)
     def fit_there(self: Any, X: Any, *args: Any, **options: Any) -> Any:
@@ -78,7 +78,7 @@ def fits_collections(fit: _Method) -> _Method:
         from vicinal._dask.cluster import has_client
 
         asked = _drawn_from(self, X)
-        drawn = asked is not X  # then the steps are small, and done by this process
+        drawn = asked is not X  # the steps are small then, and this process computes them
         X, args, options = in_memory(asked, args, options)
         with on_cluster(has_client() and not drawn):
             fit(self, X, *args, **options)
@@ -92,7 +92,7 @@ def fits_collections(fit: _Method) -> _Method:
 
 
 def _drawn_from(estimator: Any, X: Any) -> Any:
-    """A collection as a source of rows, where the estimator's solver draws some of them at a time; else X as it is."""
+    """Return a collection as a source of rows if the estimator's solver draws some of them at a time, else X unchanged."""
     if not is_collection(X) or not hasattr(estimator, "_pick_solver"):
         return X
     from vicinal._dask.rows import DaskRows
@@ -102,7 +102,7 @@ def _drawn_from(estimator: Any, X: Any) -> Any:
 
 
 def in_memory(X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a fit, with Dask collections in memory; refuses labels and weights that are not aligned with X."""
+    """Return the arguments of a fit, with Dask collections in memory; raise if labels or weights are not aligned with X."""
     if not any(map(is_collection, (X, *args, *options.values()))):
         return X, args, options
     from vicinal._dask.rows import tables_in_memory
@@ -120,7 +120,7 @@ def leave_there(estimator: Any) -> None:
 
 
 def gather(estimator: Any) -> Any:
-    """Bring the densities of a fitted estimator home; nothing changes where they are here."""
+    """Move the densities of a fitted estimator into this process; do nothing if they are here already."""
     for density, mixture in _mixtures_of(estimator):
         if getattr(type(mixture), "is_distant", False):
             density.mixture_ = mixture.gather()
@@ -136,16 +136,16 @@ def answers_collections(
     *,
     needs_rows: bool = True,
 ) -> Callable[[_Method], _Method]:
-    """Let a method of rows take a Dask collection, and answer with a lazy one.
+    """Let a method for new rows take a Dask collection and return a lazy one.
 
     Parameters
     ----------
     columns : callable, optional
-        The number of columns of the answer, from the estimator; None for one number per row.
+        Return the number of columns of the result, given the estimator; None means one number per row.
     dtype : callable, optional
-        The dtype of the answer, from the estimator; None for that of floating-point rows.
+        Return the dtype of the result, given the estimator; None means that of floating-point rows.
     needs_rows : bool
-        Whether the method needs the training rows: where these are on the workers, rows in memory go there, too.
+        Whether the method needs the training rows. If these are on the workers, rows in memory are sent there, too.
     """
 
     def decorate(method: _Method) -> _Method:
@@ -173,12 +173,12 @@ def answers_collections(
 
 
 def float_numbers(estimator: Any) -> Any:
-    """The dtype of scores, whatever that of the rows."""
+    """Return the dtype of scores, which does not depend on that of the rows."""
     return np.dtype(np.float64)
 
 
 class _Asked:
-    """A method by name, with its arguments beside the rows."""
+    """Hold the name of a method and its arguments other than the rows."""
 
     def __init__(self, name: str, args: tuple[Any, ...], options: dict[str, Any]):
         self.name, self.args, self.options = name, args, options

@@ -1,4 +1,4 @@
-"""The active Dask client, and what is done when workers are lost."""
+"""Find the active Dask client, and handle the loss of workers."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ _ATTEMPTS = 3  # to send something to all workers
 
 
 class LostError(Exception):
-    """Data or answers were on workers that are gone."""
+    """Raised if data or results were on workers that have left."""
 
 
 def has_client() -> bool:
-    """Whether there is an active client."""
+    """Return whether there is an active client."""
     try:
         return bool(get_client().status in ("running", "connecting"))
     except ValueError:
@@ -25,7 +25,7 @@ def has_client() -> bool:
 
 
 def inside_task() -> bool:
-    """Whether this is a task on a worker, which must not ask other workers."""
+    """Return whether this code runs in a task on a worker, which must not submit work to other workers."""
     try:
         get_worker()
     except ValueError:
@@ -34,18 +34,18 @@ def inside_task() -> bool:
 
 
 def active_client() -> Client:
-    """The active client; an error that names the remedy where there is none."""
+    """Return the active client; raise an error that names the remedy if there is none."""
     if not has_client():
         raise RuntimeError(
-            "Engine('dask') needs an active Dask client, and found none. Make one first: distributed.Client() starts "
-            "workers on this machine, and distributed.Client('tcp://host:8786') finds those of a scheduler."
+            "Engine('dask') needs an active Dask client, and found none. Create one first: distributed.Client() starts "
+            "workers on this machine, and distributed.Client('tcp://host:8786') connects to those of a scheduler."
         )
     return get_client()
 
 
 def threads_of_workers(client: Client) -> dict[str, int]:
-    """The workers that take tasks and their threads: not those that pause for want of memory, and nobody where the
-    scheduler does not answer."""
+    """Return the workers that accept tasks, and their threads, without workers that are paused because their memory is
+    full; return none if the scheduler does not answer."""
     try:
         return dict(client.sync(client.scheduler.ncores_running, workers=None, callback_timeout=5.0))
     except (OSError, TimeoutError, CancelledError, AttributeError):
@@ -53,13 +53,13 @@ def threads_of_workers(client: Client) -> dict[str, int]:
 
 
 def wait_for_a_worker(client: Client) -> None:
-    """Return when there is a worker; raise when there has been none for a while."""
+    """Wait until there is a worker; raise an error if there has been none for some time."""
     since = time.monotonic()
     while not threads_of_workers(client):
         if time.monotonic() - since > PATIENCE or client.status == "closed":
             raise RuntimeError(
-                f"no Dask worker has been there for {PATIENCE:.0f} s, or all pause for want of memory, so that nothing can be "
-                "computed. Start workers (dask worker tcp://scheduler:8786), or look at the logs of those that left."
+                f"no Dask worker has been available for {PATIENCE:.0f} s, or all are paused because their memory is full, so nothing can be "
+                "computed. Start workers (dask worker tcp://scheduler:8786), or look at the logs of the workers that left."
             )
         time.sleep(0.5)
 
@@ -74,7 +74,7 @@ def broadcast(client: Client, things: dict[str, Any]) -> dict[str, Future]:
 
 
 def sent_to_all(client: Client, key: str, thing: Any) -> Future:
-    """Send an object to all workers; again where workers are lost meanwhile."""
+    """Send an object to all workers; try again if workers are lost meanwhile."""
     for _ in range(_ATTEMPTS):
         try:
             return broadcast(client, {key: thing})[key]
@@ -86,12 +86,12 @@ def sent_to_all(client: Client, key: str, thing: Any) -> Future:
 
 
 def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) -> Iterator[tuple[Future, Any]]:
-    """Wait until some tasks are done, and yield them with what they returned; never waits for workers that do not come.
+    """Yield tasks with their results as they finish; stop waiting if no worker is available.
 
     Parameters
     ----------
     explain : callable
-        What a worker needs memory for, for the message where several in a row die.
+        Return what a worker needs memory for; used in the message if several workers in a row die.
     """
     since = time.monotonic()
     while not any(task.done() for task in tasks):
@@ -100,7 +100,7 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
         except (TimeoutError, CancelledError):
             wait_for_a_worker(client)
             if time.monotonic() - since > PATIENCE / 2 and _held_up(client, tasks):
-                raise LostError("a worker pauses for want of memory") from None
+                raise LostError("a worker is paused because its memory is full") from None
     done = [task for task in tasks if task.done()]
     try:
         if any(task.status in ("cancelled", "lost") for task in done):
@@ -108,7 +108,7 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
         answers = client.sync(client._gather, done, callback_timeout=2 * PATIENCE)
     except KilledWorker as error:
         raise RuntimeError(
-            f"several Dask workers in a row died at the same task, most likely for want of memory: {error} {explain()} Give "
+            f"several Dask workers in a row died at the same task, most likely because their memory was full: {error} {explain()} Give "
             "workers more memory, or fewer threads each."
         ) from error
     except (CancelledError, TimeoutError, OSError) as error:
@@ -117,7 +117,7 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
 
 
 def _held_up(client: Client, tasks: list[Future]) -> bool:
-    """Whether some tasks wait on a worker that takes none: Dask leaves those there that were given to it before it paused."""
+    """Return whether some tasks wait on a paused worker: Dask leaves tasks there that were assigned before it paused."""
     running = threads_of_workers(client)
     try:
         given = client.sync(client.scheduler.processing, workers=None, callback_timeout=5.0)
@@ -128,7 +128,7 @@ def _held_up(client: Client, tasks: list[Future]) -> bool:
 
 
 def computed(tasks: list[Any]) -> list[Any]:
-    """The results of delayed tasks; on the workers of the active client where there is one."""
+    """Compute delayed tasks, on the workers of the active client if there is one, and return the results."""
     if not has_client():
         return list(dask.compute(*tasks))
     client = active_client()
@@ -138,10 +138,10 @@ def computed(tasks: list[Any]) -> list[Any]:
     try:
         while len(answers) < len(set(futures)):
             left = [future for future in futures if future not in answers]
-            answers |= dict(finished(client, left, lambda: "A task holds a partition and what is made of it."))
+            answers |= dict(finished(client, left, lambda: "A task holds a partition and its results."))
     except LostError as error:
         raise RuntimeError(
-            f"Dask workers that held parts of the data are gone, or take no tasks ({error}). Load the data again, or give workers "
+            f"Dask workers that held parts of the data have left, or accept no tasks ({error}). Load the data again, or give workers "
             "more memory."
         ) from None
     finally:
@@ -150,5 +150,5 @@ def computed(tasks: list[Any]) -> list[Any]:
 
 
 def answer_of(client: Client, task: Future, explain: Callable[[], str]) -> Any:
-    """What one task returned."""
+    """Return the result of one task."""
     return next(answer for _, answer in finished(client, [task], explain))

@@ -1,4 +1,4 @@
-"""A density whose components are on the workers of a cluster."""
+"""Represent a density whose components are on the workers of a cluster."""
 
 import uuid
 from typing import Any
@@ -7,7 +7,7 @@ from vicinal._dask.cluster import LostError, active_client, answer_of, sent_to_a
 
 
 class DistantMixture:
-    """Stands for a mixture that is on every worker: new rows are scored there, and `gather` brings it home.
+    """Represent a mixture that is on every worker; new rows are scored there, and `gather` moves it into this process.
 
     Parameters
     ----------
@@ -31,22 +31,22 @@ class DistantMixture:
 
     @property
     def n_features(self) -> int:
-        """The number of dimensions."""
+        """Number of dimensions."""
         return int(self.shape[1])
 
     def gather(self) -> Any:
-        """The mixture itself, in this process."""
+        """Return the mixture itself, in this process."""
         try:
             return answer_of(active_client(), self.future, lambda: "")
         except LostError as error:
             raise RuntimeError(
-                f"the {self.shape[0]} components of this density were on Dask workers that are gone ({error}). Fit it again."
+                f"the {self.shape[0]} components of this density were on Dask workers that have left ({error}). Fit it again."
             ) from None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         raise RuntimeError(
-            f"the {self.shape[0]} components of this density are on the workers of a Dask cluster, where it scores rows; "
+            f"the {self.shape[0]} components of this density are on the workers of a Dask cluster, where rows are scored; "
             f"{name} needs them in this process. Call gather() on the estimator first."
         )

@@ -1,4 +1,4 @@
-"""Lazy answers for the rows of a Dask collection, block by block."""
+"""Compute lazy results for the rows of a Dask collection, block by block."""
 
 import io
 import pickle
@@ -17,7 +17,7 @@ _ROWS_PER_TASK = 2**14
 
 
 class _Light(pickle.Pickler):
-    """Pickles an estimator without the mixtures that are on the workers."""
+    """Pickle an estimator without the mixtures that are on the workers."""
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file)
@@ -40,12 +40,12 @@ class _Whole(pickle.Unpickler):
 
 
 def _made_whole(code: bytes, *mixtures: Any) -> Any:
-    """The estimator, on a worker."""
+    """Return the estimator, on a worker."""
     return _Whole(code, mixtures).load()
 
 
 def _packed(estimator: Any) -> tuple[bytes, list[Any]]:
-    """An estimator as bytes, and the futures of what is on the workers already."""
+    """Return an estimator as bytes, and the futures of its parts that are on the workers already."""
     file = io.BytesIO()
     pickler = _Light(file)
     pickler.dump(estimator)
@@ -53,7 +53,7 @@ def _packed(estimator: Any) -> tuple[bytes, list[Any]]:
 
 
 def _model(estimator: Any) -> Any:
-    """The estimator as one node of a graph, which every worker has once."""
+    """Return the estimator as one node of a graph, which is sent to every worker once."""
     code, futures = _packed(estimator)
     return dask.delayed(_made_whole, pure=True)(_shared(code), *futures)
 
@@ -65,9 +65,9 @@ def _rows_answered(estimator: Any, asked: Any, rows: Any, width: int | None, dty
 
 
 def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) -> Any:
-    """The answers for the rows of a collection, as a lazy Dask array with blocks of the same rows.
+    """Return the results for the rows of a collection, as a lazy Dask array with blocks of the same rows.
 
-    Columns that are not those of the fit are refused here, and not by a worker later.
+    Columns that differ from those of the fit raise an error here, and not later on a worker.
     """
     blocks, one = delayed_blocks(X, "X"), table_of(X)
     if dtype is None:
@@ -88,7 +88,7 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) ->
 
 
 def searched_lazily(search: Any, queries: Any, corpus: Any, k: int, **options: Any) -> tuple[Any, Any]:
-    """Positions (integers) and scores (n, k) of what a search finds for the rows of a collection, as lazy Dask arrays."""
+    """Return positions (integers) and scores (n, k) of the search results for the rows of a collection, as lazy Dask arrays."""
     lengths = queries.chunks[0] if hasattr(queries, "chunks") else (np.nan,) * queries.npartitions
     where, how = _shared(np.asarray(corpus)), dask.delayed(options, pure=True)
     run = dask.delayed(_found, pure=True, name="vicinal.search")
@@ -110,7 +110,7 @@ def _found(
 
 
 def _shared(thing: Any) -> Any:
-    """An array or bytes as one node of a graph, which every worker has once: put there beforehand if it is large."""
+    """Return an array or bytes as one node of a graph, which is sent to every worker once, in advance if it is large."""
     size = len(thing) if isinstance(thing, bytes) else thing.nbytes
     if size <= _LARGE or not has_client():
         return dask.delayed(thing, pure=True)
@@ -119,10 +119,10 @@ def _shared(thing: Any) -> Any:
 
 
 def answered(estimator: Any, asked: Any, X: Any) -> Any:
-    """The answers for rows in memory, from workers that have the training rows."""
+    """Return the results for rows in memory, computed by workers that hold the training rows."""
     if X is None:
         raise RuntimeError(
-            f"{asked.name}(None) asks about the training rows, which are on the workers of a Dask cluster. Call gather() "
+            f"{asked.name}(None) needs the training rows, which are on the workers of a Dask cluster. Call gather() "
             "first, or pass the collection that the estimator was fitted to."
         )
     client = active_client()
@@ -135,7 +135,7 @@ def answered(estimator: Any, asked: Any, X: Any) -> Any:
     try:
         return np.concatenate([answer_of(client, task, lambda: "Each holds the whole density.") for task in tasks])
     except LostError as error:
-        raise RuntimeError(f"Dask workers were lost while rows were scored ({error}). Ask again.") from None
+        raise RuntimeError(f"Dask workers were lost while rows were scored ({error}). Repeat the call.") from None
     finally:
         client.cancel(tasks, force=True)
 

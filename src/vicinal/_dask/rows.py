@@ -1,4 +1,4 @@
-"""Dask collections as tables in memory, and as sources of rows."""
+"""Turn Dask collections into tables in memory, and into sources of rows."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from vicinal._dask.cluster import computed
 def tables_in_memory(
     X: Any, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a fit with Dask collections in memory; refuses those that are not aligned with X."""
+    """Return the arguments of a fit with Dask collections in memory; raise if one is not aligned with X."""
     names = ("y", "sample_weight", *(f"argument {i}" for i in range(3, len(args) + 1)))[: len(args)]
     asked = {"X": X, **dict(zip(names, args, strict=True)), **options}
     blocks = _aligned_blocks(asked)
@@ -32,7 +32,7 @@ def tables_in_memory(
 
 
 def partitions(X: Any, y: Any) -> tuple[list[Delayed], list[int], Any]:
-    """The partitions of X as delayed tables, their numbers of rows, and y in memory; refuses a y that is not aligned."""
+    """Return the partitions of X as delayed tables, their numbers of rows, and y in memory; raise if y is not aligned."""
     blocks = _aligned_blocks({"X": X, "y": y})
     length = dask.delayed(len, pure=True)
     labels = blocks.get("y", [])
@@ -48,7 +48,7 @@ def partitions(X: Any, y: Any) -> tuple[list[Delayed], list[int], Any]:
 
 
 def table_of(X: Any) -> Any:
-    """A table of one row of zeros, with the columns of a collection, in its precision."""
+    """Return a table of one row of zeros, with the columns and the precision of a collection."""
     if not hasattr(X, "columns"):
         return np.zeros((1, X.shape[1]), dtype=_precision([X.dtype]))
     import pandas as pd
@@ -57,12 +57,12 @@ def table_of(X: Any) -> Any:
 
 
 def _precision(kinds: Iterable[Any]) -> np.dtype:
-    """float32 where all columns are, else float64."""
+    """Return float32 if all columns have that dtype, else float64."""
     return np.dtype(np.float32 if all(kind == np.dtype(np.float32) for kind in kinds) else np.float64)
 
 
 def _aligned_blocks(asked: dict[str, Any]) -> dict[str, list[Delayed]]:
-    """The partitions of those arguments that are collections; refuses those that cannot be aligned with X."""
+    """Return the partitions of the arguments that are collections; raise if one cannot be aligned with X."""
     blocks = {name: delayed_blocks(value, name) for name, value in asked.items() if is_collection(value)}
     for name in blocks:
         if name != "X" and "X" in blocks:
@@ -75,21 +75,21 @@ def _check_partitions(X: Any, other: Any, name: str) -> None:
     known = _length(X), _length(other)
     if mine != theirs and None in known:
         raise ValueError(
-            f"X has {mine} partitions of unknown sizes and {name} {theirs}, so that their rows cannot be matched. Take both "
+            f"X has {mine} partitions of unknown sizes and {name} has {theirs}, so their rows cannot be matched. Take both "
             "from the same dataframe, or call compute_chunk_sizes() on the arrays."
         )
     if None not in known and known[0] != known[1]:
-        raise ValueError(f"X has {known[0]} rows and {name} {known[1]}: they must belong to the same rows.")
+        raise ValueError(f"X has {known[0]} rows and {name} has {known[1]}: they must belong to the same rows.")
 
 
 def _check_lengths(name: str, found: list[int], of_rows: list[int] | None, n: int) -> None:
     if sum(found) != n:
-        raise ValueError(f"X has {n} rows and {name} {sum(found)}: they must belong to the same rows.")
+        raise ValueError(f"X has {n} rows and {name} has {sum(found)}: they must belong to the same rows.")
     if of_rows is not None and len(found) == len(of_rows) and found != of_rows:
         at = next(i for i, (a, b) in enumerate(zip(found, of_rows, strict=True)) if a != b)
         raise ValueError(
             f"partition {at} of X has {of_rows[at]} rows and that of {name} {found[at]}: their rows cannot be matched. Take both "
-            "from the same dataframe, or rechunk one as the other is."
+            "from the same dataframe, or rechunk one like the other."
         )
 
 
@@ -98,14 +98,14 @@ def _n_partitions(collection: Any) -> int:
 
 
 def _length(collection: Any) -> int | None:
-    """The number of rows, where it is known without computing anything."""
+    """Return the number of rows, if it is known without a computation."""
     if not hasattr(collection, "chunks") or np.isnan(collection.shape[0]):
         return None
     return int(collection.shape[0])
 
 
 def delayed_blocks(collection: Any, name: str) -> list[Delayed]:
-    """The partitions of a collection, whole rows each."""
+    """Return the partitions of a collection, each with whole rows."""
     kind = type(collection).__name__
     if isinstance(collection, Delayed) or not any(hasattr(collection, tell) for tell in ("chunks", "dtypes", "dtype")):
         raise TypeError(
@@ -128,7 +128,7 @@ def delayed_blocks(collection: Any, name: str) -> list[Delayed]:
 
 
 def _together(parts: list[Any]) -> Any:
-    """Blocks as one table; empty ones only tell the type where all are empty."""
+    """Concatenate blocks into one table; empty blocks are used only if all are empty."""
     filled = [part for part in parts if len(part)] or parts[:1]
     if hasattr(filled[0], "iloc"):
         import pandas as pd
@@ -138,7 +138,7 @@ def _together(parts: list[Any]) -> Any:
 
 
 class DaskRows:
-    """A Dask array or dataframe as a source of rows; see `vicinal._row_sources`.
+    """Provide a Dask array or dataframe as a source of rows; see `vicinal._row_sources`.
 
     Parameters
     ----------
@@ -165,11 +165,11 @@ class DaskRows:
         return self.shape[0]
 
     def kept(self) -> np.ndarray:
-        """All rows in memory, as the components of a density."""
+        """Return all rows in memory, as the components of a density."""
         return np.concatenate([np.empty((0, self.shape[1]), dtype=self.dtype), *self.blocks()])
 
     def take(self, positions: np.ndarray) -> np.ndarray:
-        """Return the rows at some positions: only those travel."""
+        """Return the rows at some positions; only these are transferred."""
         positions = np.asarray(positions, dtype=np.int64)
         of_part = np.searchsorted(self._starts, positions, side="right") - 1
         some = np.unique(of_part)

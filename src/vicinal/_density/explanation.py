@@ -1,7 +1,8 @@
 """Explanations of unusual rows: each column given the others, compared with the training rows."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -10,10 +11,12 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 
 from vicinal._checks import check_integer, check_magnitude
 from vicinal._density.density_input import breaks_constants
+from vicinal._density.gaps import incomplete_rows_in
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_conditionals
 
 # With more training rows, an evenly spaced sample is the reference; shares are then accurate to about one percentage point.
 MOST_REFERENCE_ROWS = 4000
+_FEWER_REFERENCE_ROWS = 500  # for each pattern of missing values
 _INTERVAL = (0.05, 0.5, 0.95)
 _LARGEST_SHARE = 0.1  # a column with a larger share is not a reason
 # Scalers that treat every column separately, so that expected values can be given in the units of the data. Estimators of
@@ -33,7 +36,7 @@ class Explanation:
     names : list of str
         The columns.
     values : ndarray
-        The rows themselves.
+        The rows themselves; NaN where a value is missing (or was filled in), which is never a reason.
     shares : ndarray
         The share of training rows (excluding outliers, each left out of its own density) whose value in this column is at
         least as surprising given their other columns. It has no unit.
@@ -98,23 +101,20 @@ def explain(
     if own is not None:
         rows = np.zeros((len(own), density.n_features_in_))
         rows[:, active] = _training_rows(density, mixture)[own]
+        gaps = _training_gaps(steps, density, own, rows.shape)
+        if incomplete_rows_in(density) is not None:
+            rows[gaps] = np.nan
     else:
         rows = np.asarray(X if steps is None else steps.transform(X), dtype=np.float64)
-        check_magnitude(rows[:, active])
-        units = mixture.kernel_units
-        images = rows[:, active] * units if units.ndim == 1 else rows[:, active] @ units.T
-        check_magnitude(images, "X, in units of the kernel,")
-    found = column_conditionals(mixture, rows[:, active], own, _INTERVAL)
-    reference = _reference(detector, density, mixture)
-    shares, surprises = np.ones(rows.shape), np.zeros(rows.shape)
-    quantiles = [rows.copy() for _ in _INTERVAL]
-    for table, quantile in zip(quantiles, found.quantiles, strict=True):
-        table[:, active] = quantile
-    for position, k in enumerate(active):
-        in_order = np.sort(reference[:, position])
-        above = len(in_order) - np.searchsorted(in_order, found.surprises[:, position], side="left")
-        shares[:, k] = (above + 1.0) / (len(in_order) + 1.0) if own is None else np.maximum(above, 1) / len(in_order)
-        surprises[:, k] = found.surprises[:, position] - np.median(in_order)
+        gaps = np.isnan(np.asarray(X, dtype=np.float64))
+    judged = _Judged(np.ones(rows.shape), np.zeros(rows.shape), [rows.copy() for _ in _INTERVAL])
+    for some, known in _patterns(np.isnan(rows[:, active])):
+        _judge(judged, (detector, density, mixture), rows, own, some, active[known])
+    # What is missing, or was filled in, is no reason.
+    shares, surprises, quantiles = judged
+    if gaps.any():
+        rows = np.where(gaps, np.nan, rows)
+        shares[gaps], surprises[gaps] = 1.0, 0.0
     if steps is not None:
         rows, *quantiles = [in_units_of_data(steps, table) for table in (rows, *quantiles)]
     low, median, high = quantiles
@@ -128,6 +128,69 @@ def explain(
         shares[:, fixed] = np.where(broken, 1.0 / (len(detector.training_scores_) + 1.0), 1.0)
         surprises[:, fixed] = np.where(broken, np.inf, 0.0)
     return Explanation(names, rows, shares, surprises, median, low, high, fixed)
+
+
+class _Judged(NamedTuple):
+    """What is said of the columns of rows: shares, surprises and quantiles, which are filled in pattern by pattern."""
+
+    shares: np.ndarray
+    surprises: np.ndarray
+    quantiles: list[np.ndarray]
+
+
+def _patterns(gaps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows that lack the same columns, and the columns that they have; not rows that have none."""
+    patterns, pattern_of = np.unique(gaps, axis=0, return_inverse=True)
+    for p, missing in enumerate(patterns):
+        if not missing.all():
+            yield np.flatnonzero(pattern_of.reshape(-1) == p), np.flatnonzero(~missing)
+
+
+def _judge(
+    judged: _Judged,
+    parts: tuple[Any, Any, Any],
+    rows: np.ndarray,
+    own: np.ndarray | None,
+    some: np.ndarray,
+    known: np.ndarray,
+) -> None:
+    """Fill in what is said of some rows, which have the columns `known` in common, under the density of those columns."""
+    detector, density, mixture = parts
+    active = getattr(density, "active_features_", np.arange(density.n_features_in_))
+    places = np.searchsorted(active, known)
+    if len(known) == len(active):
+        reference = _reference(detector, density, mixture)
+    elif isinstance(mixture, SharedMixture):
+        mixture = mixture.marginal(places)
+        reference = _surprises_of_training_rows(
+            mixture, _training_rows(density, parts[2])[:, places], _FEWER_REFERENCE_ROWS
+        )
+    else:
+        raise ValueError(
+            f"explain takes rows with missing values under ParzenWindows and LCA, not under {type(density).__name__}. Fill them "
+            "with vicinal.DensityImputer, or leave such rows out."
+        )
+    mine, here = None if own is None else own[some], rows[np.ix_(some, known)]
+    if own is None:
+        check_magnitude(here)
+        units = mixture.kernel_units
+        check_magnitude(here * units if units.ndim == 1 else here @ units.T, "X, in units of the kernel,")
+    found = column_conditionals(mixture, here, mine, _INTERVAL)
+    for table, quantile in zip(judged.quantiles, found.quantiles, strict=True):
+        table[np.ix_(some, known)] = quantile
+    for position, k in enumerate(known):
+        in_order = np.sort(reference[:, position])
+        above = len(in_order) - np.searchsorted(in_order, found.surprises[:, position], side="left")
+        shares = (above + 1.0) / (len(in_order) + 1.0) if own is None else np.maximum(above, 1) / len(in_order)
+        judged.shares[some, k] = shares
+        judged.surprises[some, k] = found.surprises[:, position] - np.median(in_order)
+
+
+def _training_gaps(steps: Any, density: Any, own: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Return where values of training rows were missing: for the density itself, or for a step that fills them in."""
+    before = [] if steps is None else [getattr(step, "density_", None) for _, step in steps.steps]
+    known = next((rows for rows in map(incomplete_rows_in, [density, *before]) if rows is not None), None)
+    return np.zeros(shape, dtype=bool) if known is None else np.isnan(known[own])
 
 
 def _parts(density: Any) -> tuple[Any, Any]:
@@ -186,11 +249,16 @@ def _reference(detector: Any, density: Any, mixture: SharedMixture | LocalFrameM
     If there are many, return those of an evenly spaced sample.
     """
     if detector not in _references:
-        counted = np.flatnonzero(mixture.log_weights > -np.inf)
-        some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), MOST_REFERENCE_ROWS)).astype(int))]
-        rows = _training_rows(density, mixture)[some]
-        _references[detector] = column_conditionals(mixture, rows, some).surprises
+        _references[detector] = _surprises_of_training_rows(
+            mixture, _training_rows(density, mixture), MOST_REFERENCE_ROWS
+        )
     return _references[detector]
+
+
+def _surprises_of_training_rows(mixture: Any, rows: np.ndarray, most: int) -> np.ndarray:
+    counted = np.flatnonzero(mixture.log_weights > -np.inf)
+    some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), most)).astype(int))]
+    return column_conditionals(mixture, rows[some], some).surprises
 
 
 def forget_reference(detector: Any) -> None:

@@ -79,6 +79,11 @@ def check_columns_known(X: np.ndarray, names: Any = None) -> None:
         raise ValueError(f"{len(empty)} of {X.shape[1]} columns hold no value at all ({shown}). Drop them.")
 
 
+def incomplete_rows_in(density: Any) -> np.ndarray | None:
+    """Return the training rows as they were passed, NaN where a value is missing; None where no value was missing."""
+    return getattr(density, "_incomplete_rows", None)
+
+
 def forget_gaps(density: Any) -> None:
     """Delete the attributes of an earlier fit to rows with missing values."""
     for name in ("_left_out_scores", "_incomplete_rows"):

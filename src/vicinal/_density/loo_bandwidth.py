@@ -10,7 +10,7 @@ from vicinal._mixtures import LOG_2PI
 
 # The approximate number of passes of the search, from which the engine chooses a backend.
 LOO_PASSES = 10
-# From twice as many rows on, so many of them, each explained by all others, find out where about the best width is.
+# From twice as many rows on, the scores of this many rows under all others locate the best width approximately.
 _SCOUTS = 256
 _SCOUTS_TOL = 1e-3  # of the logarithm of the variance, times the number of columns
 
@@ -20,9 +20,9 @@ def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-1
 
     The step is that of Local Component Analysis with a spherical covariance (Eqs. 3-4 with the trace, sec. 6.2),
     ``v <- tr S(v) / (n d)``, on the logarithm of v, extrapolated by the secant of its displacement: the fixed point is
-    the same, and about six passes suffice instead of dozens with the plain update.  A pass that does not raise the objective
-    is undone, and the plain step, which cannot lower it, is made instead.  Of many rows, a few come first: the likelihood of
-    those rows under all others has its maximum close by, so that about three passes of all rows are enough.
+    the same, and about six passes suffice instead of dozens with the plain update.  A pass that does not increase the objective
+    is undone, and the plain step, which cannot decrease it, is made instead.  If there are many rows, the search begins with a few:
+    the likelihood of those rows under all others has its maximum close by, so that about three passes of all rows are enough.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-1
             some = np.sort(np.random.default_rng(0).choice(n, _SCOUTS, replace=False))
             limits = max_iter, _SCOUTS_TOL, _SCOUTS_TOL, np.inf
             scouts, slope = _climb(_Width(problem, some), at, slope, Recorder(), *limits)
-            if scouts.reason.by_user:  # before the first pass of all rows there is nothing to keep
+            if scouts.reason.by_user:  # no result to keep before the first pass over all rows
                 raise KeyboardInterrupt
             at = scouts.parameters
         path, _ = _climb(_Width(problem), at, slope, Recorder(), max_iter, 1e-7, negligible_step, tol)

@@ -1,4 +1,4 @@
-"""Where the line between outliers and other rows is drawn, and which parameters may draw it."""
+"""Compute the threshold of outliers, and validate the parameters that determine it."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from vicinal._density.groups import weighted_quantile
 
 
 def check_outlier_parameters(detector: Any) -> None:
-    """Refuse parameters of a detector that are no shares."""
+    """Raise if parameters of a detector are not valid shares."""
     contamination, largest_group, fdr = detector.contamination, detector.largest_group, detector.fdr
     if isinstance(contamination, str):
         if contamination != "auto":
             raise ValueError(f"contamination must be 'auto' or a number in (0, 0.5], got {contamination!r}.")
     elif check_positive(contamination, "contamination") > 0.5:
-        raise ValueError(f"contamination must be at most 0.5, got {contamination}: outliers are the minority.")
+        raise ValueError(f"contamination must be at most 0.5, got {contamination}: outliers must be a minority.")
     if largest_group is not None and check_positive(largest_group, "largest_group") >= 0.5:
         raise ValueError(
-            f"largest_group must be less than 0.5, got {largest_group}: a group of outliers is a minority. Pass None "
+            f"largest_group must be less than 0.5, got {largest_group}: a group of outliers must be a minority. Pass None "
             "to score by the density alone."
         )
     if fdr is not None and check_positive(fdr, "fdr") >= 1.0:
@@ -26,11 +26,11 @@ def check_outlier_parameters(detector: Any) -> None:
 
 
 def outlier_threshold(scores: np.ndarray, cumulated: np.ndarray, contamination: str | float) -> float:
-    """The line below which rows are outliers, from scores in increasing order and their cumulated weights."""
+    """Return the threshold of outliers, from scores in increasing order and their cumulative weights."""
     finite = np.isfinite(scores)
     if not finite.any():
         raise ValueError(
-            "every training row has density 0 under the others, so nothing tells them apart. Enlarge the "
+            "every training row has density 0 under the others, so they cannot be ranked. Increase the "
             "density's bandwidth."
         )
     # Density 0 (a kernel of bounded support) is below everything, and stays below the threshold.
@@ -43,10 +43,10 @@ def outlier_threshold(scores: np.ndarray, cumulated: np.ndarray, contamination: 
 
 
 def labels_in_blocks(detector: Any) -> Any:
-    """The dtype of predictions for the blocks of a collection; refuses those that need all rows together."""
+    """Return the dtype of predictions for the blocks of a collection; raise if predictions need all rows together."""
     if detector.fdr is not None:
         raise ValueError(
-            "fdr judges all rows together, and the blocks of a Dask collection are judged one by one. Pass "
+            "fdr tests all rows together, but the blocks of a Dask collection are processed one by one. Pass "
             "p_values(X).compute() to scipy.stats.false_discovery_control, or set fdr=None."
         )
     return np.dtype(np.int64)

@@ -1,4 +1,4 @@
-"""Outliers as rows of low density, with training rows judged as if they had not been there."""
+"""Detect outliers as rows of low density; training rows are scored leave-one-out."""
 
 import warnings
 from typing import Any, Self
@@ -43,20 +43,20 @@ _REFITS = 5
 
 
 class TrainingRowsWarning(UserWarning):
-    """`predict` was given the training table, whose rows it treats as new: `fit_predict` judges them left out."""
+    """Warn that `predict` received the training table and treats its rows as new ones; use `fit_predict` for leave-one-out labels."""
 
 
 class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
-    r"""Call a row an outlier when its density is low.
+    r"""Detect outliers as rows of low density.
 
-    A density of training rows that includes each row's own kernel hides outliers: the smaller the bandwidth,
-    the better an isolated row explains itself. So everything said about the training rows here
-    (``training_scores_``, ``training_p_values_``, ``labels_``, ``fit_predict``, the threshold) is leave-one-out,
-    while ``predict``, ``decision_function``, ``score_samples`` and ``p_values`` treat their rows as new, even when
+    A density that includes each training row's own kernel hides outliers: the smaller the bandwidth, the higher the
+    density of an isolated row. All results about the training rows
+    (``training_scores_``, ``training_p_values_``, ``labels_``, ``fit_predict``, the threshold) are therefore leave-one-out,
+    while ``predict``, ``decision_function``, ``score_samples`` and ``p_values`` treat their rows as new, even if
     they are training rows.
 
-    The training rows may hold outliers, also some that form groups and so vouch for each other: each row is judged by
-    the distance to a neighbour outside of such groups as well; see ``largest_group``.
+    The training rows may contain outliers, including groups of outliers that raise each other's density. The score of a
+    row therefore also uses the distance to a neighbour outside of such groups; see ``largest_group``.
 
     Parameters
     ----------
@@ -64,16 +64,16 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         An unfitted density: any of vicinal's or scikit-learn's, or a pipeline that ends in one. The default
         is ``ParzenWindows()``. `from_density` starts from a density that is fitted already.
     contamination : "auto" or float in (0, 0.5], default="auto"
-        The share of training rows to call outliers. "auto" draws the line of a box plot,
+        The share of training rows to label as outliers. "auto" uses the rule of a box plot,
         :math:`Q_1 - 1.5 (Q_3 - Q_1)` of the leave-one-out scores.
     largest_group : float in (0, 0.5) or None, default=0.1
-        The largest share of the training rows that a group of outliers may have: a larger group is a cluster of the data.
-        Rows of smaller groups, far from the rest, do not vouch for each other; see Notes. None scores by the density
-        alone, and so do densities other than ParzenWindows and LCA.
+        The largest share of the training rows that a group of outliers may have. A larger group counts as a cluster of the
+        data; rows of a smaller group that is far from the rest do not raise each other's score (see Notes). None uses the
+        density alone, as do densities other than ParzenWindows and LCA.
     fdr : float in (0, 1), optional
-        `predict` calls those of its rows outliers that the step-up rule of Benjamini and Hochberg finds among their
-        p-values at this false discovery rate; the rows are judged together. The default judges each row by
-        ``offset_``. Training rows are always judged by ``offset_``, because their p-values are ranks.
+        The false discovery rate at which `predict` applies the step-up procedure of Benjamini and Hochberg to the p-values
+        of all of its rows together. By default, each row is compared with ``offset_``. Training rows are always
+        compared with ``offset_``, because their p-values are ranks.
     cv : int, splitter or iterable of (train, test), default=5
         Folds for a density that cannot leave single rows out; see Notes. An int shuffles with a fixed seed.
 
@@ -94,29 +94,29 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     Notes
     -----
     How a training row is left out depends on the density. Vicinal's mixtures drop the row's own component
-    exactly (``score_samples(None)``); ManifoldParzen also rebuilds the frames of its neighbours
-    (``held_out_score_samples``); anything else, pipelines included, is fitted again for each of ``cv`` folds. LCA's kernel has
-    many parameters: where rows are not plentiful for them (the rule by which LCA searches for a penalty), it is fitted again,
-    with the penalty that was found, without each fifth of the rows, and scores that fifth as new rows. Otherwise the training
-    rows, which have shaped the kernel, would look more usual than new rows, and p-values would be too small.
+    exactly (``score_samples(None)``); ManifoldParzen also computes the frames of its neighbours again
+    (``held_out_score_samples``); any other density, including pipelines, is fitted again for each of ``cv`` folds. LCA's kernel has
+    many parameters. If there are few rows for them (by the rule that makes LCA search for a penalty), LCA is fitted again,
+    with the selected penalty, without each fifth of the rows, and scores that fifth as new rows. Otherwise the training
+    rows, which have determined the kernel, would score higher than new rows, and p-values would be too small.
 
-    Without ``largest_group`` the score of a row is its log-density. With it, there is a second view: the logarithm of the
-    kernel at the k-th nearest training row, minus half their squared distance, where k is ``largest_group`` of the rows. That
-    neighbour is outside of any smaller group, however tight, and inside of any cluster of more rows. (Of more than 400 rows an
-    even sample of 400 speaks for all.) The view is shifted and scaled to the median and the quartile distance of the
-    log-densities, over the training rows, and the score is the lower of the two, in nats of ``density_``.
+    If ``largest_group`` is None, the score of a row is its log-density. Otherwise there is a second score: the logarithm of the
+    kernel at the k-th nearest training row, minus half their squared distance, where k is the share ``largest_group`` of the rows. That
+    neighbour is outside of any smaller group, however tight, and inside of any larger cluster. (For more than 400 rows,
+    an even sample of 400 rows is used.) The second score is shifted and scaled to the median and the interquartile range of the
+    log-densities of the training rows, and the score of a row is the lower of the two, in nats of ``density_``.
 
     The p-value of a new row x is
 
     .. math:: \frac{1 + \#\{i : s_i \le s(x)\}}{n + 1}
 
-    with :math:`s_i` the leave-one-out training scores: the chance of so low a score if x came from where the
-    training rows came from, up to the one row by which the two densities differ. With ``sample_weight`` the
-    rows count with weights of mean 1, in the density, in ranks and in quantiles. Where the training rows hold outliers,
-    p-values are the rank among usual rows and outliers together, and so larger than among usual rows alone.
+    with :math:`s_i` the leave-one-out training scores: the probability of so low a score if x has the distribution of the
+    training rows, up to the one row by which the two densities differ. With ``sample_weight`` the
+    rows count with weights of mean 1 in the density, in ranks and in quantiles. If the training rows contain outliers,
+    a p-value is the rank among inliers and outliers together, and is larger than among inliers alone.
 
-    In a column in which all training rows have one value, a new row with another value is an outlier of the smallest
-    p-value, 1 / (n + 1), whatever the rest says.
+    If a column is constant in the training rows, a new row with another value in it is an outlier with the smallest
+    p-value, 1 / (n + 1), regardless of its other columns.
 
     Examples
     --------
@@ -162,10 +162,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         largest_group: float | None = 0.1,
         fdr: float | None = None,
     ) -> Self:
-        """Return a fitted detector from a fitted density, without the training rows and without fitting again.
+        """Make a fitted detector from a fitted density, without the training rows and without fitting again.
 
         The training rows are those of the density, each scored under the density of the others; weights that the
-        density was fitted with count as in `fit`. The answers are those of
+        density was fitted with count as in `fit`. The results equal those of
         ``DensityOutlierDetector(density).fit(X, sample_weight=sample_weight)`` on the rows and weights that the
         density was fitted to. The one exception is a pipeline, for which `fit` uses folds: here the steps before
         the density stay as they were learned from all rows, as the bandwidth does.
@@ -185,7 +185,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Raises
         ------
         TypeError
-            If the density keeps no training rows that it could leave out, such as those of scikit-learn.
+            If the density keeps no training rows that could be left out, as scikit-learn's densities.
 
         Examples
         --------
@@ -203,7 +203,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         scores = left_out_scores(last)
         if scores is None:
             raise TypeError(
-                "from_density needs a density that can score its training rows without themselves (ParzenWindows, LCA, "
+                "from_density needs a density that can score its training rows leave-one-out (ParzenWindows, LCA, "
                 f"LCAGauss, LocalLCA or ManifoldParzen), got {type(last).__name__}. Fit the "
                 "detector to the rows instead: DensityOutlierDetector(density).fit(X)."
             )
@@ -218,7 +218,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the density and score the training rows without themselves.
+        """Fit the density and compute the leave-one-out scores of the training rows.
 
         Parameters
         ----------
@@ -236,8 +236,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         check_outlier_parameters(self)
         if isinstance(density, FrozenEstimator):
             raise TypeError(
-                "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
-                "the fitted density to DensityOutlierDetector.from_density(density), or an unfitted one here."
+                "density is frozen and learns nothing from X, so it cannot leave out rows of X. Pass "
+                "the fitted density to DensityOutlierDetector.from_density(density), or pass an unfitted density here."
             )
         weight = check_weights(sample_weight, rows)
         check_takes_weights(density, weight)
@@ -251,7 +251,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         return self._judge_training_rows(scores, weight, last)
 
     def gather(self) -> Self:
-        """Bring the training rows of the density home that was fitted to a Dask collection; see `LCA.gather`."""
+        """Move the training rows of a density that was fitted to a Dask collection into this process; see `LCA.gather`."""
         check_is_fitted(self)
         return gather(self)
 
@@ -263,13 +263,13 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     @property
     def labels_(self) -> NDArray[Any]:
-        """-1 for training rows whose leave-one-out score is below ``offset_``, else 1."""
+        """Label of each training row: -1 if its leave-one-out score is below ``offset_``, else 1."""
         check_is_fitted(self, "training_scores_")
         return np.where(self.training_scores_ < self.offset_, -1, 1)
 
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the score of each row of X, as a new row: the lower, the stranger."""
+        """Return the score of each row of X, as a new row; lower scores are more unusual."""
         return as_given(self._score(*self._rows(X)), X)
 
     @answers_collections(dtype=float_numbers)
@@ -279,16 +279,16 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     @answers_collections(dtype=labels_in_blocks)
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return for each row of X, as a new row, 1, or -1 for an outlier.
+        """Return -1 for outliers and 1 for other rows of X, which are treated as new rows.
 
-        With ``fdr``, the rows of X are judged together. Where X is the training table, bit for bit, a
-        `TrainingRowsWarning` tells that its rows are taken as new ones that lie on training rows.
+        With ``fdr``, the rows of X are tested together. If X is bitwise equal to the training table, a
+        `TrainingRowsWarning` states that its rows are treated as new ones.
         """
         rows, checked = self._rows(X)
         if len(checked) == len(self.training_scores_) and getattr(self, "_fingerprint", None) == fingerprint(checked):
             warnings.warn(
-                "predict was given the training table and takes its rows as new ones, each of which lies on a training row "
-                "that vouches for it. To judge the training rows without themselves, use fit_predict(X), or labels_ of "
+                "predict received the training table and treats its rows as new ones. Each of them coincides with a training row, "
+                "which raises its density. For leave-one-out labels of the training rows, use fit_predict(X) or labels_ of "
                 "the fitted detector.",
                 TrainingRowsWarning,
                 stacklevel=callers_line(),
@@ -299,7 +299,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         return np.where(false_discovery_control(self.p_values_from_scores(scores)) <= self.fdr, -1, 1)
 
     def explain(self, X: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Explanation:
-        r"""Say which columns make rows strange, given their other columns.
+        r"""Explain which columns make rows unusual, given their other columns.
 
         Parameters
         ----------
@@ -311,10 +311,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         Explanation
-            With arrays of shape (n_samples, n_features): ``shares`` (of the training rows, each left out, that are at least
-            as surprising in that column given their others), ``surprises`` (:math:`-\log p(x_k \mid \text{others})` less
-            the column's median), ``medians``, ``lows`` and ``highs`` (the median of the column given the others, and its
-            90 % interval); and ``reasons(row)``, sentences about the most surprising columns.
+            It has arrays of shape (n_samples, n_features): ``shares`` (the share of the training rows, each left out, that are
+            at least as surprising in that column given their others), ``surprises`` (:math:`-\log p(x_k \mid \text{others})`
+            minus the column's median), ``medians``, ``lows`` and ``highs`` (the median of the column given the others, and its
+            90 % interval). ``reasons(row)`` describes the most surprising columns in sentences.
 
         Raises
         ------
@@ -323,9 +323,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
         Notes
         -----
-        Exact in the mixture of the training rows that are no outliers (``labels_``), under the kernel of ``density_``: the
-        group of an outlier is no excuse for it. Shares and surprises do not depend on the units of the columns where the density does not. Costs
-        O(m n d) time for m rows, and once O(n^2 d) for the training rows; of more than 4,000 an even sample is used.
+        The conditional densities are exact for the mixture of the training rows that are not outliers (``labels_``), under the
+        kernel of ``density_``, so that a group of outliers does not explain its members. Shares and surprises are independent
+        of the units of the columns if the density is. The time is O(m n d) for m rows, and once O(n^2 d) for
+        the training rows; if there are more than 4,000, an even sample is used.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
@@ -337,7 +338,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 raise ValueError(f"rows must be positions from 0 to {n - 1} of the {n} training rows.")
             return explain(self, None, names, self._constant_values(), asked.astype(np.int64))
         if rows is not None:
-            raise ValueError("rows chooses training rows, and so it needs X=None. Pass the rows themselves as X.")
+            raise ValueError("rows selects training rows, so it needs X=None. Pass other rows as X.")
         return explain(self, self._rows(X)[0], names, self._constant_values())
 
     @answers_collections(dtype=float_numbers)
@@ -360,13 +361,13 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         return (1.0 + self._weight_below(np.asarray(as_host(scores)))) / (len(self.training_scores_) + 1.0)
 
     def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
-        """The rows as passed, which may have names, and as checked."""
+        """Return the rows as passed, which may have column names, and as validated."""
         check_is_fitted(self)
         checked = self._checked(X, self.density_, reset=False)
         return rows_as_passed(X, checked, density=self.density_), checked
 
     def _checked(self, X: ArrayLike, density: Any, **options: Any) -> np.ndarray:
-        """The rows as numbers. What is done about missing values is the matter of a pipeline's steps, which may fill them in."""
+        """Return the rows as numbers; missing values are left to the steps of a pipeline, which may impute them."""
         gaps = {"ensure_all_finite": "allow-nan"} if isinstance(density, Pipeline) else {}
         return validate_data(self, X, dtype=[np.float64, np.float32], **gaps, **options)
 
@@ -386,24 +387,24 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         return np.where(broken, np.minimum(scores, lowest), scores)
 
     def _inner_estimator(self) -> Any:
-        """The density that is fitted, for `which_engine`."""
+        """Return the density that is fitted, for `which_engine`."""
         return as_density(self.density)
 
     def _constant_values(self) -> np.ndarray:
-        """A row with the values of columns that are constant in the training rows, NaN in the others."""
+        """Return a row with the values of columns that are constant in the training rows, and NaN in the others."""
         known = getattr(self, "_constants", None)  # files of version 1 have none
         return np.full(self.n_features_in_, np.nan) if known is None else known
 
     def _remember(self, constants: np.ndarray, rows: np.ndarray | None) -> None:
-        """Keep what tells rows of other constants, and the training table itself, apart from new rows."""
+        """Keep what is needed to recognise rows with other constants, and the training table itself."""
         self._constants = constants
         self._fingerprint = None if rows is None else fingerprint(rows)
         forget_reference(self)
 
     def _judge_training_rows(self, scores: np.ndarray, weight: np.ndarray | None, last: Any) -> Self:
-        """Set what is said about the training rows, from their leave-one-out log-densities.
+        """Set the attributes of the training rows from their leave-one-out log-densities.
 
-        `last` is the density that left single rows out; None where folds were used.
+        `last` is the density that left out single rows, or None if folds were used.
         """
         self._reference, self._score_scales, self._group = None, None, 0.0
         if self.largest_group is not None and rows_in(last) is not None and len(scores) >= FEWEST_ROWS:
@@ -431,7 +432,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         return self
 
     def _scores_by_refits(self, density: Any, fitted: Any, weight: np.ndarray | None) -> np.ndarray:
-        """Scores of the training rows by detectors of the other folds, whose kernel has not seen the row either."""
+        """Return the scores of the training rows by detectors of the other folds, whose kernels do not depend on the row."""
         rows = np.full((len(fitted.mixture_.centres), fitted.n_features_in_), 0.0)
         rows[:, fitted.active_features_] = fitted.mixture_.centres
         scores = np.empty(len(rows))
@@ -445,5 +446,5 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         return scores
 
     def _weight_below(self, scores):
-        """The weight (without weights, the number) of training rows that score no better."""
+        """Return the weight (without weights, the number) of the training rows whose scores are not higher."""
         return np.append(0.0, self._cumulated)[np.searchsorted(self._sorted_scores, scores, side="right")]

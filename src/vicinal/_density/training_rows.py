@@ -38,11 +38,6 @@ def rows_in(density: Any) -> np.ndarray | None:
     return mixture.centres if isinstance(mixture, SharedMixture) and not moved else None
 
 
-def incomplete_rows_in(density: Any) -> np.ndarray | None:
-    """Return the training rows as they were passed, NaN where a value is missing; None where no value was missing."""
-    return getattr(density, "_incomplete_rows", None)
-
-
 def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
     """For each row the position of an equal training row, the last of several, or -1; a missing value equals another."""
 

@@ -1,53 +1,53 @@
-"""The pair engine: one resident problem, placed under a metric, and asked for sums over all pairs (query i, point j).
+"""The pair engine: computes sums over all pairs (query i, point j) of one resident problem under a metric.
 
 ::
 
-      methods             _density  _lca  _nca  _manifold_parzen  quality      know methods, never pairs
+      methods             _density  _lca  _nca  _manifold_parzen  quality      never handle pairs themselves
           |
       prepare(engine, X, ...)         _problem.py   once per fit: choose a backend, cast, centre, order, place
           |                           _choice.py    the choice: a pure function of shapes (`which_engine`)
-      problem.at(kernel)              _families.py  once per pass: only the metric travels
+      problem.at(kernel)              _families.py  once per pass: only the metric is sent
           |
       placement.log_sums, softmax_means, mean_shifts, scatter, pull, gradient, class_shares, perplexities,
-          |     nearest, nearest_with_ties, neighbors_above     _placement.py, _nearest.py: algebra that is written once
+          |     nearest, nearest_with_ties, neighbors_above     _placement.py, _nearest.py: shared by all backends
           |
       _contract.py        what a backend implements: at, log_sums, softmax_sums, candidates, as equations
       _backends.py        the table of backends
           |
       +---------------------+------------------------------+-------------------+
       | _arrays.py          | _cpu.py                      | _torch.py         |
-      | NumPy arrays        | Numba and BLAS tiles, our    | CUDA: _cuda.py;   |
-      |                     | own threads                  | else _arrays.py   |
+      | NumPy arrays        | Numba and BLAS tiles, with   | CUDA: _cuda.py;   |
+      |                     | a thread pool                | else _arrays.py   |
       +---------------------+------------------------------+-------------------+
                                 |
                             _compiled_rows.py  the sums of `_cpu.py`  _pool.py      threads, in order
                             _row_kernels.py, _half_kernels.py, _product_kernels.py: compiled, of the parts in _kernels.py
                             _vectors.py  products as vector instructions
-                            _half.py     each pair once               _pairs.py     rows as kernels want them
-                            _blocks.py   how work is cut              _accuracy.py  when products are safe
+                            _half.py     each pair once               _pairs.py     rows in the layout of the kernels
+                            _blocks.py   how work is divided          _accuracy.py  when products are accurate
                             _tuning.py   every tuned constant
                                 |
       a search that streams through a table, without a problem: _row_search.py, _search_kernels.py (compiled)
-      where pairs can be skipped: _pruned_placed.py asks _pruned.py for sums over those that matter, with a certificate
+      where pairs can be skipped: _pruned_placed.py gets sums over those that matter from _pruned.py, with a certificate
                             _order.py         a spatial order of the rows         _plan.py  tiles with boxes, groups of queries
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
                             _pruned_sweep.py  the tiles that a group of queries visits, and its exponentials (compiled)
-                            _pruned_kernels.py  what is done with them (compiled)   _pruned_lists.py  pairs above a floor
+                            _pruned_kernels.py  the sums over them (compiled)   _pruned_lists.py  pairs above a floor
                             _pruned_half.py, _pruned_half_kernels.py  scatters of all rows, each pair once
                             _kernel_sums.py, _kernel_tiles.py  log-sums over the tiles that matter, of points with a kernel each
-                            _certificates.py  what skipped pairs may have left out
+                            _certificates.py  bounds on the contributions of skipped pairs
       on a GPU:             _cuda.py     a shared metric (its overview is there)      _frames_cuda.py  frames
 
-A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
+The placements that a fitted density needs for scoring are kept in a cache outside of the estimator (`resident`, in `_resident.py`).
 
 Points in a file that is larger than the working memory are placed block by block for log-sums (`_streamed.py`).
 
 A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`), or a full covariance
 per point (`_covariances.py`).
 
-No backend ever holds an n x n array: queries are cut into blocks, points into tiles, and partial results are monoids (a
+No backend ever holds an n x n array: queries are divided into blocks, points into tiles, and partial results are monoids (a
 sum, a concatenation, or the log-sum-exp state: a maximum and a scaled sum).  Blocks do not depend on the number of
-threads and partial results are added in the order of the rows, so an answer does not depend on the threads either.
+threads, and partial results are added in the order of the rows, so results do not depend on the number of threads either.
 """
 
 from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre

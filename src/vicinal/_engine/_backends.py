@@ -1,4 +1,4 @@
-"""The table of backends: a new one is one file and one line here, and another line for mypy."""
+"""The table of backends; a new backend needs one file, one line here, and another line for mypy."""
 
 import importlib
 from collections.abc import Callable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vicinal._engine._settings import Engine
     from vicinal._engine._torch import TorchBackend
 
-    # mypy holds every backend to the contract here: how it is made, and what it answers.
+    # mypy checks every backend against the contract here.
     _CHECKED: list[Callable[[Points, Engine], Backend]] = [ArrayBackend, CpuBackend, DaskBackend, TorchBackend]
 
 BACKENDS = {

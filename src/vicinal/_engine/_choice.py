@@ -1,4 +1,4 @@
-"""Which backend does the pair work: a pure function of shapes and parameters."""
+"""Choose the backend of pairwise computations, as a pure function of shapes and parameters."""
 
 import importlib.util
 import numbers
@@ -18,7 +18,7 @@ from vicinal._tensors import on_device
 
 
 class Work(NamedTuple):
-    """The pair work of a fit: queries, points and dimensions of one pass, and the passes that it is expected to make."""
+    """Hold the size of the pairwise computations of a fit: queries, points and dimensions of a pass, and the expected number of passes."""
 
     n_queries: int
     n_points: int
@@ -27,20 +27,20 @@ class Work(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The name of a backend and the reason for it."""
+    """Hold the name of a backend and the reason for its choice."""
 
     backend: str
     reason: str
 
 
 def choose(engine: Engine, work: Work) -> Choice:
-    """Return the backend for some work, and why."""
+    """Return the backend for some work, with the reason."""
     if engine.kind == "cpu" and numba_is_missing():
         return Choice("reference", "Numba could not be imported")
     if engine.kind == "dask" and _inside_task():
         return Choice("reference" if numba_is_missing() else "cpu", "this is a task on a worker already")
     if engine.kind != "auto":
-        return Choice(engine.kind, "it was asked for")
+        return Choice(engine.kind, "it was requested")
     amount = f"{work.n_queries} x {work.n_points} pairs in {work.n_dims} dimensions"
     if work.passes > 1:
         amount += f", {work.passes} times,"
@@ -68,7 +68,7 @@ def _inside_task() -> bool:
 
 @cache
 def numba_is_missing() -> bool:
-    """Return whether Numba cannot be used; says so once."""
+    """Return whether Numba cannot be used, with one warning per process."""
     if importlib.util.find_spec("numba") is not None:
         try:
             import numba  # noqa: F401
@@ -87,11 +87,11 @@ def numba_is_missing() -> bool:
 
 
 def which_engine(X: ArrayLike, estimator: Any = None) -> str:
-    """Say which backend does the pairwise computations for the rows of X, and why.
+    """Return which backend would do the pairwise computations for the rows of X, with the reason.
 
     From some thousand rows on, the compiled backend skips pairs that are too far apart to matter (see ``error`` of
-    :class:`vicinal.Engine`); then the share of the pairs that a pass is expected to visit is said as well. It is counted
-    on a sample of rows, under the kernel of a fitted estimator or the bandwidth that it was given, or else under a kernel as
+    :class:`vicinal.Engine`). The text then also states the share of the pairs that a pass is expected to visit. This share is
+    counted on a sample of rows, under the kernel of a fitted estimator or its given bandwidth, or else under a kernel as
     wide as the standard deviation of each column, narrowed to the number of rows. Kernels that differ from row to row, those
     of ``ManifoldParzen`` and ``LocalLCA``, are known after the fit alone, and nothing is said of them before.
 
@@ -99,9 +99,9 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
     ----------
     X : array-like of shape (n_samples, n_features)
     estimator : estimator, None, str or Engine
-        An estimator (fitted or not), for what its ``fit`` on X would use: one that fits another, such as a pipeline or
-        ``DensityClassifier``, is answered for that one. Or an engine as given to an estimator, for one pass of all rows
-        against all rows.
+        An estimator (fitted or not), whose ``fit`` on X is considered; for one that fits another estimator, such as a
+        pipeline or ``DensityClassifier``, the inner estimator is considered. Or an engine, as passed to an estimator, for
+        one pass of all rows against all rows.
 
     Returns
     -------
@@ -142,14 +142,12 @@ def _said_of_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> 
     if said:
         return "; ".join(f"{text}, in {of} of {name}" for of, text in said.items())
     if not type(estimator).__module__.startswith("vicinal."):
-        return (
-            f"unknown: {name} is not an estimator of vicinal, and holds none that makes computations over pairs of rows"
-        )
+        return f"unknown: {name} is not an estimator of vicinal, and contains none that makes computations over pairs of rows"
     return f"none: {name} makes no computations over all pairs of rows"
 
 
 def _inner_estimators(estimator: Any) -> list[Any]:
-    """Return the estimators that another one fits: what it says itself, or else those among its parameters."""
+    """Return the estimators that another one fits: those that it declares, or else those among its parameters."""
     if hasattr(estimator, "_inner_estimator"):
         return [estimator._inner_estimator()]
     return [value for value in estimator.get_params(deep=False).values() if not isinstance(value, type)]
@@ -177,7 +175,7 @@ def _share_of_fitted(estimator: Any, n_rows: int) -> float:
 
 
 def _metric_of(estimator: Any, n_features: int) -> np.ndarray | None:
-    """Return the metric of a fitted estimator's kernel, or of the width that it was given; None where there is neither."""
+    """Return the metric of a fitted estimator's kernel, or of its given bandwidth; None if there is neither."""
     metric = getattr(estimator, "components_", None)
     covariance = getattr(estimator, "covariance_", None)
     width = getattr(estimator, "bandwidth", None)
@@ -193,7 +191,7 @@ def _metric_of(estimator: Any, n_features: int) -> np.ndarray | None:
 
 
 def _expected_share(engine: Engine, X: np.ndarray, metric: np.ndarray | None) -> float:
-    """Return the share of the pairs that a pass visits; 1 where that cannot be told, or nothing is skipped."""
+    """Return the share of the pairs that a pass visits; 1 if it is unknown or nothing is skipped."""
     from vicinal._engine._problem import prepare
 
     if X.dtype.kind not in "fiu" or not np.isfinite(X).all():

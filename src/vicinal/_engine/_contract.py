@@ -5,20 +5,20 @@ Symbols, the same everywhere:
 - ``points`` x_j, shape (n, D): the resident rows.  A kernel maps them to ``images`` z_j, shape (n, k).
 - ``queries`` q_i: all resident rows, some of them by position, or new rows.
 - ``log_weights`` (n,): the log-weight of point j as a neighbour; None means 0.
-- ``left_out`` (m,): the position that query i must not see, or -1.  Rows are left out by position, never by distance,
-  because duplicates exist.
+- ``left_out`` (m,): the position that is excluded from the neighbours of query i, or -1.  Rows are left out by position,
+  never by distance, because there may be duplicates.
 - ``s_ij``: the score of a pair, -inf where j is left out of i's neighbours.  For one shared metric
   ``s_ij = log_weights_j - |q_i - z_j|^2 / 2``; the other kernel families are in `_families.py`.
 - ``log_sums_i = log sum_j exp(s_ij)`` and ``p_ij = exp(s_ij - log_sums_i)``: the softmax neighbours of i.  For a query
-  that sees no point (all are left out or of weight 0) the log-sum is -inf and every p_ij is 0: it has no mean to move
-  to, no share of any class, and adds nothing to a scatter or a pull.
+  without neighbours (all points are left out or have weight 0) the log-sum is -inf and every p_ij is 0: its mean shift and
+  its class shares are 0, and it adds nothing to a scatter or a pull.
 
 A backend implements four members: `Backend.at`, and on what that returns `Placed.log_sums`, `Placed.softmax_sums` and
-`Placed.candidates`.  Every other reduction follows from those by algebra that is written once: the methods of `Placed`
-that are not abstract, and `_placement.Placement`.  A backend may override a method where one fused sweep is faster.
+`Placed.candidates`.  Every other reduction is derived from those by shared code: the methods of `Placed`
+that are not abstract, and `_placement.Placement`.  A backend may override a method if one fused sweep is faster.
 
-Results are float64 NumPy arrays in the order of the points as they were given, whatever the backend and the precision;
-log-sums of new rows that are a tensor on a device are a float64 tensor there.
+Results are float64 NumPy arrays in the original order of the points, for every backend and precision;
+log-sums of new rows that are a tensor on a device are a float64 tensor on that device.
 """
 
 from abc import abstractmethod
@@ -45,16 +45,16 @@ Values = np.ndarray | Space
 
 @dataclass(frozen=True)
 class Queries:
-    """The queries of one call.
+    """Hold the queries of one call.
 
     Attributes
     ----------
     positions : integer array of shape (m,), optional
         Resident rows by position.
     rows : array of shape (m, D), optional
-        New rows, centred as the points are.  Where both are None, the queries are all resident rows.
+        New rows, centred like the points.  If both are None, the queries are all resident rows.
     left_out : integer array of shape (m,), optional
-        The position that each query must not see, or -1.  None means that nobody is left out.
+        The position that is excluded for each query, or -1.  None excludes nothing.
     """
 
     positions: np.ndarray | None = None
@@ -83,7 +83,7 @@ class Queries:
 
 @dataclass(frozen=True)
 class Points:
-    """The resident rows as a backend receives them, once per problem.
+    """Hold the resident rows that a backend receives, once per problem.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Points:
         Codes 0 to n_classes - 1.
     n_classes : int
     tensor : torch.Tensor, optional
-        The rows on a device, where the user has them there already.
+        The rows on a device, if the user has passed them as a tensor.
     certificates : Certificates
         Of all sweeps over these rows, reweighted or some of them.
     """
@@ -118,7 +118,7 @@ class LogSums(NamedTuple):
 
 
 class SoftmaxSums(NamedTuple):
-    """What the weights ``w_ij = f_i p_ij`` gather for the queries and give to the points; see `Placed.softmax_sums`."""
+    """Hold the sums with weights ``w_ij = f_i p_ij``, for the queries and for the points; see `Placed.softmax_sums`."""
 
     log_sums: np.ndarray
     gathered: np.ndarray
@@ -133,7 +133,7 @@ class Scatter(NamedTuple):
 
 
 class Pull(NamedTuple):
-    r"""What the signed weights of NCA pull on the images of the points.
+    r"""Hold the pull of NCA's signed weights on the images of the points.
 
     With m_ij the agreement of i and j and ``a_i = sum_j p_ij m_ij`` (``log_agreement = log a``), the weights are
 
@@ -141,8 +141,8 @@ class Pull(NamedTuple):
     - objective "likelihood":  ``w_ij = r_i (p_ij - p_ij m_ij / a_i)``,
 
     and ``pull_j = sum_i (w_ij + w_ji)(z_j - z_i)``, shape (n, k), where i runs over the queries only.  The scatter of
-    the weights is ``S(w) = Z' pull``; with ``Z = X A'``, ``A S(w) = pull' X``: only k-dimensional pair work, however
-    wide X is.  Under "accuracy" an ``a_i`` that underflows may come as -inf; under "likelihood" it is exact.
+    the weights is ``S(w) = Z' pull``; with ``Z = X A'``, ``A S(w) = pull' X``, so that pairwise computations are only
+    k-dimensional for any width of X.  Under "accuracy" an ``a_i`` that underflows may be -inf; under "likelihood" it is exact.
     """
 
     log_sums: np.ndarray
@@ -152,7 +152,7 @@ class Pull(NamedTuple):
 
 @dataclass(frozen=True)
 class Match:
-    """Who agrees with whom: the closed set of rules for ``m_ij``.
+    """Define the agreement ``m_ij`` of rows, by one of three rules.
 
     - ``"class"``: 1 if the integer codes are equal, else 0; shape (n,).
     - ``"gaussian"``: ``exp(-|t_i - t_j|^2 / 2)`` of targets in units of their scale; shape (n, t).
@@ -164,16 +164,16 @@ class Match:
 
 
 class Placed(Protocol):
-    """The resident rows under one kernel, where they live."""
+    """Represent the resident rows under one kernel, on their device."""
 
-    takes_tensors: ClassVar[bool] = False  # whether `log_sums` takes new rows that are tensors, and answers with one
+    takes_tensors: ClassVar[bool] = False  # whether `log_sums` takes new rows that are tensors, and returns a tensor
     points: Points
     metric: np.ndarray | None  # what maps rows to images; None where the images are the rows
     expected_share: float = 1.0  # of all pairs that a pass over all rows visits
 
     @abstractmethod
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        """Return ``log sum_j exp(s_ij)`` and, if asked for, the log of each class's share of it."""
+        """Return ``log sum_j exp(s_ij)`` and, if requested, the log of each class's share of it."""
 
     @abstractmethod
     def softmax_sums(
@@ -187,7 +187,7 @@ class Placed(Protocol):
         """Apply the weights ``w_ij = f_i p_ij``, with `factors` f of shape (m,), or None for 1.
 
         With `own_class`, for queries that are resident rows, p_ij is the softmax over the points of the query's own
-        class alone; a query without any gathers and gives 0.
+        class alone; a query without any has sums of 0 and adds 0.
 
         ``gathered = sum_j w_ij values_j`` has shape (m, v) and ``received = sum_i w_ij query_values_i`` shape (n, u), of
         values of the points and of the queries; empty (v or u = 0) where None is given.  The weights of a row sum to
@@ -202,12 +202,12 @@ class Placed(Protocol):
 
         With `k`, the pairs of each query contain its k best scores and all that tie with the k-th (their scores agree to
         twice the relative difference `_accuracy.TIED`); with `floors` (m,), all scores of at least ``floors_i``.  There
-        may be more: a margin covers the rounding errors of fast products, and the caller decides by scores in float64.
-        A query's pairs come together; queries come in any order.  Pairs that are left out, or of weight 0, are not
-        listed.
+        may be more: a margin covers the rounding errors of fast products, and the caller selects by scores in float64.
+        The pairs of a query are consecutive; queries may be in any order.  Pairs that are left out, or of weight 0, are
+        not listed.
         """
 
-    # -- written once; a backend overrides these where a fused or symmetric sweep is faster ------------------------
+    # -- shared by all backends; a backend overrides these if a fused or symmetric sweep is faster -----------------
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         """Return the log-sums and the pooled scatter of the softmax weights, of the images or of the rows."""
@@ -244,7 +244,7 @@ class Placed(Protocol):
         return Pull(log_sums, log_agreement, pull)
 
     def class_gradient(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
-        """Return what `class_pull` does, with ``pull' X`` in place of the pull: where the rows live."""
+        """Return the result of `class_pull` with ``pull' X`` in place of the pull, computed on the device of the rows."""
         found = self.class_pull(queries, row_weights, likelihood)
         return found._replace(pull=by_metric(found.pull, self.points.rows, self.metric))
 
@@ -276,14 +276,14 @@ class Placed(Protocol):
             return np.exp(log_shares)
 
     def entropies(self, queries: Queries) -> np.ndarray | None:
-        """Return the entropies of the softmax weights p_i, (m,), where a backend has them from a sweep of its own, or
+        """Return the entropies of the softmax weights p_i, (m,), if a backend computes them in a separate sweep, or
         None."""
         return None
 
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """Return a function of listed pairs (query, point) that gives their ``s_ij`` in float64, from differences.
+        """Return a function of listed pairs (query, point) that computes their ``s_ij`` in float64, from differences.
 
-        This is the score of one shared metric; a placement of another kernel family gives its own.
+        This is the score of one shared metric; placements of other kernel families override it.
         """
         images_of = self.float64_pairs(queries)
         log_weights = self.points.log_weights
@@ -347,7 +347,7 @@ class Placed(Protocol):
         return rows_of
 
     def float64_images(self, queries: Queries) -> np.ndarray:
-        """Return the images of the queries in float64, whatever the working precision."""
+        """Return the images of the queries in float64, for any working precision."""
         return to_images(self.coordinates(queries, "rows").astype(np.float64, copy=False), self.metric)
 
     def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
@@ -358,7 +358,7 @@ class Placed(Protocol):
 
 
 class Backend(Protocol):
-    """The resident rows on one kind of machine."""
+    """Represent the resident rows on one backend."""
 
     name: ClassVar[str]
 
@@ -390,7 +390,7 @@ def by_metric(pull: np.ndarray, rows: np.ndarray, metric: np.ndarray | None) -> 
     """``pull' X``: what pulls on the images, as a gradient by the metric; its diagonal where the metric is one."""
     if metric is not None and metric.ndim == 1:
         return np.einsum("ij,ij->j", pull, rows)
-    if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pair work
+    if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pairwise computations
         return (pull.T.astype(np.float32) @ rows).astype(np.float64)
     return pull.T @ rows
 

@@ -1,4 +1,4 @@
-"""A full covariance per point: scores are quadratic forms of the queries, taken by matrix products where these are safe.
+"""Kernels with a full covariance per point: scores are quadratic forms of the queries, computed by matrix products where these are accurate.
 
 With ``P_j = R_j' R_j`` the score of a pair is
 
@@ -7,10 +7,10 @@ With ``P_j = R_j' R_j`` the score of a pair is
 
 linear in the d coordinates of q and their d (d + 1) / 2 products.  So a tile of scores is one matrix product, of half the
 work that the images ``R_j (q_i - x_j)`` would need, and nothing wider than the tile is held.  As with distances, the
-terms cancel: the product errs by about ``eps |R_j|^2 (|q_i| + |x_j|)^2`` in the exponent of a weight.  Tiles in which
-that bound is too large are done by differences.
+terms cancel: the error of the product is about ``eps |R_j|^2 (|q_i| + |x_j|)^2`` in the exponent of a weight.  Tiles in which
+that bound is too large are computed from differences.
 
-All arithmetic is NumPy's in float64, whatever the backend and the precision of the rows.
+All arithmetic is NumPy's in float64, for any backend and precision of the rows.
 """
 
 from collections.abc import Callable, Iterator

@@ -177,7 +177,8 @@ class CpuPlaced(CompiledRows):
         packed_values = self._packed(space)
         n, k = self._images.n, self._images.k
         half = None
-        if n >= HALF_SCATTER_FROM_ROWS_ALWAYS or (n >= HALF_SCATTER_FROM_ROWS and k >= HALF_SCATTER_FROM_COORDINATES):
+        least = HALF_SCATTER_FROM_COORDINATES[self._images.dtype]
+        if n >= HALF_SCATTER_FROM_ROWS_ALWAYS or (n >= HALF_SCATTER_FROM_ROWS and k >= least):
             half = self._half(queries, packed_values, packed_values.shape[1])
         if half is None:
             return super().scatter(queries, row_weights, space)

@@ -1,4 +1,4 @@
-"""Rows with a low-rank frame plus noise each, placed: the pair work of Manifold Parzen Windows.
+"""Rows with a low-rank frame plus noise each, for the pairwise computations of Manifold Parzen Windows.
 
 With the squared parts ``t_l = (V_jl'(q - x_j))^2`` of a difference and its residual ``rho = |q - x_j|^2 - sum_l t_l``,
 
@@ -10,7 +10,7 @@ depth d (the first d directions) and every noise sigma^2.  This is what makes tu
 
 ::
 
-    log_sums_table        which way each query goes: by products where these are accurate
+    log_sums_table        chooses the method per query: products where these are accurate
         |
       _sums               blocks of queries in threads, tiles of points: split, then accumulate
       _sums_in_cache      one depth and noise, few features: a compiled kernel does both at once

@@ -1,4 +1,4 @@
-"""Points against themselves: ``K_ij = exp(-|z_i - z_j|^2 / 2)`` is symmetric, so half of the pairs serve all.
+"""Sums of points against themselves: ``K_ij = exp(-|z_i - z_j|^2 / 2)`` is symmetric, so half of the pairs are enough.
 
 With point weights b, the sums of a row are ``Z = K b``, one half sweep.  For the weights ``W_ij = r_i b_j K_ij / Z_i``
 of a softmax with row weights r,
@@ -11,8 +11,8 @@ multiply-adds in all.  Between two sweeps the exponentials are kept where matrix
 room for them.
 
 Rows are shifted by the largest score that they could have, less what typical rows leave unused (`CompiledPairs.raise_scores`).
-A row without any near neighbour underflows under that shift, and is returned as underflowed for the caller to do again
-with a maximum of its own.
+A row without any near neighbour underflows under that shift. It is returned as underflowed, and the caller computes it again
+with its own maximum.
 """
 
 from collections.abc import Callable, Iterator

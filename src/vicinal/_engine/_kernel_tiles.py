@@ -134,6 +134,7 @@ class KernelTiles:
 
 
 def _shares(bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """The log of the largest share that each tile may have in any of the sums, given by their logs (e,): (n_tiles,)."""
+    """Return the log of the largest share that each tile may have in any of the sums, given by their logs (e,):
+    (n_tiles,)."""
     with np.errstate(invalid="ignore"):  # beside a row that has seen nobody every tile matters
         return np.where(bounds > -np.inf, bounds - least[:, None], -np.inf).max(axis=0)

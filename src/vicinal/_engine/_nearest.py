@@ -70,7 +70,8 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
 def _best_of_groups(
     point: np.ndarray, ranked: np.ndarray, starts: np.ndarray, counts: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k points of each group of pairs with the smallest values, smallest first, and these values, both (groups, k)."""
+    """Return the k points of each group of pairs with the smallest values, smallest first, and these values, both
+    (groups, k)."""
     width, group = int(counts.max(initial=k)), np.repeat(np.arange(len(starts)), counts)
     if width * len(starts) > 4 * len(point):  # a few groups have many ties: a table of all would be mostly empty
         order = np.lexsort((point, ranked, group))
@@ -137,7 +138,7 @@ def candidates_of_scores(
 
 
 def _kth_best(scores: np.ndarray, k: int) -> np.ndarray:
-    """The k-th largest score of each row.
+    """Return the k-th largest score of each row.
 
     Of many scores, a sample tells a level that nearly always lies below the k-th largest; only what reaches it is sorted.
     """

@@ -151,7 +151,7 @@ class CompiledPairs:
         self.mostly_underflows = self.are_far(nearest)
 
     def are_far(self, nearest: np.ndarray) -> bool:
-        """Whether most rows underflow under their bounds, by half the squared distances of some to their nearest."""
+        """Return whether most rows underflow under their bounds, by half the squared distances of some to their nearest."""
         return bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
     def scores(self, rows: slice) -> np.ndarray:

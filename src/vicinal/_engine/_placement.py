@@ -1,4 +1,4 @@
-"""A problem under one kernel: every sum over pairs that the methods need, as algebra that is written once."""
+"""Represent a problem under one kernel, with every sum over pairs that the estimators need."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -56,11 +56,11 @@ class LocalScatters(NamedTuple):
 
 
 class Placement:
-    """The rows of a problem under one kernel: every sum over pairs that the methods need.
+    """Hold the rows of a problem under one kernel, and compute sums over pairs.
 
     All methods take ``queries``: None for all resident rows, an integer array for some of them by position (each
-    position once), or a table of new rows.  Resident rows leave themselves out where the problem says so; for new rows
-    ``left_out`` may name a position that each must not see, or -1.
+    position once), or a table of new rows.  Resident rows are left out of their own sums if the problem was prepared so;
+    for new rows, ``left_out`` may give a position that is excluded for each, or -1.
     """
 
     def __init__(self, problem: "Problem", placed: Placed, kernel: Kernel = None):
@@ -68,7 +68,7 @@ class Placement:
         self.shared = not isinstance(kernel, (Covariances, Frames))  # whether one metric is shared by all points
 
     def log_sums(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
-        """Return ``log sum_j exp(s_ij)``, shape (m,): a tensor where the queries are a tensor on a device."""
+        """Return ``log sum_j exp(s_ij)``, shape (m,); a tensor if the queries are a tensor on a device."""
         asked = self.problem.queries(queries, left_out)
         if on_device(asked.rows) and not self.placed.takes_tensors:
             found = self.placed.log_sums(replace(asked, rows=as_host(asked.rows))).log_sums
@@ -91,7 +91,7 @@ class Placement:
         Parameters
         ----------
         skips : two integer arrays, optional
-            Pairs (query, point) that must not see each other, beside ``left_out``: any number per query.
+            Further pairs (query, point) to exclude, in addition to ``left_out``; any number per query.
         """
         placed = cast("PlacedFrames", self.placed)
         return placed.log_sums_table(self.problem.queries(queries, left_out), skips)
@@ -112,7 +112,7 @@ class Placement:
     def softmax_means(
         self, values: ArrayLike, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
     ) -> "Means":
-        """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query that sees no point."""
+        """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query without neighbours."""
         # Means of centred values, so that an offset costs no digits.
         given = np.asarray(values)
         real = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
@@ -124,12 +124,12 @@ class Placement:
     def mean_shifts(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> "Means":
         """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean.
 
-        A query that sees no point stays where it is.
+        The shift of a query without neighbours is 0.
         """
         asked = self.problem.queries(queries, left_out)
         found = self.placed.softmax_sums(asked, None, "images")
         for part, mine in self._images_in_parts(asked):
-            # The last column is the sum of the weights: 1, or 0 for a query that sees no point.
+            # The last column is the sum of the weights: 1, or 0 for a query without neighbours.
             found.gathered[part, :-1] -= found.gathered[part, -1:] * mine
         return Means(found.log_sums, found.gathered[:, :-1])
 
@@ -163,8 +163,8 @@ class Placement:
     ) -> LocalScatters:
         """Return the log-sums and, for each point, ``sum_i r_i p_ij`` and ``sum_i r_i p_ij (x_i - x_j)(x_i - x_j)'``.
 
-        They follow from what the points receive of the rows and their products.  Points far from the centre compared
-        with their neighbours would lose digits in that: their neighbours are listed, and differences taken.
+        They are computed from sums of the rows and of their products.  For points far from the centre compared
+        with their neighbours this would lose digits: their neighbours are listed, and differences are used.
         """
         asked = self.problem.queries(queries, left_out)
         r = _weights(row_weights, asked.count(self.problem.n_points))
@@ -197,7 +197,7 @@ class Placement:
     def pull(
         self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, *, objective: str = "accuracy"
     ) -> Pull:
-        """Return the `Pull` of the resident rows towards those that they agree with, as the problem's match says.
+        """Return the `Pull` of the resident rows towards those that they agree with, by the problem's match.
 
         ``p_ij m_ij / a_i`` is a softmax again: under Gaussian matches the one in coordinates augmented by the targets,
         under dot matches a mixture of one softmax per target column.
@@ -252,7 +252,7 @@ class Placement:
         return log_sums, log_mine + log_means, placed
 
     def log_agreement(self, queries: ArrayLike | None = None) -> np.ndarray:
-        """Return ``log a_i`` of the resident rows, shape (m,): what `pull` says without the pull, in fewer sweeps."""
+        """Return ``log a_i`` of the resident rows, shape (m,), as `pull` does, but in fewer sweeps."""
         asked = self.problem.queries(queries, None)
         if self.problem.given_match.kind == "class":
             return self.placed.class_agreement(asked)[1]
@@ -283,8 +283,8 @@ class Placement:
         """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,); 1 for one without any.
 
         ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the images and
-        of their squares.  Where squares are so large that they would drown the entropy in rounding, the pairs that
-        matter are listed and their scores computed from differences; so they are where points have kernels of their own.
+        of their squares.  If squares are so large that rounding would hide the entropy, or if every point has its own kernel, the pairs that
+        matter are listed and their scores are computed from differences.
         """
         asked = self.problem.queries(queries, left_out)
         if not self.shared:
@@ -370,7 +370,7 @@ class Placement:
         Parameters
         ----------
         k : int
-            At most the number of points that a query may see.
+            At most the number of points that are not left out for a query.
         by : {"distance", "product"}
             The smallest Euclidean distance of the images, or their largest inner product.
         """

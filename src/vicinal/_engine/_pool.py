@@ -1,4 +1,4 @@
-"""Our own threads: blocks in parallel, results in order, Ctrl-C between blocks."""
+"""Run blocks of work on a thread pool, with results in order; Ctrl-C takes effect between blocks."""
 
 import os
 import sys
@@ -21,10 +21,10 @@ _Result = TypeVar("_Result")
 
 
 def available_threads(requested: int | None = None) -> int:
-    """Return the number of threads to use: what was asked for, or what this process may use.
+    """Return the number of threads to use: the requested number, or the number that this process may use.
 
-    `joblib.cpu_count` honours CPU affinity and cgroup limits; joblib gives its loky workers a share of the machine
-    through OMP_NUM_THREADS, which is honoured as well.
+    `joblib.cpu_count` respects CPU affinity and cgroup limits; joblib gives its loky workers a share of the machine
+    through OMP_NUM_THREADS, which is respected as well.
     """
     if requested is not None:
         return int(requested)
@@ -43,10 +43,10 @@ def in_order(
 ) -> Iterator[_Result]:
     """Yield ``work(item)`` for each item, in the order of the items, computed by `n_threads` threads.
 
-    Given `filled`, which says what the items fill beside what they return, other processes may do them (`_sharing.py`);
-    `costs` then say how many pairs each is expected to visit.
+    If `filled` is given, which describes the arrays that the items fill besides their results, other processes may do them
+    (`_sharing.py`); `costs` then are the expected numbers of pairs of the items.
 
-    At most ``n_threads + 1`` results exist at a time.  The pool lives for this call only, so nothing survives a fork.
+    At most ``n_threads + 1`` results exist at a time.  The pool exists for this call only, so nothing survives a fork.
     A single item needs no pool: waking a thread would take longer than scoring a row.  Inside, BLAS uses one thread.
     An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
     """
@@ -116,7 +116,7 @@ def _pooled(work: Callable[[_Item], _Result], items: Iterator[_Item], n_threads:
 
 
 class _BlasLimit:
-    """Holds BLAS to one thread while anyone is inside: the limit belongs to the process, so callers are counted.
+    """Limit BLAS to one thread while any caller is inside; the limit is per process, so callers are counted.
 
     The numbers of threads are read and set directly, by threadpoolctl's controllers.  Its limiters restore them only
     from the thread that made them, and the last caller to leave need not be the first that came.
@@ -128,7 +128,7 @@ class _BlasLimit:
         self._before: list[tuple[Any, int]] = []
 
     def restart_in_child(self) -> None:
-        """A forked child inherits the limit, and a count of threads that it does not have."""
+        """Reset the state in a forked child, which inherits the limit and a count of threads that it does not have."""
         self._restore()
         self._lock = threading.Lock()
         self._inside = 0
@@ -183,23 +183,24 @@ _thread_pools = _ThreadPools()
 
 
 class _CompilerAtFork:
-    """Lets a fork wait for what other threads are compiling.
+    """Let a fork wait until other threads have finished compiling.
 
-    The child would otherwise wait for ever for Numba's lock, at its first kernel: the thread that holds it is not there.
+    Otherwise the child would wait for ever for Numba's lock at its first kernel, because the thread that holds it does not
+    exist in the child.
     """
 
     def __init__(self) -> None:
         self._held: list[Any] = []
 
     def hold(self) -> None:
-        """Take the lock, where Numba is in use."""
+        """Acquire the lock if Numba is in use."""
         lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
         if lock is not None:
             lock.acquire()
             self._held.append(lock)
 
     def let_go(self) -> None:
-        """Give the lock back, in the parent and in the child."""
+        """Release the lock, in the parent and in the child."""
         if self._held:
             self._held.pop().release()
 
@@ -213,24 +214,24 @@ if hasattr(os, "register_at_fork"):  # Windows has neither fork nor this
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Inside, BLAS uses one thread: the parallelism is over blocks."""
+    """Within this context, BLAS uses one thread, because blocks run in parallel."""
     with _blas_limit:
         yield
 
 
 @contextmanager
 def openmp_threads(threads: int) -> Iterator[None]:
-    """Inside, loops of OpenMP that this thread starts (those of scikit-learn) use so many threads."""
+    """Within this context, OpenMP loops that this thread starts (those of scikit-learn) use a given number of threads."""
     with _thread_pools().limit(limits=threads, user_api="openmp"):
         yield
 
 
 @contextmanager
 def one_blas_thread_beside_pairs(n_rows: int, n_columns: int) -> Iterator[None]:
-    """Inside, matrix products that are small beside the pair work around them use one thread.
+    """Within this context, matrix products that are small compared with the pairwise computations use one thread.
 
-    OpenBLAS's threads wait for more work by spinning, for some twenty milliseconds after each product: on the very
-    cores that the pair work then wants.  A product of (n, D) rows costs D / n of a sweep over the pairs.
+    OpenBLAS's threads wait for more work by spinning, for some twenty milliseconds after each product, on the
+    cores that the pairwise computations need.  A product of (n, D) rows costs D / n of a sweep over the pairs.
     """
     if 4 * n_columns <= n_rows:
         with _blas_limit:

@@ -1,10 +1,10 @@
-"""The resident pair problem: rows that are prepared once, placed under a metric, and asked for sums.
+"""The resident pair problem: rows that are prepared once and placed under a metric, for sums over pairs.
 
 ::
 
     problem = prepare(engine, X, leave_one_out=True, passes=20)      # once per fit: cast, centre, order, place
-    placed = problem.at(A)                                           # once per pass: only the metric travels
-    placed.scatter(row_weights)                                      # only sums come back
+    placed = problem.at(A)                                           # once per pass: only the metric is sent
+    placed.scatter(row_weights)                                      # only sums are returned
 """
 
 from dataclasses import replace
@@ -48,10 +48,10 @@ def prepare(
     n_dims: int | None = None,
     passes: int = 1,
 ) -> "Problem":
-    """Hand rows to the engine, once per fit; return a `Problem`.
+    """Prepare rows for the engine, once per fit; return a `Problem`.
 
-    The backend is chosen here, by a pure function of the shapes and the parameters; the rows are cast, centred and
-    placed where that backend wants them.
+    This function chooses the backend, by a pure function of the shapes and the parameters, and casts, centres and
+    stores the rows as that backend needs them.
 
     Parameters
     ----------
@@ -60,15 +60,15 @@ def prepare(
     log_weights : array of shape (n,), optional
         Log-weights of the points as neighbours; -inf removes a point.
     leave_one_out : bool
-        Whether queries that are resident rows do not see themselves.
+        Whether a query that is a resident row is excluded from its own neighbours.
     match : Match, optional
-        Who agrees with whom, for `Placement.pull` and `Placement.class_shares`.
+        The agreement of rows, for `Placement.pull` and `Placement.class_shares`.
     n_queries : int, optional
         Queries per pass; the default is all rows.
     n_dims : int, optional
         Dimensions of the images; the default is D.
     passes : int
-        Passes that a fit is expected to make: a constant of the solver.
+        The expected number of passes of a fit, a constant of the solver.
     """
     engine = as_engine(engine)
     rows = np.asarray(points)
@@ -82,9 +82,9 @@ def prepare(
 
 
 def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return rows less a centre, in another precision, some at a time: there is no second copy in float64.
+    """Return rows minus a centre, in another precision, in blocks, so that there is no second copy in float64.
 
-    Rows that are so far away that their squares leave the range of that precision are brought to where they do not.
+    Rows whose squares would overflow in that precision are moved to where they do not.
     """
     found = np.empty(rows.shape, dtype=dtype)
     largest = np.sqrt(np.finfo(dtype).max) / 2.0**12 if np.dtype(dtype).itemsize < rows.dtype.itemsize else np.inf
@@ -95,7 +95,7 @@ def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray
 
 
 class Problem:
-    """Rows that live where their backend wants them; make one with `prepare`."""
+    """Hold rows as their backend needs them; make one with `prepare`."""
 
     def __init__(
         self,
@@ -131,14 +131,14 @@ class Problem:
 
     @property
     def certified_row_error(self) -> float:
-        """The largest relative error that skipped pairs may have left in the sum of any row, in any pass so far."""
+        """Largest relative error of the sum of any row that skipped pairs may have caused, in any pass so far."""
         return float(self.points.certificates.largest)
 
     @property
     def given_match(self) -> Match:
-        """Who agrees with whom; an error where the problem was prepared without a match."""
+        """Return the match; raise if the problem was prepared without one."""
         if self.match is None:
-            raise TypeError("this sum needs to know who agrees with whom, got match=None. Pass a Match to prepare.")
+            raise TypeError("this sum needs a match, got match=None. Pass a Match to prepare.")
         return self.match
 
     def at(self, kernel: Kernel = None) -> Placement:
@@ -161,9 +161,9 @@ class Problem:
         return Placement(self, self._rows.at(kernel), kernel)
 
     def _rounds_visibly(self, kernel: Kernel) -> bool:
-        """Return whether images in float32, all about one centre, may be off by a visible part of a kernel's width.
+        """Return whether images in float32 about one centre may have errors that matter relative to a kernel's width.
 
-        So are those of groups of rows that are a million widths apart, though the rows of a group differ by exact numbers.
+        This is so for groups of rows that are a million widths apart, even if differences within a group are exact.
         """
         if isinstance(kernel, (Covariances, Frames)):
             return False
@@ -182,7 +182,7 @@ class Problem:
         return self._with_points(replace(self.points, log_weights=weights), self.match)
 
     def some(self, positions: np.ndarray) -> "Problem":
-        """Return the rows at some positions as a problem of their own, on the same backend."""
+        """Return the rows at some positions as a separate problem on the same backend."""
         given = self.points
         points = replace(
             given,
@@ -204,7 +204,7 @@ class Problem:
         return other
 
     def listed(self, queries: np.ndarray, neighbors: np.ndarray) -> Listed:
-        """Return some resident rows by position, each with a list of neighbours, the only ones that it sees.
+        """Return some resident rows by position, each with its own list of neighbours.
 
         Parameters
         ----------

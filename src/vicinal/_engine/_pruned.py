@@ -140,7 +140,7 @@ class PrunedSweeps:
     def scatter(
         self, query_groups: QueryGroups, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
     ) -> PrunedScatter:
-        """The scatter of the images, or of values of the points (n, v) and of the queries (m, v)."""
+        """Return the scatter of the images, or of values of the points (n, v) and of the queries (m, v)."""
         found, size = self._scatter(query_groups, row_weights, values, direct=False)
         if scatter_is_accurate(found.scatter, size, self.tiles.dtype):
             return found
@@ -232,7 +232,10 @@ class PrunedSweeps:
         return _Visited(log_sums, certificates, means, entropy, columns, shares, scatter, float(size[0]))
 
     def _costs(self, query_groups: QueryGroups) -> np.ndarray:
-        """How many pairs each block of queries is expected to visit, as a sample of rows near by did; else all that it may see."""
+        """Return how many pairs each block of queries is expected to visit, as a sample of rows near by did.
+
+        Else all that it may see.
+        """
         blocks, tiles = query_groups.blocks, query_groups.last_tiles - query_groups.first_tiles
         pairs = PRUNED_TILE * tiles.astype(np.float64)
         if self._sampled is not None:
@@ -242,7 +245,7 @@ class PrunedSweeps:
     # -- the gate --------------------------------------------------------------------------------------------------
 
     def expected_shares(self) -> Shares:
-        """The shares of a sweep of all rows, counted on a sample of query groups."""
+        """Return the shares of a sweep of all rows, counted on a sample of query groups."""
         tiles = self.tiles
         step = max(tiles.n // (SAMPLED_GROUPS * QUERY_GROUP), 1)
         places = (np.arange(0, max(tiles.n // QUERY_GROUP, 1), step) * QUERY_GROUP)[:, None] + np.arange(QUERY_GROUP)
@@ -257,7 +260,7 @@ class PrunedSweeps:
 
     @staticmethod
     def pays(n_coordinates: int, shares: Shares, work: Work, halves: bool) -> bool:
-        """Whether pruned work with these shares is clearly less than a dense pass.
+        """Return whether pruned work with these shares is clearly less than a dense pass.
 
         Parameters
         ----------

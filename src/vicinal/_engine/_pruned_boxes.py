@@ -118,7 +118,7 @@ def _box(queries, first, stop, low, high):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _apart(low, high, other_low, other_high):
-    """The squared distance of two boxes."""
+    """Return the squared distance of two boxes."""
     total = 0.0
     for k in range(low.shape[0]):
         gap = max(max(other_low[k] - high[k], low[k] - other_high[k]), 0.0)
@@ -140,7 +140,8 @@ def _apart_from_span(low, high, other_low, other_high, out):
 
 @njit(**_OPTIONS)
 def _reach(log_mass, power):
-    """A squared distance R with ``log_mass + power/2 log R - R/2 <= 0`` from there on: at least 32, beyond any maximum."""
+    """Return a squared distance R with ``log_mass + power/2 log R - R/2 <= 0`` from there on: at least 32, beyond any
+    maximum."""
     a = max(2.0 * log_mass, 16.0)
     reach = 2.0 * max(a, 16.0)
     for _ in range(3):  # the fixed point is approached from above, so that any step may be the last
@@ -150,7 +151,7 @@ def _reach(log_mass, power):
 
 @njit(**_OPTIONS)
 def _offset_of_bin(b):
-    """How much farther than the nearest tile the tiles of a bin are, at least."""
+    """Return how much farther than the nearest tile the tiles of a bin are, at least."""
     return float64(b) if b <= _FINE else _FINE * 2.0 ** ((b - _FINE) / 8.0)
 
 

@@ -40,7 +40,7 @@ class TileLists(NamedTuple):
 def tile_lists(
     mine: Boxes, theirs: Boxes, least: Tensor, error: float, raised: float, n_coordinates: int, both: bool, memory: int
 ) -> TileLists:
-    """The tiles that add more than `error` to the sums of which `least` are lower bounds, in base-2 logarithms.
+    """Return the tiles that add more than `error` to the sums of which `least` are lower bounds, in base-2 logarithms.
 
     With `both` the boxes are the same, and a pair is visited in both directions or in none.
     """
@@ -109,7 +109,7 @@ class QueryTiles:
         return TileLists(nearest, torch.arange(self.n_tiles + 1, device=device), theirs.masses, 1.0 / tiles.n_tiles)
 
     def lists(self, tiles: Tiles, log2_sums: Tensor, error: float, memory: int) -> TileLists:
-        """The tiles of points that matter, from lower bounds of the sums of the queries in this order."""
+        """Return the tiles of points that matter, from lower bounds of the sums of the queries in this order."""
         least = torch.full((self.n_tiles * GPU_SOFTMAX_ROWS,), math.inf, dtype=torch.float64, device=self.order.device)
         least[: len(log2_sums)] = log2_sums
         least = least.reshape(self.n_tiles, -1).amin(1)
@@ -167,7 +167,7 @@ class PrunedHalf(Half):
         return least.reshape(n_tiles, -1).amin(1).contiguous()
 
     def _judged(self, sums: list[Tensor], codes: Tensor | None) -> Tensor:
-        """The sums that skipped pairs are compared with: those over class mates, for rows that have any."""
+        """Return the sums that skipped pairs are compared with: those over class mates, for rows that have any."""
         if codes is None:
             return sums[0]
         with_mates = torch.bincount(codes)[codes] > int(self._leave_out)

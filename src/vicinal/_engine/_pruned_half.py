@@ -101,7 +101,8 @@ class PrunedHalves:
 
     @staticmethod
     def serve(tiles: Tiles, log_weights: np.ndarray | None) -> bool:
-        """Whether half sweeps can do these points: products are accurate within tiles, and weights are not too unequal."""
+        """Return whether half sweeps can do these points: products are accurate within tiles, and weights are not too
+        unequal."""
         if tiles.wide.any():
             return False
         if log_weights is None:
@@ -111,7 +112,7 @@ class PrunedHalves:
     def scatter(
         self, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
     ) -> HalfScatter | None:
-        """The scatter of the images, or of values in tiles about the middles of these; None where digits would be lost.
+        """Return the scatter of the images, or of values in tiles about the middles of these; None where digits would be lost.
 
         Row weights are in the order in which the points were given.
         """
@@ -154,7 +155,7 @@ class PrunedHalves:
         return low
 
     def _raise(self, low: np.ndarray) -> tuple[float, np.ndarray]:
-        """How far scores are raised, and which rows would underflow even so."""
+        """Return how far scores are raised, and which rows would underflow even so."""
         dtype, seen = self._tiles.dtype, low[low > -np.inf]
         if len(seen) == 0:
             return 0.0, np.ones(len(low), dtype=bool)
@@ -163,7 +164,7 @@ class PrunedHalves:
         return raised, ~(low > -raised - _DEEPEST[dtype])
 
     def _levels(self, low: np.ndarray, aside: np.ndarray) -> np.ndarray:
-        """What a score and the log-weight of its row must reach to matter to a row: T_i + log b_i."""
+        """Return what a score and the log-weight of its row must reach to matter to a row: T_i + log b_i."""
         known = np.log(0.5 * self._error / self._tiles.n) - SLACK + low
         # Where s + p ((heaviest - s) / 64 + _TANGENT / 2) passes what is known, with p the power.
         levels = (known - _POWER * (self._heaviest / 64.0 + 0.5 * _TANGENT)) / (1.0 - _POWER / 64.0)
@@ -172,7 +173,7 @@ class PrunedHalves:
         return np.where(aside, np.inf, levels)
 
     def _radii(self, low: np.ndarray, aside: np.ndarray) -> np.ndarray:
-        """The squared distances from which on tiles are within the error of all rows of a tile."""
+        """Return the squared distances from which on tiles are within the error of all rows of a tile."""
         tiles, masses = self._tiles, self._masses
         least = np.minimum.reduceat(np.where(aside, np.inf, low), tiles.starts[:-1])
         rule = (float(self._error), _POWER, masses.log_unit, masses.log_all)
@@ -186,7 +187,8 @@ class PrunedHalves:
         return radius
 
     def _certificate(self, low: np.ndarray, log_sums: np.ndarray, aside: np.ndarray) -> float:
-        """The largest of any row: half of the error for boxes, half for scores, each relative to what was known of the row."""
+        """Return the largest of any row: half of the error for boxes, half for scores, each relative to what was known of
+        the row."""
         tiles = self._tiles
         least = np.minimum.reduceat(np.where(aside, np.inf, low), tiles.starts[:-1])[tiles.tile_at]
         with np.errstate(invalid="ignore"):
@@ -198,7 +200,7 @@ class PrunedHalves:
     def _sums(
         self, low: np.ndarray, aside: np.ndarray, raised: float, from_offset: int, to_offset: int
     ) -> tuple[np.ndarray, _Taken]:
-        """The sums of the rows over tiles that are so many tiles away in the order, and what was taken of them."""
+        """Return the sums of the rows over tiles that are so many tiles away in the order, and what was taken of them."""
         tiles = self._tiles
         levels = self._levels(low, aside)
         radius = np.full(tiles.n_tiles, np.inf) if from_offset == 0 else self._radii(low, aside)
@@ -246,7 +248,7 @@ class PrunedHalves:
         raised: float,
         values: tuple[np.ndarray, np.ndarray] | None,
     ) -> tuple[np.ndarray, float]:
-        """The scatter of what was taken, and its trace before it cancels."""
+        """Return the scatter of what was taken, and its trace before it cancels."""
         tiles = self._tiles
         packed, middles = (tiles.packed, tiles.centres) if values is None else values
         v = packed.shape[1]

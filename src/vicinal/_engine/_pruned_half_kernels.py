@@ -115,7 +115,7 @@ def radii(images, plan, rule, least, from_tile, to_tile, radius):
 
 @njit(**_OPTIONS)
 def _list_later(plan, t, box, radius, widest, from_offset, to_offset, tiles):
-    """The tiles from t + from_offset up to t + to_offset that tile t has to see, or that have to see it."""
+    """Return the tiles from t + from_offset up to t + to_offset that tile t must visit, or that must visit it."""
     n_tiles, shrink, count = radius.shape[0], plan[6], 0
     _box_of_tile(plan, t, box)
     first, last = t + from_offset, min(t + to_offset, n_tiles)
@@ -180,7 +180,7 @@ def _meet(points, t, u, squares, delta, half, start):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _judge(rows, g, first, count, points, u, own_tile, left_out, levels, log_weights, others, half, start, work):
-    """Scores of four rows with a tile, plus half, and which of them matter to one of their rows; return how many do."""
+    """Compute scores of four rows with a tile, plus half, and which matter to one of their rows; return how many do."""
     scores, own, lift, reached = work
     weighted, total = log_weights.shape[0] > 0, 0
     for r in range(ROWS):
@@ -199,7 +199,7 @@ def _judge(rows, g, first, count, points, u, own_tile, left_out, levels, log_wei
 
 @njit(**_OPTIONS)
 def _workspace(d, dtype_of):
-    """What the rows of a tile that meets others work in: themselves, their squares, what `_meet` and `_judge` fill."""
+    """Return the working arrays of a tile's rows: themselves, their squares, and what `_meet` and `_judge` fill."""
     dtype = dtype_of.dtype
     meeting = np.empty((TILE, d), dtype), np.empty(TILE, dtype), np.empty((1, d), dtype)
     judged = np.empty((ROWS, TILE), dtype), np.empty(ROWS, dtype), np.empty(ROWS, dtype), np.zeros(ROWS, np.int64)
@@ -327,7 +327,7 @@ def _weights_of(log_weights, first, in_group, weights):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _to_both_ways(scores, r, weight, factor, others):
-    """A row of K <- ``b_i K_ij (f_i + f_j)``; return its sum."""
+    """Replace a row of K by ``b_i K_ij (f_i + f_j)``; return its sum."""
     total = 0.0
     real = scores.dtype.type
     b, f = real(weight), real(factor)

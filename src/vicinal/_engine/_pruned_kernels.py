@@ -164,7 +164,7 @@ def _scatter_of_tile(
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _scatter_of_rows(first, in_group, about, of_rows, scatter):
-    """The terms of `_scatter_of_tile` in x, of all tiles together; returns their trace before they cancel."""
+    """Add the terms of `_scatter_of_tile` in x, of all tiles together; return their trace before they cancel."""
     of_queries, n_values, size = about[1], of_rows.shape[1] - 1, 0.0
     x, gathered = np.empty(n_values), np.empty(n_values)
     for r in range(in_group):

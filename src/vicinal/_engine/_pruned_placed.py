@@ -73,7 +73,7 @@ def tiles_of_rows(
     order: np.ndarray,
     groups: np.ndarray,
 ) -> Tiles:
-    """The rows under a metric, in tiles: as a placement makes them, by one thread."""
+    """Return the rows under a metric, in tiles: as a placement makes them, by one thread."""
     return Tiles(_images(rows, metric), log_weights, order, groups, 1)
 
 
@@ -210,7 +210,10 @@ class PrunedPlaced(Placed):
     def _plan(
         self, queries: Queries, work: Work = "values", own_class: bool = False
     ) -> tuple[PrunedSweeps, QueryGroups] | None:
-        """The sweeps for some queries, and the queries in query groups; None where the dense placement does the work."""
+        """Return the sweeps for some queries, and the queries in query groups.
+
+        None where the dense placement does the work.
+        """
         sweeps = None
         if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES:
             sweeps = self._sweeps_for(work, queries.are_all)
@@ -236,7 +239,7 @@ class PrunedPlaced(Placed):
         return LogSums(log_sums, self._log_shares(queries, log_sums) if by_class else None)
 
     def _log_shares(self, queries: Queries, log_sums: np.ndarray) -> np.ndarray:
-        """Each class by itself: its sum is certified relative to itself, however small it is."""
+        """Return the log-sums and shares from a sweep per class, so that each sum is certified relative to itself."""
         sweeps, codes = self._class_sweeps, self.points.classes
         assert codes is not None
         rows = self.coordinates(queries, "rows")
@@ -304,7 +307,7 @@ class PrunedPlaced(Placed):
         return SoftmaxSums(found.log_sums, gathered, sweeps.tiles.unpack(received))
 
     def _given(self, values: Values | None, queries: Queries) -> np.ndarray | None:
-        """Values as an array; rows with their column of ones."""
+        """Return values as an array; rows with their column of ones."""
         if not isinstance(values, str):
             return values
         rows = self.coordinates(queries, "rows")
@@ -344,7 +347,10 @@ class PrunedPlaced(Placed):
         return Scatter(found.log_sums, found.scatter)
 
     def _halves(self, queries: Queries) -> bool | None:
-        """Whether rows leave themselves out, where the queries are the points, pair for pair; None where they are not."""
+        """Return whether rows leave themselves out, where the queries are the points, pair for pair.
+
+        None where they are not.
+        """
         if not queries.are_all:
             return None
         if queries.left_out is None:
@@ -352,7 +358,7 @@ class PrunedPlaced(Placed):
         return True if np.array_equal(queries.left_out, np.arange(len(self.points.rows))) else None
 
     def _half_scatter(self, sweeps: PrunedSweeps, own: bool, row_weights: np.ndarray, space: Space) -> Scatter | None:
-        """The scatter of all rows, each pair once; None where that would lose digits."""
+        """Return the scatter of all rows, each pair once; None where that would lose digits."""
         tiles = sweeps.tiles
         values = None if space == "images" else tiles.centred(self.coordinates(Queries(), "rows"))
         halves = PrunedHalves(tiles, self.points.log_weights, own, self._error, self._threads)
@@ -390,7 +396,7 @@ class PrunedPlaced(Placed):
         return pull
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
-        """Both sums by themselves: that of the class mates is certified relative to itself, however small it is."""
+        """Return both sums from separate sweeps, so that the sum of the class mates is certified relative to itself."""
         n = len(self.points.rows)
         every, mates = self._plan(queries, "sums"), self._plan(queries, "sums", own_class=True)
         if every is None or mates is None:

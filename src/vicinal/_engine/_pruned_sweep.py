@@ -120,7 +120,8 @@ def _log_sum(scores, peak, top):
 
 @njit(**_OPTIONS)
 def make_workspace(n_tiles, d, n_values, queries):
-    """What `sweep_group` works in: lists of tiles, scores, and what a query group keeps of each tile that it visits."""
+    """Return what `sweep_group` works in: lists of tiles, scores, and what a query group keeps of each tile that it
+    visits."""
     lists = (
         np.empty(n_tiles, np.int64), np.empty(n_tiles), np.empty(_BINS, np.int64), np.empty(_BINS),
         np.empty(n_tiles, np.int64),
@@ -146,7 +147,7 @@ def sweep_group(
     queries, first, in_group, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
     keep, with_logs, workspace, counts,
 ):  # fmt: skip
-    """The exponentials of a query group against the tiles that matter to it; return how many tiles were taken.
+    """Compute the exponentials of a query group against the tiles that matter to it; return how many tiles were taken.
 
     rule = (error, power, log_unit, log_all, n_points).  Of the tiles taken, `workspace` has the numbers, which rows were,
     the shifts of the rows at the time, and the sums of the values, of the exponentials and of them times their
@@ -269,7 +270,8 @@ def start_block(queries, left_out, home, start, stop, first_tile, last_tile, poi
 
 @njit(**_OPTIONS)
 def exponentials_of_tile(queries, first, in_group, points, left_out, c, workspace):
-    """The exponentials of the c-th tile that a query group took, below its shifts at the time: kept, or made again."""
+    """Return the exponentials of the c-th tile that a query group took, below its shifts at the time: kept, or made
+    again."""
     _, scratch, kept, _, _ = workspace
     exponentials, tile_of, _, shifts, _ = kept
     if c < exponentials.shape[0]:

@@ -1,7 +1,7 @@
-"""Placements that a fitted density keeps for scoring, outside of its ``__dict__``.
+"""Cache the placements of fitted densities for scoring, outside of their ``__dict__``.
 
-A row that is scored alone should not pay for centring and mapping all points.  What is kept here is neither pickled nor
-copied, belongs to one object, and goes when that object does (a refit replaces it).
+Scoring a single row should not require centring and mapping all points.  Cached placements are neither pickled nor
+copied, belong to one object, and are dropped with that object (a refit replaces them).
 """
 
 import os
@@ -16,9 +16,9 @@ from vicinal._engine._settings import Engine, as_engine
 
 
 class _Cache:
-    """Placements by owner and backend.
+    """Hold placements by owner and backend.
 
-    The lock guards the dictionaries alone: two threads that need the same placement at the same time may both make it,
+    The lock protects only the dictionaries: two threads that need the same placement at the same time may both make it,
     and one of the two is kept.
     """
 
@@ -26,7 +26,7 @@ class _Cache:
         self.clear()
 
     def clear(self) -> None:
-        """Start anew; in a forked child the lock may be held by a thread that does not exist there."""
+        """Reset the cache; in a forked child the lock may be held by a thread that does not exist there."""
         self._lock = threading.Lock()
         self._kept: WeakKeyDictionary[Any, dict[str, tuple[Engine, Placement]]] = WeakKeyDictionary()
 
@@ -50,17 +50,17 @@ if hasattr(os, "register_at_fork"):  # Windows has neither fork nor this
 
 
 def resident(owner: Any, engine: Any, work: Work, make: Callable[[], Placement]) -> Placement:
-    """Return the placement that `owner` keeps for such work, made by ``make()`` at the first use.
+    """Return the cached placement of `owner` for such work, made by ``make()`` at the first use.
 
     Parameters
     ----------
     owner : object
-        Hashed by identity, and not changed after its first use here (a fitted mixture), or else forgotten (`forget`, at
-        a refit).  `make` must not return anything that refers to it, or it would live forever.
+        Hashed by identity.  It must not change after its first use here (a fitted mixture), or must be forgotten (`forget`, at
+        a refit).  `make` must not return anything that refers to it, or it would never be freed.
     engine : None, str or Engine
         At most one placement per backend is kept; one that was made under other settings is replaced.
     work : Work
-        What the backend is chosen by.
+        The size of the work, by which the backend is chosen.
     make : callable
         Returns a `Placement` whose problem was prepared for the same engine and work.
     """
@@ -74,5 +74,5 @@ def resident(owner: Any, engine: Any, work: Work, make: Callable[[], Placement])
 
 
 def forget(owner: Any) -> None:
-    """Drop what is kept for `owner`, which changes."""
+    """Drop the placements of `owner`, which is about to change."""
     _cache.forget(owner)

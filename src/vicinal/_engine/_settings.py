@@ -1,4 +1,4 @@
-"""The user's settings for the pair work: `Engine`."""
+"""Define `Engine`, the user's settings for pairwise computations."""
 
 import numbers
 import re
@@ -19,7 +19,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True, eq=False)
 class Engine(Record):
-    """Where and how the pairwise computations of an estimator are done; pass it as ``engine=``.
+    """Settings of the pairwise computations of an estimator; pass it as ``engine=``.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ class Engine(Record):
         the active Dask client, and "torch" runs on a torch device. "auto" uses "reference" for small problems and "cpu" for larger ones; see
         :func:`vicinal.which_engine`.
     threads : int, optional
-        The number of threads. The default is what the process may use: CPU affinity, cgroup limits, joblib's share
-        of a worker and OMP_NUM_THREADS are honoured. Results do not depend on it.
+        The number of threads. The default is the number that the process may use, which respects CPU affinity, cgroup
+        limits, joblib's share of a worker and OMP_NUM_THREADS. Results do not depend on it.
     memory : int or str, optional
         The working memory, in bytes or as text ("2 GB"), beyond the rows, one ordered copy and one mapped copy of
         them, and the results. The default is 128 MB; on a GPU it is a quarter of the free memory.
@@ -39,15 +39,15 @@ class Engine(Record):
     device : str, optional
         The torch device ("cuda", "cuda:1", "cpu"). Only for ``kind="torch"``.
     error : float, optional
-        The largest relative error that skipping pairs may leave in the sum of any row. Pairs that are too far apart to
-        matter are skipped where that saves time, and a bound of what they would have added is certified. The default
-        certifies 1e-12 in float64 and 1e-7 in float32, which is below the rounding of the sums themselves. 1e-6 is
+        The largest relative error of the sum of any row that skipped pairs may cause. Pairs that are too far apart to
+        matter are skipped if that saves time, and an upper bound of their contribution is certified. The default is
+        1e-12 in float64 and 1e-7 in float32, which is below the rounding error of the sums. 1e-6 is
         looser and faster; 0 visits every pair.
     keep : {"rows", "metric"} or int, default="rows"
-        What a fitted density keeps. "rows" keeps its training rows, where they are: in memory, in the file of a memory
-        map, or on the workers of a Dask cluster. "metric" drops them: a metric (LCA, LCAGauss) then transforms and
-        measures distances, and has no density. A number keeps a random sample of so many rows as the components of the density (for one kernel
-        that all rows share).
+        What a fitted density keeps. "rows" keeps its training rows where they are: in memory, in the file of a memory
+        map, or on the workers of a Dask cluster. "metric" drops them: a metric (LCA, LCAGauss) can then transform rows and
+        compute distances, but has no density. A number keeps a random sample of that many rows as the components of the
+        density (only for one kernel that all rows share).
 
     Examples
     --------
@@ -86,16 +86,16 @@ class Engine(Record):
             raise ValueError(f"keep must be 'rows', 'metric' or a positive number of rows, got {self.keep!r}.")
 
     def error_in(self, dtype: np.dtype) -> float:
-        """Return the error that may be certified for sums in a precision; 0 where every pair must be visited."""
+        """Return the error that may be certified for sums in a precision; 0 if every pair must be visited."""
         return DEFAULT_ERROR[np.dtype(dtype)] if self.error is None else float(self.error)
 
     def check_error(self, dtype: np.dtype) -> None:
-        """Warn if an error was asked for that the rounding of a precision exceeds anyway."""
+        """Warn if the requested error is smaller than the rounding error of the precision."""
         least = DEFAULT_ERROR[np.dtype(dtype)]
         if self.error is not None and 0.0 < self.error < least:
             warnings.warn(
-                f"error={self.error:g} is below {least:g}, the rounding of sums in {np.dtype(dtype)}: it costs time and "
-                f"makes no answer better. Leave error=None, or ask for error=0 to visit every pair.",
+                f"error={self.error:g} is below {least:g}, the rounding error of sums in {np.dtype(dtype)}: it costs time and "
+                f"does not improve results. Use error=None, or error=0 to visit every pair.",
                 UserWarning,
                 stacklevel=callers_line(),
             )
@@ -124,7 +124,7 @@ def as_engine(engine: "Engine | str | None") -> Engine:
 
 
 def works_there(engine: "Engine | str | None") -> bool:
-    """Return whether pair work on rows that are on a GPU is done there: unless the engine names another backend."""
+    """Return whether computations on rows that are on a GPU run there, that is, unless the engine names another backend."""
     return as_engine(engine).kind in ("auto", "torch")
 
 
@@ -135,7 +135,7 @@ def engine_at(engine: "Engine | str | None", X: Any) -> Engine:
 
 
 def fit_engine(estimator: Any) -> "Engine | str | None":
-    """Return the engine for a fit of an estimator: what its parameter says, or torch for rows that are a tensor on a GPU."""
+    """Return the engine for a fit of an estimator: that of its parameter, or torch for rows that are a tensor on a GPU."""
     device = device_of_fit(estimator)
     if device is None or as_engine(estimator.engine).kind != "auto":
         return estimator.engine

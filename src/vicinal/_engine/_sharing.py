@@ -1,14 +1,14 @@
-"""Pieces of work that other processes may do, and the tree in which their sums are added.
+"""Share pieces of work with other processes, and add their sums in a tree.
 
-A reduction cuts its work into pieces by the data alone and hands them to `_pool.in_order` or to `summed`.  Where a
-`Sharing` is in force (`_dask.py`), the pieces are done on the workers of a cluster; otherwise by threads of this process.
-Either way a piece is computed by the same code from the same numbers, and results are added in the same order, so that an
-answer has the same bits however many threads or workers there are.
+A reduction divides its work into pieces that depend on the data alone and passes them to `_pool.in_order` or to `summed`.  If a
+`Sharing` is active (`_dask.py`), the pieces are computed on the workers of a cluster, otherwise by threads of this process.
+In both cases a piece is computed by the same code from the same numbers, and results are added in the same order, so that
+results are bitwise equal for any number of threads or workers.
 
 ::
 
       root                sums of pieces are added in a tree whose nodes have FAN children, in their order:
-      +-- node            a worker does a whole node, and only the node's sum travels
+      +-- node            a worker computes a whole node and returns only its sum
       |   +-- piece
 """
 
@@ -27,7 +27,7 @@ Sums = tuple[np.ndarray, ...]
 
 
 class Filled(NamedTuple):
-    """Arrays that pieces of work fill beside what they return, each piece in consecutive rows of its own.
+    """Hold arrays that pieces of work fill besides their results, each piece in its own consecutive rows.
 
     Attributes
     ----------
@@ -45,14 +45,14 @@ NOTHING = Filled((), lambda piece: slice(0, 0))  # of pieces that only return so
 
 
 class WithItem(NamedTuple):
-    """What a piece returns that has something beside its sums: an item that is listed with those of the other pieces."""
+    """Hold the result of a piece that has an item besides its sums; items of all pieces are listed."""
 
     sums: Sums
     item: Any
 
 
 class Node(NamedTuple):
-    """A node of the tree over the pieces: its level (0: a piece), its sums, and the items of its pieces."""
+    """Hold a node of the tree over the pieces: its level (0: a piece), its sums, and the items of its pieces."""
 
     level: int
     sums: "Sums | Touched"
@@ -60,9 +60,9 @@ class Node(NamedTuple):
 
 
 class Sharing(Protocol):
-    """What does pieces of work elsewhere.
+    """Compute pieces of work in other processes.
 
-    `costs` are the numbers of pairs that the pieces are expected to visit; None where they are all alike.
+    `costs` are the numbers of pairs that the pieces are expected to visit; None if they are all equal.
     """
 
     def run(
@@ -82,7 +82,7 @@ class Sharing(Protocol):
         ...
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
-        """Note that ``make(*args)`` gives `made` anew; the arguments do not change any more."""
+        """Record that ``make(*args)`` recreates `made`; the arguments must not change afterwards."""
         ...
 
 
@@ -90,13 +90,13 @@ _sharing: ContextVar[Sharing | None] = ContextVar("vicinal_sharing", default=Non
 
 
 def sharing() -> Sharing | None:
-    """Return what shares the work of this call with other processes, or None."""
+    """Return the active `Sharing`, or None."""
     return _sharing.get()
 
 
 @contextmanager
 def shared_by(those: Sharing | None) -> Iterator[None]:
-    """Inside, pieces of work are done by `those`; by this process alone where it is None."""
+    """Within this context, pieces of work are computed by `those`, or by this process alone if it is None."""
     token = _sharing.set(those)
     try:
         yield
@@ -105,7 +105,7 @@ def shared_by(those: Sharing | None) -> Iterator[None]:
 
 
 def remember(made: Any, make: Callable[..., Any], *args: Any) -> None:
-    """Note how to make an object anew from what other processes have: it then never travels.
+    """Record how to recreate an object from data that other processes have, so that it is never sent.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def remember(made: Any, make: Callable[..., Any], *args: Any) -> None:
     make : callable
         A function of a module.
     args : objects
-        Arrays among them must not change any more.
+        Arrays among them must not change afterwards.
     """
     those = _sharing.get()
     if those is not None:
@@ -129,7 +129,7 @@ class Touched(NamedTuple):
 
     @classmethod
     def of(cls, sums: Sums) -> "Sums | Touched":
-        """Return the sums without what is zero, where that is most of them."""
+        """Return the sums without their zeros if most entries are zero."""
         first = sums[0]
         if len(first) == 0:
             return sums
@@ -168,7 +168,7 @@ class TreeSum:
         self._levels: list[tuple[int, Sums | Touched | None]] = []
 
     def add(self, sums: "Sums | Touched", level: int = 0) -> None:
-        """Take in the next node of a level (0: a piece); its arrays may be changed."""
+        """Add the next node of a level (0: a piece); its arrays may be changed."""
         while len(self._levels) <= level:
             self._levels.append((0, None))
         count, total = self._levels[level]
@@ -180,7 +180,7 @@ class TreeSum:
             self.add(total, level + 1)
 
     def total(self) -> Sums | None:
-        """Return the sums of all; None where there was nothing."""
+        """Return the sums of all pieces; None if there were none."""
         rest: Sums | Touched | None = None
         for _, total in self._levels:
             if total is not None:
@@ -201,7 +201,7 @@ def _added(total: "Sums | Touched | None", more: "Sums | Touched") -> "Sums | To
 
 
 def node_of(work: Callable[[Any], Sums | WithItem], pieces: Sequence[Any], level: int) -> Node:
-    """Do all pieces of a node."""
+    """Compute all pieces of a node."""
     tree, items = TreeSum(), []
     for piece in pieces:
         found = work(piece)

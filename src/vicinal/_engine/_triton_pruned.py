@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _box_squares(i, j, n_i, n_j, LOW_I, HIGH_I, LOW_J, HIGH_J, n_coordinates, shrink, D: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr):  # fmt: skip
-    """Squared distances of boxes i and j, rounded down."""
+    """Return squared distances of boxes i and j, rounded down."""
     squares = tl.zeros([BI, BJ], tl.float64)
     for k in range(n_coordinates):
         low_i = tl.load(LOW_I + i * D + k, mask=i < n_i, other=0.0)
@@ -102,7 +102,7 @@ def nearby_tiles(
 
 @triton.jit
 def _parts(at, U, UL, D: tl.constexpr, SPLIT: tl.constexpr):
-    """What U and UL hold for some places, and their sum."""
+    """Return what U and UL hold for some places, and their sum."""
     where = at[:, None] * D + tl.arange(0, D)[None, :]
     high = tl.load(U + where)
     if SPLIT:

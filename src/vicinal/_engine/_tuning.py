@@ -56,7 +56,10 @@ KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of r
 # coordinates, where they save products, or with so many rows that kept exponentials leave the cache.  Measured.
 HALF_SUMS_FROM_ROWS = 2048
 HALF_SCATTER_FROM_ROWS = 1024
-HALF_SCATTER_FROM_COORDINATES = 6
+HALF_SCATTER_FROM_COORDINATES = {
+    FLOAT64: 6,
+    FLOAT32: 16,
+}  # exponentials, of which half sweeps take twice, are cheap in float32
 HALF_SCATTER_FROM_ROWS_ALWAYS = 40_000
 COLUMN_TILES = 64  # tiles of points in a thread's piece of work
 HALF_PRODUCT_ROWS = 512  # rows of matrix products with a tile of points: whole tiles.  Measured.

@@ -26,7 +26,7 @@ _SHARE = 0.4
 _HIDDEN, _CALIBRATED_ON, _FEWEST_CALIBRATED = 0.1, 500, 20
 _ENOUGH_CALIBRATED, _MOST_ROUNDS = 100, 3
 _CALIBRATION_DRAWS = 99
-# With fewer rows per column the kernel bends towards single entries, too, and is fitted again without the hidden ones.
+# With fewer rows per column the kernel depends on single entries, too, and is fitted again without the hidden ones.
 _ROWS_PER_COLUMN = 20
 _SILENT = {"verbose": 0, "callback": None}
 _SCALES = (0.2, 5.0)
@@ -75,11 +75,11 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     The default is conservative: its kernel stays wide, which suits few rows and nearly linear relations. If many rows
     follow a curve, ``density=LCA(reg=1e-3)`` follows it more closely.
 
-    A mixture is wider than the data, by the kernel's own covariance: its draws would be as well. So a tenth of the known
-    entries (at most 500) is hidden, the gaps of all rows are filled in without them, and they are drawn from the rest. Draws are
-    drawn towards the conditional mean (or away from it) by the one factor, ``draw_scale_``, with which 90 % of the hidden
-    entries lie within the central 90 % of their draws. With fewer than 20 rows per column the density is fitted again without the
-    hidden entries.
+    A mixture is wider than the data by the kernel's own covariance, and so are its draws. To calibrate them, a tenth of the
+    known entries (at most 500) is hidden, the gaps of all rows are filled in without them, and the hidden entries are drawn
+    from the rest. The deviations of draws from the conditional mean are then multiplied by the factor ``draw_scale_`` with
+    which 90 % of the hidden entries lie within the central 90 % of their draws. With fewer than 20 rows per column, the density
+    is fitted again without the hidden entries.
 
     The cost of a pass grows with the number of patterns of missing values times the number of rows.
 
@@ -152,7 +152,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return density.fit(rows)
 
     def _calibrated_scale(self, rows: np.ndarray) -> float:
-        """Return the factor of draws with which 90 % of known entries that are hidden lie within the 90 % of their draws."""
+        """Return the factor of draws with which 90 % of the hidden entries lie within the central 90 % of their draws."""
         whole, ratios = Filling(self.density_), []
         for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant):
             holed = rows.copy()
@@ -167,7 +167,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
 
     def _fitted_again(self, rows: np.ndarray) -> Filling | None:
-        """The density of training rows of which further entries are hidden; None where it cannot be fitted."""
+        """Return the density of training rows with further entries hidden; None if it cannot be fitted."""
         density = clone(self._inner_estimator())
         density.set_params(**{name: value for name, value in _SILENT.items() if name in density.get_params(deep=False)})
         try:
@@ -254,7 +254,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
 
 
 def hidden_entries(known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield rows and columns of known entries to hide, in rounds, no row twice in one; nothing where there are too few to tell.
+    """Yield rows and columns of known entries to hide, in rounds, each row at most once per round; nothing if there are too few.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What Local LCA refuses: parameters that no data would make right, and sizes that these data do not allow."""
+"""Validate the parameters of Local LCA, by themselves and against the data."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from vicinal._lca.local_kernels import CENTERS, VICINITIES
 
 
 def check_parameters(parameters: Any) -> None:
-    """Refuse parameters of a LocalLCA that no data would make right."""
+    """Raise if parameters of a LocalLCA are invalid for any data."""
     for name, least in (("n_components", 0), ("n_neighbors", 1)):
         value = getattr(parameters, name)
         if not isinstance(value, str):
@@ -25,18 +25,20 @@ def check_parameters(parameters: Any) -> None:
         elif value != "auto":
             raise ValueError(f"{name} must be a number of at least 0 or 'auto', got {value!r}.")
     if all(not isinstance(value, str) and value == 0 for value in (parameters.noise, parameters.shared)):
-        raise ValueError("noise and shared must not both be 0: kernels without width have no density.")
+        raise ValueError("noise and shared must not both be 0: kernels of width 0 have no density.")
     check_choice(parameters.center, "center", ("auto", *CENTERS))
     check_choice(parameters.vicinity, "vicinity", VICINITIES)
     if parameters.center == "mean" and not isinstance(parameters.n_components, str) and parameters.n_components == 0:
-        raise ValueError("center='mean' needs n_components of at least 1: without directions kernels are at the rows.")
+        raise ValueError(
+            "center='mean' needs n_components of at least 1: without directions, kernels are centred at the rows."
+        )
     check_integer(parameters.max_iter, "max_iter", least=0)
     if parameters.selection is None:
         return
     if not isinstance(parameters.selection, Selection):
         raise TypeError(
             f"selection must be a vicinal.Selection or None, got {type(parameters.selection).__name__}. "
-            "Selection(cv=10) for example."
+            "For example, pass Selection(cv=10)."
         )
     if parameters.selection.classifies:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The folds by which Local LCA chooses: everything that shapes a kernel is made again without the held-out rows."""
+"""Provide the folds for the model selection of Local LCA: everything that determines a kernel is computed without the held-out rows."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -34,7 +34,7 @@ _PASSES = 10
 
 
 class Choice(NamedTuple):
-    """One member of the family: what all kernels share, the size of a vicinity, how much of its scatter, and its centre."""
+    """Hold one member of the family: the shared covariance, the size of a vicinity, the number of directions, and the centre."""
 
     shared: float
     noise: float
@@ -45,7 +45,7 @@ class Choice(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Members that share their vicinities and, but for its size, the shared covariance: one sweep scores them all."""
+    """Hold members with the same vicinities and, up to a factor, the same shared covariance; one sweep scores all of them."""
 
     shape: Shared
     factors: Sequence[float]
@@ -56,7 +56,7 @@ class Table(NamedTuple):
 
 
 class Making(NamedTuple):
-    """How kernels are made of near rows: the size of the vicinities, and the parameters of `make_kernels`."""
+    """Hold how kernels are made from near rows: the size of the vicinities, and the parameters of `make_kernels`."""
 
     n_neighbors: int
     depth: int
@@ -84,8 +84,8 @@ class LocalFold:
         Rows of positive weight.
     weight : array of shape (n,), optional
     base : LCA or None
-        Fitted to all rows; None where its covariance has no weight. Its penalty is made again from the training rows, and so is its covariance, from where the fit
-        to all rows ended: a few passes.
+        Fitted to all rows; None if its covariance has no weight. Its penalty is computed again from the training rows. So is its
+        covariance, in a few passes that start from the fit to all rows.
     engine : Engine
     """
 
@@ -111,8 +111,8 @@ class LocalFold:
         return found, found.of(self._train)
 
     def _neighbors(self, shape: Shared, k: int) -> np.ndarray:
-        """Return the k nearest rows; those of the largest k that was asked for are kept, since they begin with the
-        others."""
+        """Return the k nearest rows; those of the largest k so far are cached, because they contain all smaller
+        sets."""
         known = self._near.get(shape)
         if known is None or known.shape[1] < k:
             known = find_neighbors(self._coordinates(shape)[1], k, None, self._engine)
@@ -134,7 +134,7 @@ class LocalFold:
         return self._scores(kernels, coordinates, test, table.depths, table.factors)
 
     def adapted_table(self, test: np.ndarray, choice: Choice, factors: Sequence[float], passes: int) -> np.ndarray:
-        """Return log-densities of test rows after so many passes in which vicinities follow the rows' own metrics."""
+        """Return log-densities of test rows after a number of passes that adapt vicinities to the rows' own metrics."""
         shape = Shared(choice.shared, choice.noise)
         coordinates, Z = self._coordinates(shape)
         if choice.n_components == 0:
@@ -181,7 +181,7 @@ def first_kernels(Z: np.ndarray, near: np.ndarray, making: Making) -> tuple[Kern
 
 
 def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Making) -> tuple[Kernels, Vicinities]:
-    """Return one pass: the vicinities in the rows' own metrics, and the kernels that they make.
+    """Compute one pass: the vicinities in the rows' own metrics, and the kernels made from them.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Mak
 
 
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:
-    """LCA's covariance of some of the rows that `base` was fitted to; that of all where these have none.
+    """Return LCA's covariance for some of the rows that `base` was fitted to, or that of all rows if it cannot be fitted.
 
     The penalty is of the same family and factor as that of `base`, where its search chose one.
     """

@@ -1,4 +1,4 @@
-"""What Local LCA searches where its parameters are "auto"."""
+"""Make the grid that Local LCA searches for parameters that are "auto"."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ _MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
 def local_grid(
     parameters: Any, selection: Selection, X: np.ndarray, weight: np.ndarray | None, smallest: int, engine: Engine
 ) -> Grid:
-    """Return the grid for the parameters of an estimator, of which those that are numbers stand for themselves.
+    """Return the grid for the parameters of an estimator; a parameter that is a number is the only value of its axis.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The kernels of Local LCA: the vicinity of each row, the scatter of that vicinity, and what all rows share.
+"""Compute the kernels of Local LCA: the vicinity of each row, its scatter, and the shared covariance.
 
 With the shared covariance ``B = a Sigma_0 + s I`` and its lower triangular root L, everything happens in the coordinates
 ``z = L^-1 x``, in which B is the identity: neighbours are near there, and the scatter of a vicinity keeps its d leading
@@ -28,7 +28,7 @@ _CANDIDATES = 2
 
 
 class Shared(NamedTuple):
-    """What all kernels share: ``a Sigma_0 + s I``."""
+    """Hold the covariance that all kernels share: ``a Sigma_0 + s I``."""
 
     shared: float  # a
     noise: float  # s
@@ -38,19 +38,19 @@ class Shared(NamedTuple):
         return self.shared * sigma + self.noise * np.eye(len(sigma))
 
     def times(self, factor: float) -> "Shared":
-        """Return the same shape, so many times as large."""
+        """Return the covariance multiplied by a factor."""
         return Shared(factor * self.shared, factor * self.noise)
 
 
 class Vicinities(NamedTuple):
-    """Who is near each row: rows (n, m), nearest first, and how much each of them counts (n, m); None: all the same."""
+    """Hold the vicinities: the near rows of each row (n, m), nearest first, and their weights (n, m); None means equal weights."""
 
     rows: np.ndarray
     shares: np.ndarray | None = None
 
 
 class Kernels(NamedTuple):
-    """The kernels in the coordinates z: centres (n, D), directions (d, n, D) and variances (d, n) beyond B."""
+    """Hold the kernels in the coordinates z: centres (n, D), directions (d, n, D) and their variances (d, n) in addition to B."""
 
     centres: np.ndarray
     frames: np.ndarray
@@ -58,7 +58,7 @@ class Kernels(NamedTuple):
 
     @classmethod
     def at_rows(cls, Z: np.ndarray) -> "Kernels":
-        """Kernels without directions."""
+        """Return kernels without directions."""
         return cls(Z, np.empty((0, *Z.shape)), np.empty((0, len(Z))))
 
 
@@ -91,7 +91,7 @@ def find_neighbors(Z: np.ndarray, k: int, weight: np.ndarray | None, engine: Eng
 
 
 def count_members(k: int, vicinity: str, n_rows: int) -> int:
-    """Return how many rows a vicinity of the size k has, of so many rows."""
+    """Return how many rows a vicinity of size k has, given the number of all rows."""
     return k if vicinity == "nearest" else min(_REACH * k, n_rows - 1)
 
 
@@ -109,7 +109,7 @@ def make_vicinities(rows: np.ndarray, squares: np.ndarray | None, k: int) -> Vic
 
 
 def soft_shares(squares: np.ndarray, k: int) -> np.ndarray:
-    r"""Gaussian weights of neighbours whose perplexity is k, relative to that of the nearest one.
+    r"""Return Gaussian weights of neighbours with perplexity k, relative to the weight of the nearest one.
 
     Row i has the weights :math:`u_j = \exp(-(q_j - q_1) / 2 h_i^2)` of squared distances q, with the width :math:`h_i` at
     which the entropy of :math:`u / \sum u` is log k: k equal weights have that entropy. Where more than k rows are as near as

@@ -44,19 +44,19 @@ _FOLDS = 5
 
 
 def _knows_its_rows(estimator: "LocalLCA") -> bool:
-    """Return whether rows can be held out: a model of version 1 does not know what its covariances were made from."""
+    """Return whether rows can be held out; a model of version 1 does not store the rows behind its covariances."""
     return not isinstance(getattr(estimator, "mixture_", None), LocalMixture)
 
 
 class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
-    r"""Local LCA: a density with a kernel of its own shape at every row, chosen by held-out rows.
+    r"""Local LCA: a density whose kernel has its own shape at every row, chosen by held-out rows.
 
     .. math:: p(x) = \sum_j w_j \, N(x; c_j, C_j), \qquad C_j = S_j^{(d)} + a \, \Sigma_0 + \sigma^2 I
 
-    :math:`S_j` is the scatter of the vicinity of row j: of its k nearest rows (or of more rows that count less the farther
-    they are) in the metric of the shared covariance :math:`B = a \Sigma_0 + \sigma^2 I`. Of it the d leading directions are kept, also in that metric. :math:`\Sigma_0` is
-    the covariance of :class:`vicinal.LCA`. The centre :math:`c_j` is the row itself, or the mean of its vicinity; the
-    scatter is taken about it.
+    :math:`S_j` is the scatter of the vicinity of row j: of its k nearest rows (or of more rows, with weights that decrease
+    with distance) in the metric of the shared covariance :math:`B = a \Sigma_0 + \sigma^2 I`. Only its d leading directions in that metric are kept. :math:`\Sigma_0` is
+    the covariance of :class:`vicinal.LCA`. The centre :math:`c_j` is the row itself or the mean of its vicinity, and the
+    scatter is computed about this centre.
 
     The family contains its neighbours in the table of the :doc:`idea </idea>`. With d = 0, a = 1 and :math:`\sigma^2 = 0`
     it is LCA; with a = 0 and the row as the centre it is :class:`vicinal.ManifoldParzen`; with the mean as the centre, all
@@ -65,7 +65,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        d, the number of directions of the local scatter. 0 leaves the shared covariance alone.
+        d, the number of directions of the local scatter. With 0, every kernel has the shared covariance.
     n_neighbors : int or "auto", default="auto"
         k, the number of rows in a vicinity, the row itself not counted; at least ``n_components``.
     noise : float or "auto", default="auto"
@@ -75,19 +75,19 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     center : {"auto", "row", "mean"}, default="auto"
         :math:`c_j`. Without directions it is the row.
     vicinity : {"nearest", "kernel"}, default="nearest"
-        "nearest" counts exactly the k nearest rows, equally. "kernel" counts the 3 k nearest rows with Gaussian weights, whose
-        width at each row is such that k rows count in effect: the perplexity of the weights is k. With k = 1, and with all
+        "nearest" gives equal weights to the k nearest rows. "kernel" gives Gaussian weights to the 3 k nearest rows, with a
+        width per row such that the perplexity (the effective number) of the weights is k. If k is 1 or the number of all
         other rows, the two are the same.
     reg : "auto", float or array, default="auto"
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     max_iter : int, default=10
-        Most passes in which the vicinities adapt: after a pass, the vicinity of row j are the k nearest rows in its own
-        metric :math:`C_j^{-1}`, among twice as many that are nearest in the shared metric. A pass is kept if held-out rows gain more
-        than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
+        The maximum number of passes that adapt the vicinities. After a pass, the vicinity of row j consists of the k nearest
+        rows in its own metric :math:`C_j^{-1}`, among the 2 k nearest in the shared metric. A pass is kept if held-out rows
+        gain more than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
     selection : Selection, optional
         How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
-        :class:`vicinal.Selection`. The default holds out every row once, in five folds; of more than 1,500 rows it holds
-        out 512, all at once. The criterion must be "log_likelihood".
+        :class:`vicinal.Selection`. By default, every row is held out once, in five folds; with more than 1,500 rows,
+        one set of 512 rows is held out. The criterion must be "log_likelihood".
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -100,31 +100,31 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     rows_ : ndarray of shape (n_samples, n_active)
         The training rows; the centres of the kernels may have moved away from them.
     base_ : LCA or None
-        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. None where ``shared=0``.
+        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. None if ``shared=0``.
     neighbors_ : ndarray of shape (n_samples, n_neighbors)
         The vicinity of each row, nearest first; with ``vicinity="kernel"`` three times as many.
     local_covariances_ : ndarray of shape (n_samples, n_active, n_active)
-        :math:`C_j`, of the columns that vary (usually all); made when it is asked for.
+        :math:`C_j`, for the columns that vary (usually all); computed at each access.
     active_features_ : ndarray of int
         The columns that vary.
     constant_values_ : ndarray
         The values of the other columns.
     cv_results_ : dict of arrays, or None
-        The members of the family that were tried, as in GridSearchCV. None where nothing was chosen.
+        The members of the family that were tried, as in GridSearchCV. None if nothing was selected.
     best_score_ : float or None
         The mean log-density of held-out rows for the values in use.
     objectives_ : ndarray
-        The mean log-density of held-out rows before and after each pass of adaptation; the last one is that of the pass
-        that gained too little, if there was one. Empty where nothing was held out.
+        The mean log-density of held-out rows before and after each pass of adaptation, including a last pass that was not
+        kept because it gained too little. Empty if no rows were held out.
     n_iter_ : int
-        The passes of adaptation that were kept.
+        The number of passes of adaptation that were kept.
     converged_ : bool
         Whether adaptation ended because held-out rows gained no more, and LCA converged.
     engine_ : str
-        The backend of the pair work, after LCA's own.
+        The backend of the pairwise computations after the fit of LCA.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, LCA's own included, relative to
-        the sum; 0.0 where every pair was visited. See ``error`` of :class:`vicinal.Engine`.
+        The largest contribution that skipped pairs could have made to any row's sum in any pass of the fit (including LCA's
+        passes), relative to the sum; 0.0 if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : LocalFrameMixture, or SharedMixture without directions
         The density.
     n_features_in_ : int
@@ -132,18 +132,18 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     Notes
     -----
-    *What is optimised.* LCA's passes raise the penalised leave-one-out likelihood of :math:`\Sigma_0`. Everything after
-    that is chosen by held-out rows: LCA, the neighbours, the scatters and the centres are made again without them. A
-    pass of adaptation raises no objective by itself; it is kept where held-out rows gain.
+    *What is optimised.* LCA's passes increase the penalised leave-one-out likelihood of :math:`\Sigma_0`. Everything after
+    that is chosen by held-out rows: LCA, the neighbours, the scatters and the centres are computed again without them. A
+    pass of adaptation does not increase an objective by itself; it is kept if held-out rows gain.
 
-    *Cost.* LCA; then O(n k D min(k, D)) for the scatters of each k that is tried, and O(m n d D) for m held-out rows with
-    the largest d, plus an exponential for each d and each size of B. Scoring m rows costs O(m n d D). Memory: the density
-    holds n d D numbers, and the search, for each fold, the neighbours of each row for the largest k.
+    *Cost.* After the fit of LCA, the scatters take O(n k D min(k, D)) for each k that is tried, and scores take O(m n d D) for
+    m held-out rows with the largest d, plus one exponential for each d and each size of B. Scoring m rows takes O(m n d D). The density
+    stores n d D numbers, and the search stores, for each fold, the neighbours of each row for the largest k.
 
-    ``score_samples(None)`` drops a row's own kernel, but the row has shaped its neighbours' kernels: it flatters. Use
-    :meth:`held_out_score_samples` to judge training rows.
+    ``score_samples(None)`` drops a row's own kernel, but the row also contributes to its neighbours' kernels, so these
+    scores are too high. Use :meth:`held_out_score_samples` to evaluate training rows.
 
-    ``sample_weight`` is importance: a row weighs as a kernel, as a member of vicinities and as a held-out row.
+    ``sample_weight`` is importance: it weights a row as a kernel, as a member of vicinities and as a held-out row.
 
     Examples
     --------
@@ -195,7 +195,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         X : array-like of shape (n_samples, n_features)
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows; not negative, at least two of them positive.
+            Importance of the rows. Weights must not be negative, and at least two must be positive.
 
         Returns
         -------
@@ -223,7 +223,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         return self
 
     def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
-        """LCA, whose covariance is Sigma_0; exact for any number of rows, so that nothing is random."""
+        """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
         reg = self.reg
         given = check_reg(reg, self.n_features_in_) if np.ndim(reg) else None
         if given is not None:
@@ -261,7 +261,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     def _without_folds(self) -> Choice:
         if self.shared == 0 and isinstance(self.noise, str):
             raise ValueError(
-                "noise='auto' with shared=0 needs at least 5 rows that differ, to hold some out. Add data, or pass noise "
+                "noise='auto' with shared=0 needs at least 5 distinct rows, so that some can be held out. Add data, or pass noise "
                 "as a number."
             )
         shared = 1.0 if isinstance(self.shared, str) else float(self.shared)
@@ -345,8 +345,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            None scores each training row without its *own kernel only*: the row still shapes the kernels of its
-            neighbours, so these scores flatter. To judge training rows use :meth:`held_out_score_samples`.
+            None scores each training row without its *own kernel only*: the row still contributes to the kernels of its
+            neighbours, so these scores are too high. To evaluate training rows, use :meth:`held_out_score_samples`.
 
         Returns
         -------
@@ -359,10 +359,10 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     @available_if(_knows_its_rows)
     def held_out_score_samples(self) -> NDArray[Any]:
-        """Return the log-density of each training row under kernels that were made without its fold.
+        """Return the log-density of each training row under kernels that were computed without its fold.
 
-        There are five folds, fixed whatever any random state is, that never split equal rows. LCA, the vicinities and the
-        scatters are made again; the values that were chosen are kept.
+        There are five folds, which do not depend on a random state and never separate equal rows. LCA, the vicinities and the
+        scatters are computed again; the selected parameters are kept.
 
         Returns
         -------

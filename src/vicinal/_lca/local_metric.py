@@ -1,4 +1,4 @@
-"""The field of metrics of a fitted Local LCA: the covariance at a point, distances from it, the map of its vicinity."""
+"""Compute the local metrics of a fitted Local LCA: the covariance at a point, distances from it, and the map of its vicinity."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _NEGLIGIBLE = 1e-6
 
 
 class LocalMetricMixin:
-    """What a density can say about nearness at a point, whose mixture has a covariance per component."""
+    """Mixin for densities with a covariance per component: local metrics, maps and distances."""
 
     def local_metric(self: Any, X: ArrayLike) -> NDArray[Any]:
         r"""Return the covariance of the kernels at each row of X, shape (n, n_active, n_active).
@@ -48,7 +48,7 @@ class LocalMetricMixin:
         return self._active(row.reshape(1, -1))
 
     def local_map(self: Any, x: ArrayLike) -> NDArray[Any]:
-        """Return the map of the vicinity of one row, shape (n_active, n_active): Euclidean distances there are local ones.
+        """Return the linear map of the vicinity of one row, shape (n_active, n_active), under which local distances are Euclidean.
 
         ``(X - x) @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
 

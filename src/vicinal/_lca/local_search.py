@@ -1,13 +1,13 @@
-"""The choice of Local LCA's kernels by held-out rows.
+"""Select the kernels of Local LCA by held-out rows.
 
 The family has two paths along which the shared covariance only changes its size, so that one set of frames and one sweep
 over the pairs serve all sizes and all numbers of directions: multiples of LCA's covariance, and multiples of the
 identity (the noise of Manifold Parzen). The search
 
 1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
-2. then, around the best of these, all sizes of the vicinity, and all multiples and numbers of directions nearby;
+2. then, around the best of these, all sizes of the vicinity, all multiples and numbers of directions nearby, and all directions;
 3. then sums of the best members of the two paths;
-4. then, from the best member and from the best of each path (unless it is far behind), lets the vicinities follow the metric
+4. then, from the best member and from the best of each path (unless it is far behind), adapts the vicinities to the metric
    of each row, as long as held-out rows gain.
 
 LCA (its own covariance, no directions) and the grid of Manifold Parzen are among the members that it compares.
@@ -31,7 +31,7 @@ _HOPELESS = 0.2
 
 
 class Grid(NamedTuple):
-    """What is searched: sizes of the vicinity, numbers of directions, centres, and paths of shared covariances."""
+    """Hold the search space: sizes of the vicinity, numbers of directions, centres, and paths of shared covariances."""
 
     neighbors: Sequence[int]
     depths: Sequence[int]
@@ -61,14 +61,14 @@ class Found(NamedTuple):
 
 
 class LocalSearch:
-    """The search over the family; see the head of this file.
+    """Search over the family; see the module docstring.
 
     Parameters
     ----------
     folds : sequence of HeldOut
     grid : Grid
     max_iter : int
-        Most passes of adaptation.
+        The maximum number of passes of adaptation.
     """
 
     def __init__(self, folds: Sequence[HeldOut], grid: Grid, max_iter: int) -> None:
@@ -100,10 +100,10 @@ class LocalSearch:
         return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
 
     def _depths_near(self, member: Choice) -> Sequence[int]:
-        """Return the number of directions of a member, and the next ones."""
+        """Return the number of directions of a member, the next ones, and all, which vicinities of another size may need."""
         depths = self._grid.depths
         at = depths.index(member.n_components)
-        return depths[max(at - 1, 0) : at + 2]
+        return sorted({*depths[max(at - 1, 0) : at + 2], depths[-1]})
 
     def _try(
         self, shape: Shared, factors: Sequence[float], k: int, center: str, depths: Sequence[int] | None = None
@@ -148,7 +148,7 @@ class LocalSearch:
             self._try(both, _SUMS, best.n_neighbors, best.center, self._depths_near(best))
 
     def _adapt(self) -> Found:
-        """Let vicinities follow the rows' own metrics, while held-out rows gain: from the best member, and from each path's."""
+        """Adapt vicinities to the rows' own metrics while held-out rows gain, from the best member and the best of each path."""
         best, of_paths = self._best(), (self._best_of_path("shared"), self._best_of_path("noise"))
         least = self._scores[best].mean() - _HOPELESS
         close = [start for start in of_paths if start is not None and self._scores[start].mean() >= least]

@@ -2,11 +2,11 @@ r"""The penalty R of LCA and LCA-Gauss: its validation, and the search of ``reg=
 
 The penalty per row is :math:`\frac12 \operatorname{tr}(\Sigma^{-1} R)`, and EM's M-step adds R to the local covariance.
 The search tries three families, all in units of the columns: :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and
-:math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage is what few
-rows need; where columns nearly depend on each other and rows are not so few, it makes the kernel too wide along the narrow
-directions: on wdbc it costs a nat per row.) Some of the folds find out where each family is about best, along a path of
-:math:`\nu` in steps of 10; then all folds compare the factors nearby, in steps of the root of 10. A fit starts where the one
-before ended, and a few passes are enough for each. The penalty of largest likelihood of held-out rows wins.
+:math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage helps if
+rows are few. If columns are nearly collinear and rows are not so few, it makes the kernel too wide along the narrow
+directions: on wdbc it costs a nat per row.) Some of the folds locate the best factor of each family approximately, along a path of
+:math:`\nu` in steps of 10; then all folds compare the factors nearby, in steps of the root of 10. Each fit starts from the result
+of the previous one and needs only a few passes. The penalty with the largest likelihood of held-out rows is selected.
 """
 
 import warnings
@@ -29,7 +29,9 @@ _FOLDS = 5
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
 _COARSE_STEP = 10.0
-_SCOUTED_ROWS = 100  # held-out rows that find out where a family is about best, at least: those of one fold or more
+_SCOUTED_ROWS = (
+    100  # the minimum number of held-out rows that locate the best factor of a family: those of one fold or more
+)
 # A family whose best factor is so many nats per row behind that of another on those folds is compared at that factor only.
 _HOPELESS = 0.5
 # Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.

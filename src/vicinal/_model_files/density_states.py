@@ -1,4 +1,4 @@
-"""What densities, what is built on them and their mixtures keep in a model file; the language is that of `_model_files/fields`."""
+"""The states of densities, of estimators built on them and of their mixtures in a model file, in the notation of `_model_files/fields`."""
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def _is_cv_results(value, sizes, params=None):
 
 
 def _is_local_results(value, sizes):
-    """The same for the members of the family of Local LCA, of which the centre and the vicinity are texts."""
+    """Return the same for the members of the family of Local LCA, whose centre and vicinity are strings."""
     if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
         return False
     texts = [value.get(f"param_{name}") for name in ("center", "vicinity")]
@@ -375,7 +375,7 @@ DENSITY_STATES: dict[str, State] = {
         },
         [PATH_OF_PASSES, _ACTIVE_HOLD, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
     ),
-    # Whoever asks for the density gives it an engine first.
+    # An engine is set before the density is used.
     "RowsLeftOut": State({"owner": one_of("LCA", "LCAGauss"), "engine": maybe(*ENGINE)}),
     "SharedMixture": State(
         {**_MIXTURE, "covariance": floats("d", "d"), "cholesky": private("_lower", floats("d", "d"))},

@@ -1,4 +1,4 @@
-"""What metrics and clusterers from labels, groups and pairs keep in a model file; the language is that of `_model_files/fields`."""
+"""The states of metrics and clusterers from labels, groups and pairs in a model file, in the notation of `_model_files/fields`."""
 
 import numpy as np
 
@@ -43,7 +43,7 @@ _NCA = {
     "effective_neighbors_": floats("n", least=0),
     "random_state_": RANDOM_STATE,
     "solver_": maybe(one_of("lbfgs", "cg", "stochastic")),
-    # These tell of a fit under other parameters where the last fit did not set them: they have sizes of their own.
+    # If the last fit did not set these, they belong to a fit under other parameters and have their own sizes.
     "feature_relevance_": maybe(floats("r", least=0)),
 }
 

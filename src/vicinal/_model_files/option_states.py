@@ -1,4 +1,4 @@
-"""What a model file may hold in the records of options: `Engine`, and those of solvers, starts and objectives."""
+"""The states of option records in a model file: `Engine`, and those of solvers, starts and objectives."""
 
 from vicinal._model_files.fields import FLAG, Kind, State, count, field, maybe, number, one_of
 from vicinal._model_files.parameters import ENGINE_KIND, INTEGER, NUMBER, NUMBERS, SPLITS, SPLITTER, TORCH_DEVICE

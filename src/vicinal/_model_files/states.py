@@ -16,7 +16,7 @@ STATES: dict[str, State] = {**DENSITY_STATES, **METRIC_STATES, **TABLE_STATES}
 
 
 def state_of(class_name: str) -> State:
-    """The declaration of a class of the closed set."""
+    """Return the declaration of a class of the closed set."""
     if class_name.startswith("sklearn."):
         return SKLEARN_STATES[class_name]
     return OPTION_STATES[class_name] if class_name in OPTION_STATES else STATES[class_name]

@@ -1,4 +1,4 @@
-"""What the preparation of tables keeps in a model file; the language is that of `_model_files/fields`."""
+"""The states of table preparation in a model file, in the notation of `_model_files/fields`."""
 
 from vicinal._model_files.fields import State, count, floats, integers, maybe, names, private, relation
 from vicinal._model_files.relations import are_kinds, are_parts, have_steps

@@ -33,7 +33,7 @@ class LargeRows(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a partition is asked for: positions are those within the partition, and numbers travel in few bytes."""
+    """Hold the request to a partition, with positions within the partition and integers of few bytes."""
 
     alone: ChunkletRows  # chunklets that lie in it alone
     large: LargeRows  # its part of large chunklets
@@ -126,7 +126,7 @@ def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Sh
 
 
 def _in_few_bytes(rows: np.ndarray, ids: np.ndarray) -> ChunkletRows:
-    """Chunklets in integers that are no longer than need be."""
+    """Return chunklets as integers of the smallest sufficient size."""
     return ChunkletRows(*(array.astype(np.min_scalar_type(~array.max(initial=0))) for array in (rows, ids)))  # signed
 
 

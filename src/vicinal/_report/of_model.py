@@ -99,8 +99,9 @@ def _verdict(estimator, n_rows):
             "state": "even",
         }
     )
+    does = "transforms" if hasattr(estimator, "transform") else "scores"
     return {
-        "text": f"What {type(estimator).__name__} learned, and the rows that it transforms.",
+        "text": f"What {type(estimator).__name__} learned, and the rows that it {does}.",
         "state": "even",
         "details": facts,
     }

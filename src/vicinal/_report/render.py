@@ -40,7 +40,7 @@ def render(summary):
         _purity(summary["purity"], "held-out row" if summary["data"]["folds"] else "row"),
         _metric(summary["metric"], ", learned from the training rows of one split" if summary["data"]["folds"] else ""),
         _path(summary["path"], summary["metric"]),
-        _outliers(summary["outliers"]),
+        _outliers(summary["outliers"], summary["views"] is not None),
         _data(summary["data"]),
         _code(summary["code"]),
     ]
@@ -361,7 +361,7 @@ def _path(path, metric):
     )
 
 
-def _outliers(outliers):
+def _outliers(outliers, with_plane):
     if outliers is None:
         return "outliers", "Unusual rows", ""
     columns = ["Row", "Log-density", "p-value", "Why"]
@@ -384,7 +384,7 @@ def _outliers(outliers):
         "and are flagged as outliers. The score is the more unusual of the log-density and the distance to a neighbour outside small "
         "groups, so that small groups of outliers are found, too. The p-value is the share of rows that are at least as unusual. It is a rank, so "
         "the most unusual of n rows always has 1/n. The last column names the columns that are most surprising given the row's other columns, with "
-        "the 90 % interval in which they were expected. The name of a row links to its point in the plane.</p>"
+        f"the 90 % interval in which they were expected.{' The name of a row links to its point in the plane.' if with_plane else ''}</p>"
         + _table("Unusual rows", "The least likely rows", columns, "".join(rows), "hidden"),
     )
 

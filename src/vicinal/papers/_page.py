@@ -1,7 +1,5 @@
 """The page of a paper, in Markdown: its numbers and claims beside ours."""
 
-from importlib import import_module
-
 from vicinal.papers._contents import contents
 from vicinal.papers._list import PAPERS
 from vicinal.papers._prose import about, refuse_typed_numbers
@@ -23,12 +21,6 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
     if mode == "reduced":
         lines += [
             "These are reduced runs: they use the paper's data with fewer runs, and with fewer rows where a section says so. `--full` runs the sizes of the paper.",
-            "",
-        ]
-    earlier = getattr(import_module(f"vicinal.papers.{PAPERS[paper][0]}"), "EARLIER", "")
-    if mode == "reduced" and earlier:
-        lines += [
-            f"Full runs of earlier code, and what was wrong with them, are on [a separate page]({earlier}).",
             "",
         ]
     if mode == "quick":

@@ -80,6 +80,9 @@ def draw(setting, records):
         own = [r for r in records if r["way"] == way]
         name = way if way == "all pairs" else f"B = {_BATCH}, N = {_NEIGHBORS}"
         curve(axes[0, 0], number, [r["rows"] for r in own], [r["seconds"] for r in own], label=name)
-    axes[0, 0].set(xscale="log", yscale="log", xlabel="rows", ylabel="seconds for a pass")
+    axes[0, 0].set(xscale="log", yscale="log", xlabel="rows", ylabel="seconds per pass")
+    sizes = sorted({r["rows"] for r in records})
+    axes[0, 0].set_xticks(sizes, map(str, sizes))
+    axes[0, 0].minorticks_off()
     axes[0, 0].legend()
     return {"section-5": figure}
