@@ -137,43 +137,6 @@ def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     assert sum(client.run(lambda: len(sys.modules["vicinal._engine._dask_worker"]._made._things)).values()) > 0
 
 
-def bytes_so_far():
-    """On a worker: bytes that it has sent and received since the first call, over all of its connections."""
-    from distributed.comm import tcp
-
-    if not hasattr(tcp, "counted"):
-        tcp.counted, to_frames, from_frames = 0, tcp.to_frames, tcp.from_frames
-
-        async def sent(*args, **options):
-            frames = await to_frames(*args, **options)
-            tcp.counted += sum(memoryview(frame).nbytes for frame in frames)
-            return frames
-
-        async def received(frames, *args, **options):
-            tcp.counted += sum(memoryview(frame).nbytes for frame in frames)
-            return await from_frames(frames, *args, **options)
-
-        tcp.to_frames, tcp.from_frames = sent, received
-    return tcp.counted
-
-
-def test_what_travels_in_a_pass(client):
-    """At most (8 n + 16 d^2)(tasks + 1) bytes per worker, both ways: a task returns the sums of its node once."""
-    n, d = 20_000, 2
-    problem = prepare("dask", clustered(n, d)[0], leave_one_out=True)
-    metrics = [k * np.eye(d) for k in (8.0, 9.0, 10.0)]
-    problem.at(metrics[0]).scatter()  # brings the rows there
-    before = client.run(bytes_so_far)
-    with distributed.get_task_stream(client) as tasks:
-        for metric in metrics[1:]:
-            assert problem.at(metric).scatter().scatter.shape == (d, d)
-    after = client.run(bytes_so_far)
-    done = [task["worker"] for task in tasks.data if "vicinal.PrunedHalves." in str(task["key"])]
-    assert len(done) >= 2 * 3 * 2  # two passes in three sweeps
-    for worker in after:
-        assert after[worker] - before[worker] <= (8 * n + 16 * d * d) * (done.count(worker) + 2)
-
-
 def test_kernels_travel_by_name():
     """Those that this process has never used, too: a worker uses its own, compiled or not."""
     from vicinal._engine import _half_kernels, _order
@@ -252,36 +215,6 @@ def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
         with pytest.raises(RuntimeError, match=r"no Dask worker has been available.*Start workers"):
             exact_lca("dask").fit(ROWS)
         assert time.monotonic() - start < 30
-
-
-def test_workers_out_of_memory_change_no_bit(fitted_here):
-    """Beyond 80 % of its limit a worker pauses, and keeps the tasks that it was given; beyond 95 % its nanny kills it."""
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "1 GB"}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as small:
-        processes = set(small.run(os.getpid).values())
-
-        def paused():
-            return len(cluster_module.threads_of_workers(small)) < 2
-
-        def restarted():
-            return bool(set(small.run(os.getpid).values()) - processes)
-
-        for share, happened in ((0.87, paused), (1.0, restarted)):  # the second time to the worker that is left
-            thread = while_busy(
-                small, lambda name, share=share: small.run(take_memory, share, workers=[name], wait=False)
-            )
-            model = exact_lca("dask").fit(ROWS)
-            thread.join()
-            np.testing.assert_array_equal(model.components_, fitted_here.components_)
-            assert any(happened() or time.sleep(0.1) for _ in range(200))
-
-
-def take_memory(share, dask_worker):
-    """Let a worker hold memory up to a share of its limit."""
-    import psutil
-
-    size = share * dask_worker.memory_manager.memory_limit - psutil.Process().memory_info().rss
-    dask_worker.ballast = np.ones(int(size), dtype=np.uint8)
 
 
 def test_an_interrupted_fit_keeps_the_best_so_far(client, fitted_here):

@@ -107,7 +107,7 @@ def _length(collection: Any) -> int | None:
 def delayed_blocks(collection: Any, name: str) -> list[Delayed]:
     """Return the partitions of a collection, each with whole rows."""
     kind = type(collection).__name__
-    if isinstance(collection, Delayed) or not (hasattr(collection, "chunks") or hasattr(collection, "dtypes")):
+    if isinstance(collection, Delayed) or not any(hasattr(collection, tell) for tell in ("chunks", "dtypes", "dtype")):
         raise TypeError(
             f"{name} must be a Dask array or dataframe, got a Dask {kind}. Make one of it with from_delayed."
         )
