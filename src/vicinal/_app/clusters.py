@@ -55,7 +55,9 @@ def cluster_of(arguments: Any, console: Any) -> Iterator[None]:
                 f"--cluster {arguments.cluster}: no scheduler answers at this address ({one_line(error)}). Start one with `dask scheduler`, "
                 "and pass the address that it prints, as in tcp://192.168.0.1:8786."
             ) from error
-        console.say(
-            f"using {count(len(client.scheduler_info(n_workers=-1)['workers']), 'Dask worker')} for the pairwise computations."
-        )
+        n_workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        if n_workers:
+            console.say(f"using {count(n_workers, 'Dask worker')} for the pairwise computations.")
+        else:
+            console.say(f"the scheduler at {arguments.cluster} has no workers yet; those that join are used.")
         yield
