@@ -105,7 +105,9 @@ def summarise(setting, records):
         "correlation",
     ]
     remarks = [
-        "Paths that end early keep their last matrix. The best of several places is above the last one by chance as well."
+        "Paths that end early keep their last matrix. The best of several places is above the last one by chance as well.",
+        "Where f falls on the way, as on housing, the optimiser had ended on a plateau and was resumed once at another scale of A; "
+        "see the departure on plateaus. The fit keeps the better of the two ends.",
     ]
     remarks += [] if setting.full else [STAND_IN]
     return Summary([Table(columns, rows)], claims, remarks)
