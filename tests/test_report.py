@@ -317,6 +317,7 @@ def code_of(path):
     return next(text for text in outline.texts if "vicinal.compare(" in text)
 
 
+@pytest.mark.filterwarnings("ignore:6 of 7 directions are kept")  # both columns of a colour
 @pytest.mark.parametrize(
     "ending", ["csv", *(pytest.param(ending, marks=pytest.mark.slow) for ending in ("npz", "parquet"))]
 )
