@@ -84,6 +84,7 @@ def summarise(setting, records):
                 f"larger chunklets give lower errors, {words} (10 against 2, by 0.01)",
                 mean[10] < mean[2] - 0.01,
                 f"{mean[sizes[0]]:.4f} for {sizes[0]}, {mean[sizes[-1]]:.4f} for {sizes[-1]}",
+                departs="" if setting.full else "Quick mode has too few runs to tell such differences.",
             ),
             Claim(
                 f"most of the gain from 2 to 10 is there with chunklets of 3 points, {words} (over half of it)",
