@@ -41,7 +41,7 @@ def softmax_rows(
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
     last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_ROW_GROUP, TILE), or (1, ROWS, TILE) without
-    columns.  Where `smallest` is infinite, every row is done carefully at once.
+    columns.  If `smallest` is infinite, every row is computed with its own maximum from the start.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
     want_columns = columns.shape[0] > 0
