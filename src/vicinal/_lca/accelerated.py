@@ -6,10 +6,8 @@ import numpy as np
 
 from vicinal._fit_loops import Reason
 
-MEMORY = 10  # secant pairs that are kept
 
-
-def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, secants=None, longest=2.0):
+def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, memory=10, longest=2.0):
     """Maximise an objective whose fixed-point step (an EM step) never lowers it, by a safeguarded
     quasi-Newton method.
 
@@ -30,9 +28,8 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, se
         ``new, made = move(parameters, displacement)``, with the displacement that was made in fact.
     record : Recorder
         Its iterations are the start and the points that were accepted.
-    secants : deque, optional
-        Secant pairs of a similar problem, in the frame of the start; those of this path are added to it. The first
-        direction is then a quasi-Newton step.
+    memory : int
+        Secant pairs to keep.
     longest : float
         The largest absolute eigenvalue (of a symmetric matrix) or entry (of a vector) of a quasi-Newton step.
 
@@ -48,7 +45,7 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, se
         record.add(at, objective, keep=objective >= record.objective)
         return record.objectives[-1], displacement
 
-    secants = no_secants() if secants is None else secants
+    secants: deque = deque(maxlen=memory)
     confirm = False  # the next step is plain: a small gain of a quasi-Newton step may be a poor step
     with record:
         objective, displacement = evaluate(parameters)
@@ -81,11 +78,6 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, se
             confirm = gained <= tol
         raise record.end(Reason.LIMIT, f"max_iter={max_iter} passes were used")
     return record.path()
-
-
-def no_secants() -> deque:
-    """Return room for the secant pairs of a path."""
-    return deque(maxlen=MEMORY)
 
 
 def _line_search(evaluate, move, parameters, objective, displacement, direction, trials):

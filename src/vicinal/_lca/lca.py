@@ -326,7 +326,7 @@ class LCA(
         # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
         start, record, neighbors = self._initial_metric(covariance, reg, structure), Recorder.of(self), None
         reference = self._metric_of_data(covariance, reg, structure)
-        start, secants = self._choose_solver(problem, start, structure, reference)
+        start = self._choose_solver(problem, start, structure, reference)
         limits = self._limits(*LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
             # Local covariances of minibatches, each blended with the current covariance (Eq. 7).
@@ -339,9 +339,7 @@ class LCA(
                 if self.solver_ == "em":
                     path = fixed_point(steps.em, start, record, **limits)
                 else:
-                    path = accelerated_fixed_point(
-                        steps.displacement, steps.move, start, record, secants=secants, **limits
-                    )
+                    path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
         self._keep(path.parameters, covariance)
         self._keep_density(own_rows(X, given), weight, problem, neighbors)
         return path

@@ -6,21 +6,19 @@ best kernel decrease with the number of rows n as ``n^(-2/(d+4))``.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 
 from vicinal._fit_loops import FitPath, Reason, Recorder
-from vicinal._lca.accelerated import accelerated_fixed_point, no_secants
-from vicinal._lca.steps import Steps, Structure, nearest_structured, one_pass, symmetric_function
+from vicinal._lca.accelerated import accelerated_fixed_point
+from vicinal._lca.steps import Steps, Structure, inverse_root, one_pass
 from vicinal._leave_one_out import LeaveOneOut, some_rows
 
 # Rows of the first sample, which a dense pass does in tens of milliseconds, and how much larger each one is.
 FIRST_LEVEL, GROWTH = 5000, 4
 # A sample's fit is a start: these nats per row are less than what the next rows teach.
 _LEVEL_TOL, _LEVEL_PASSES = 1e-4, 50
-_FULL = Structure("full")
 
 
 def level_sizes(n: int) -> list[int]:
@@ -36,19 +34,13 @@ def level_sizes(n: int) -> list[int]:
     return [*sizes, n // 2] if sizes and GROWTH * sizes[-1] < n else sizes
 
 
-def narrowed(
-    metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None = None, structure: Structure = _FULL
-) -> np.ndarray:
-    """Return the metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty R, is narrowed.
-
-    The new frame is parallel to the old one, as after a move of `Steps`.
-    """
+def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None = None) -> np.ndarray:
+    """Return the metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty R, is narrowed."""
     factor = (n_old / n_new) ** (2.0 / (len(metric) + 4.0))
     if reg is None or not np.any(reg):
         return metric / np.sqrt(factor)
     inverse = np.linalg.inv(metric)
-    there = nearest_structured(reg + factor * (inverse @ inverse.T - reg), *structure)
-    return symmetric_function(metric @ there @ metric.T, lambda values: values**-0.5) @ metric
+    return inverse_root(reg + factor * (inverse @ inverse.T - reg))
 
 
 def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> float:
@@ -59,32 +51,28 @@ def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structur
     n = len(problem.rows)
     size = min(FIRST_LEVEL, n)
     metric = _fit_level(_sample(problem, size), start, structure, reference).parameters
-    share = problem.pairs.at(narrowed(metric, size, n, problem.reg, structure)).expected_share
+    share = problem.pairs.at(narrowed(metric, size, n, problem.reg)).expected_share
     return share * float(n) ** 2
 
 
 def multilevel_start(
     problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray,
     say: Callable[[str], None] | None = None,
-) -> tuple[np.ndarray, deque]:  # fmt: skip
-    """Return a metric close to the best for all rows, from a start at any distance, and the secant pairs of the path to it.
-
-    How the objective curves changes little from one level to the next, so that each level goes on with what the ones before
-    it have learned.
-    """
-    n, metric, secants = len(problem.rows), start, no_secants()
+) -> np.ndarray:  # fmt: skip
+    """Return a metric close to the best for all rows, from a start at any distance."""
+    n, metric = len(problem.rows), start
     sizes = level_sizes(n)
     for size, following in zip(sizes, [*sizes[1:], n], strict=True):
         began, sample = time.perf_counter(), _sample(problem, size)
-        path = _fit_level(sample, metric, structure, reference, secants)
+        path = _fit_level(sample, metric, structure, reference)
         if say is not None:
             say(
                 f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row in "
                 f"{time.perf_counter() - began:.1f} s; the last visited about "
                 f"{100 * sample.pairs.at(path.parameters).expected_share:.2g}% of the pairs"
             )
-        metric = narrowed(path.parameters, size, following, problem.reg, structure)
-    return metric, secants
+        metric = narrowed(path.parameters, size, following, problem.reg)
+    return metric
 
 
 def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
@@ -93,12 +81,10 @@ def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
     return some_rows(problem, np.sort(chosen))
 
 
-def _fit_level(
-    problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray, secants: deque | None = None
-) -> FitPath:
+def _fit_level(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> FitPath:
     steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
     path = accelerated_fixed_point(
-        steps.displacement, steps.move, start, Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL, secants=secants
+        steps.displacement, steps.move, start, Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL
     )
     if path.reason is Reason.INTERRUPTED:  # before the first pass over all rows there is nothing to keep
         raise KeyboardInterrupt

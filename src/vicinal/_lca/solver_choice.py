@@ -34,10 +34,7 @@ class SolverChoiceMixin:
     verbose: Any
 
     def _choose_solver(self, problem, start, structure, reference):
-        """Set `solver_`, and return a start for it and the secant pairs to begin with.
-
-        Those of an exact fit of many rows come from samples of them; without samples, the pairs are None.
-        """
+        """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
         n = len(problem.rows)
         self.solver_ = self._pick_solver(n)
         takes_levels = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
@@ -49,7 +46,7 @@ class SolverChoiceMixin:
                 self._say(f"solver={self.solver_!r} for {n} rows")
             if takes_levels and self.solver_ == "accelerated":
                 return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
-        return start, None
+        return start
 
     def _say(self, text):
         if self.verbose:
