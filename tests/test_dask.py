@@ -45,10 +45,13 @@ from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
 
+ENOUGH = 2**32  # bytes that a worker may use: far more than it needs
+
+
 @pytest.fixture(scope="module")
 def client():
-    """Two workers, each a process of its own with one thread, and with far more memory than they need."""
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "4 GB"}
+    """Two workers, each a process of its own with one thread."""
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": ENOUGH}
     with (
         dask.config.set({"distributed.worker.profile.enabled": False}),
         distributed.LocalCluster(**options) as cluster,
@@ -196,19 +199,43 @@ def test_a_killed_worker_changes_no_bit(client, fitted_here):
     assert set(client.run(os.getpid).values()) != set(processes.values())
 
 
-def test_all_workers_restart_in_the_middle_of_a_fit(client, fitted_here):
-    """What they were sent is lost with them, and is sent again."""
-    processes = client.run(os.getpid)
+def wait_until(condition):
+    assert any(condition() or time.sleep(0.05) for _ in range(400))
+
+
+def limit_workers(client, size):
+    """Let nannies kill workers that use more than 95 % of a size."""
+    for nanny in client.cluster.workers.values():
+        nanny.memory_manager.memory_limit = size
+
+
+def test_workers_killed_for_their_memory_change_no_bit(client, fitted_here):
+    """Both restart in the middle of a fit.  What they were sent is lost with them, and is sent again."""
+    processes = set(client.run(os.getpid).values())
 
     def kill_all(_):
-        for process in processes.values():
-            os.kill(process, signal.SIGKILL)
+        limit_workers(client, 2**20)
+        wait_until(lambda: not processes & {nanny.pid for nanny in client.cluster.workers.values()})
+        limit_workers(client, ENOUGH)
 
     thread = while_busy(client, kill_all)
     model = exact_lca("dask").fit(ROWS)
     thread.join()
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
-    client.wait_for_workers(1, timeout=60)
+    client.wait_for_workers(2, timeout=60)
+    assert not processes & set(client.run(os.getpid).values())
+
+
+def test_workers_that_never_have_enough_memory_are_an_error(client, monkeypatch):
+    """They are killed as soon as they have loaded what a task needs, and restart, again and again."""
+    monkeypatch.setattr("vicinal._engine._dask._ATTEMPTS", 2)
+    limit_workers(client, 200 * 2**20)
+    try:
+        with pytest.raises(RuntimeError, match="workers lost what they were sent 2 times.*Each worker holds all rows"):
+            exact_lca("dask").fit(ROWS)
+    finally:
+        limit_workers(client, ENOUGH)
+        client.wait_for_workers(2, timeout=60)
 
 
 def test_a_worker_lost_while_data_are_sent_does_not_hang(client):
@@ -246,10 +273,6 @@ def in_time(work, seconds):
 def use_share(share, dask_worker):
     """Let what a worker holds be some share of the memory that it may use."""
     dask_worker.memory_manager.memory_limit = int(dask_worker.monitor.get_process_memory() / share)
-
-
-def wait_until(condition):
-    assert any(condition() or time.sleep(0.05) for _ in range(400))
 
 
 @pytest.fixture

@@ -209,7 +209,8 @@ class ClusterSharing:
                 if attempts >= _ATTEMPTS:
                     raise RuntimeError(
                         f"the Dask workers lost what they were sent {attempts} times ({error}): they are restarted or killed "
-                        "faster than they can answer. Look at their logs and at the memory that they may use."
+                        f"faster than they can answer, most likely because their memory is full. {_MEMORY} Look at their logs, "
+                        "and give them more memory."
                     ) from None
                 self._held.clear()
                 _sent.clear()
