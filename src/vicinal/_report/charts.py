@@ -122,17 +122,21 @@ def line_chart(
             body.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" class="knot {css}{silent}" data-tip="{tip}"/>')
         if name:
             ends.append([points[-1][1], points[-1], name, css])
-    ends.sort(key=lambda end: end[0])
-    for place in range(1, len(ends)):  # push names apart, then back up from the bottom
-        ends[place][0] = max(ends[place][0], ends[place - 1][0] + 15)
-    limit = height - bottom + 4
-    for place in range(len(ends) - 1, -1, -1):
-        ends[place][0] = min(ends[place][0], limit)
-        limit = ends[place][0] - 15
+    _push_apart(ends, height - bottom + 4)
     for y, (x, at_y), name, css in ends:
         body.append(f'<line x1="{x + 4:.1f}" y1="{at_y:.1f}" x2="{x + 14:.1f}" y2="{y:.1f}" class="lead {css}"/>')
         body.append(text(x + 17, y + 4, name, f"name {css}", anchor="start"))
     return svg(width, height, "".join(body), label, "chart")
+
+
+def _push_apart(ends: list[Any], limit: float) -> None:
+    """Sort names by their height, the first entry of each, and push them apart, then back up from the bottom."""
+    ends.sort(key=lambda end: end[0])
+    for place in range(1, len(ends)):
+        ends[place][0] = max(ends[place][0], ends[place - 1][0] + 15)
+    for place in range(len(ends) - 1, -1, -1):
+        ends[place][0] = min(ends[place][0], limit)
+        limit = ends[place][0] - 15
 
 
 def heatmap(names: list[str], matrix: list[list[float | None]], label: str) -> str:
