@@ -148,6 +148,9 @@ class Touched(NamedTuple):
         """Return the sum of these and others, whose arrays may be changed: no entry is held that is zero in both."""
         if isinstance(total, Touched):
             both = np.union1d(total.touched, self.touched)
+            if 2 * len(both) > self.length:  # later sums are added to it in place
+                total = total.whole()
+        if isinstance(total, Touched):
             first = np.zeros((len(both), *self.sums[0].shape[1:]), dtype=self.sums[0].dtype)
             for part in (total, self):
                 first[np.searchsorted(both, part.touched)] += part.sums[0]
@@ -207,8 +210,7 @@ def node_of(work: Callable[[Any], Sums | WithItem], pieces: Sequence[Any], level
         found = work(piece)
         if isinstance(found, WithItem):
             items.append(found.item)
-            found = found.sums
-        tree.add(found)
+        tree.add(found.sums if isinstance(found, WithItem) else found)
     total = tree.total()
     assert total is not None
     return Node(level, Touched.of(total) if total else total, items)
