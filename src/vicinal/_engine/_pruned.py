@@ -242,19 +242,12 @@ class PrunedSweeps:
                 (centres, images if of_queries is None else of_queries[mine]), direct,
             )  # fmt: skip
             counts, scatter, size = np.zeros(2, dtype=np.int64), np.zeros((n_scatter, n_scatter)), np.zeros(1)
-            found = (
-                log_sums[mine],
-                certificates[mine],
-                means[mine],
-                entropy[mine],
-                shares[mine],
-                scatter,
-                size,
-                counts,
-            )
+            found = tuple(array[mine] for array in (log_sums, certificates, means, entropy, shares))
             received = ReceivedTiles(tiles.n_tiles, n_columns)
             while received.progress[0] < piece[1] - piece[0]:
-                kernels.visit_groups(*asked, *wanted, *found, received.columns, received.slots, received.progress)
+                kernels.visit_groups(
+                    *asked, *wanted, *found, scatter, size, counts, received.columns, received.slots, received.progress
+                )
                 received.make_room()
             return WithItem(received.sums(scatter, size), counts)
 
