@@ -56,6 +56,15 @@ def test_errors_stay_below_their_certificates(forced, part, dtype):
     assert sum(outcome.skipped for outcome in outcomes) >= 3
 
 
+def test_pairs_within_the_certificate_of_a_floor_may_be_listed(forced, monkeypatch):
+    """Pruned sums, and so the floors, are smaller by up to the error of 0.01 here: some pairs are listed that dense sums exclude."""
+    monkeypatch.setattr(pruning, "draw_rows", lambda seed, most, rng: int(rng.integers(most // 4, most)))
+    case = pruning.draw_case(5003, 5000)
+    assert case["text"] == "manifold, n=2230, d=1, width=0.039"
+    assert case["error"] == 0.01
+    assert pruning.check_kernels(case, pruning.Checker("float64"), 5003)
+
+
 # -- the bounds -------------------------------------------------------------------------------------------------------
 
 
