@@ -59,6 +59,14 @@ def _compile_what_nobody_else_does(folder):
         time.sleep(0.1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nobody_waits_for_the_disk():
+    """Files are written as ever, but not flushed to the disk: that makes no difference unless the machine loses its power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 def pytest_collection_finish(session):
     """Thousands of collected tests stay until the end: the garbage collector need not look at them again and again."""
     gc.collect()

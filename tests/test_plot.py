@@ -76,9 +76,10 @@ def test_axes_are_taken_returned_and_named(name):
 @pytest.mark.parametrize("name", DRAW)
 @pytest.mark.parametrize("wrong", ["figure", "array", 3])
 def test_what_is_no_axes_is_refused(name, wrong):
-    wrong = {"figure": plt.figure(), "array": plt.subplots(1, 2)[1]}.get(wrong, wrong)
+    wrong = plt.figure() if wrong == "figure" else plt.subplots(1, 2)[1] if wrong == "array" else wrong
     with pytest.raises(TypeError, match=r"ax must be a matplotlib Axes.*plt\.subplots"):
         DRAW[name](ax=wrong)
+    plt.close("all")  # there is nothing to draw
 
 
 @pytest.mark.parametrize("name", DRAW)
