@@ -14,7 +14,7 @@ from vicinal._mixtures import Mixture
 SEEKING_PASSES = 20  # the approximate number of steps, from which the engine chooses a backend
 
 
-def seek_modes(mixture: Mixture, X, *, max_iter, tol):
+def seek_modes(mixture: Mixture, X: np.ndarray, *, max_iter: int, tol: float) -> tuple[np.ndarray, int, np.ndarray]:
     """Follow each row of X uphill until its step is shorter than `tol`, in units of the kernels.
 
     Parameters
