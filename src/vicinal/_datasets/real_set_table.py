@@ -1,5 +1,6 @@
 """The real data sets of the papers and of the benchmarks: descriptions and sources."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -29,11 +30,11 @@ class RealSet:
     counts: dict[int, int] | None = None
 
 
-def _words(text):
+def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _numbered(labels):
+def _numbered(labels: Iterable[str]) -> dict[str, int]:
     return {label: code for code, label in enumerate(labels)}
 
 

@@ -96,7 +96,7 @@ def spiral_log_density(X: ArrayLike, *, noise_std: float = 0.01) -> NDArray[Any]
     return np.concatenate([_log_density(block, noise) for block in blocks])
 
 
-def _log_density(X, noise):
+def _log_density(X: np.ndarray, noise: float) -> np.ndarray:
     n = len(X)
     query, left, right = np.arange(n), np.full(n, _FIRST), np.full(n, _LAST)
     best = np.full(n, np.inf)  # smallest exponent seen, by query
@@ -135,5 +135,5 @@ def _log_density(X, noise):
     return np.log(total) - lowest - np.log(2 * np.pi * noise**2 * (_LAST - _FIRST))
 
 
-def _curve(t):
+def _curve(t: np.ndarray) -> np.ndarray:
     return _STEP * t[..., None] * np.stack([np.sin(t), np.cos(t)], axis=-1)

@@ -136,7 +136,7 @@ class MixtureDensityMixin(NotebookMixin):
     _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
     _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
-    def _scoring_work(self, n_queries, n_points, n_features, passes):
+    def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
         """Return the work of scoring so many rows so many times under the fitted mixture, as its placement states it."""
         return Work(n_queries, n_points, n_features, passes)
 
@@ -158,7 +158,7 @@ class MixtureDensityMixin(NotebookMixin):
         check_is_fitted(self)
         return gather(self)
 
-    def _mixture(self):
+    def _mixture(self) -> Any:
         """Return the fitted mixture with the current `engine`, because a model may be used on another machine than
         the one on which it was fitted."""
         check_is_fitted(self)

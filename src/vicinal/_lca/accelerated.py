@@ -1,13 +1,24 @@
 """Acceleration of a fixed-point iteration by quasi-Newton steps on the displacement of the plain step."""
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
-from vicinal._fit_loops import Reason
+from vicinal._fit_loops import FitPath, Reason, Recorder
 
 
-def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, memory=10, longest=2.0):
+def accelerated_fixed_point(
+    step: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    move: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    parameters: np.ndarray,
+    record: Recorder,
+    *,
+    max_iter: int,
+    tol: float,
+    memory: int = 10,
+    longest: float = 2.0,
+) -> FitPath:
     """Maximise an objective whose fixed-point step (an EM step) never lowers it, by a safeguarded
     quasi-Newton method.
 
@@ -40,7 +51,7 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, me
     """
     # Departure 2 (LCA): Quasi-Newton steps accelerate EM.
 
-    def evaluate(at):
+    def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
         objective, displacement = step(at)
         record.add(at, objective, keep=objective >= record.objective)
         return record.objectives[-1], displacement
@@ -80,7 +91,15 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, me
     return record.path()
 
 
-def _line_search(evaluate, move, parameters, objective, displacement, direction, trials):
+def _line_search(
+    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    move: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    parameters: np.ndarray,
+    objective: float,
+    displacement: np.ndarray,
+    direction: np.ndarray,
+    trials: int,
+) -> tuple[np.ndarray, float, np.ndarray, np.ndarray] | None:
     """Return the first point along the direction that does not lower the objective, or None."""
     slope, fraction = np.vdot(displacement, direction), 1.0
     for _ in range(trials):
@@ -96,7 +115,7 @@ def _line_search(evaluate, move, parameters, objective, displacement, direction,
     return None
 
 
-def _two_loops(displacement, secants):
+def _two_loops(displacement: np.ndarray, secants: deque[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """L-BFGS's estimate of the Newton step, from pairs (move made, displacement lost by it)."""
     direction = displacement
     shares = []
@@ -111,5 +130,5 @@ def _two_loops(displacement, secants):
     return direction
 
 
-def _size(displacement):
+def _size(displacement: np.ndarray) -> float:
     return np.abs(np.linalg.eigvalsh(displacement) if displacement.ndim == 2 else displacement).max()

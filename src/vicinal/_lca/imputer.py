@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import Tags, check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, check_rows
@@ -102,12 +102,12 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
 
     keeps_columns: ClassVar[bool] = True  # known values are not changed, so later steps use the same columns
 
-    def __init__(self, density: Any = None, *, sample: bool = False, random_state: Any = None):
+    def __init__(self, density: Any = None, *, sample: bool = False, random_state: Any = None) -> None:
         self.density = density
         self.sample = sample
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags

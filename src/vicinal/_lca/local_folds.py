@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -219,7 +219,8 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
 
 def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> np.ndarray:
     """Return the penalty that the search of `base` chose, made from other rows: the same family, the same factor."""
-    table, rows = base.reg_search_ or {}, base.mixture_.centres
+    table: dict[str, Any] = base.reg_search_ or {}
+    rows = base.mixture_.centres
     family = str(table["family"][int(np.argmax(table["mean_test_score"]))])
     counted = base.mixture_.log_weights > -np.inf
     shares = None if np.ptp(base.mixture_.log_weights) == 0 else np.exp(base.mixture_.log_weights[counted])

@@ -15,7 +15,7 @@ from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
-from vicinal._engine import Engine, certificates_of_fit, fit_engine, resolved_engine
+from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_checks import check_parameters, check_sizes
@@ -327,12 +327,12 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             kernels, vicinities = adapted(Z, kernels, candidates, making)
         return kernels, vicinities
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, after LCA's own."""
         scored = n_samples if n_samples <= _MANY_ROWS else _HELD_OUT_ROWS
         return frame_work(scored, (min(n_features, 8), n_samples, n_features), _TABLES)
 
-    def _scoring_work(self, n_queries, n_points, n_features, passes):
+    def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
         d = getattr(self, "n_components_", min(n_features, 8))
         if d == 0:
             return super()._scoring_work(n_queries, n_points, n_features, passes)
