@@ -30,6 +30,7 @@ from vicinal._lca.checks import (
     check_scale,
     check_twins,
     check_two_rows,
+    check_variances,
     collapse_message,
     is_answerable,
 )
@@ -428,6 +429,7 @@ class LCA(
     def _metric_of_data(self, covariance, reg, structure):
         """Return the metric of the data's own covariance."""
         structured = nearest_structured(covariance + reg, *structure)
+        check_variances(structured, self._active_names)
         if reg.any():
             check_representable(structured, "reg", self.reg)
         return inverse_root(structured)
