@@ -285,10 +285,10 @@ def test_anchors_whose_squares_underflow_are_refused(factor):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
-    ("entry", "said"), [(np.nan, "X or queries contain NaN"), (1e200, "X or queries holds values of")]
+    ("entry", "said"), [(np.inf, "X or queries contain NaN or infinity"), (1e200, "X or queries holds values of")]
 )
 def test_rows_of_a_memory_map_are_checked_before_the_start(tmp_path, entry, said):
-    """Memory maps are checked when rows are used, but the start of AnchorNCA used them unchecked: NaN minus NaN."""
+    """Memory maps are checked when rows are used, but the start of AnchorNCA used them unchecked: infinity minus infinity."""
     rows = X.copy()
     rows[3, 1] = entry
     np.save(tmp_path / "rows.npy", rows)
