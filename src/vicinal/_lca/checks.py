@@ -96,7 +96,7 @@ def is_answerable(X, covariance, rank=None):
     return True
 
 
-def check_variances(covariance: np.ndarray, names: Any = None) -> None:
+def check_variances(covariance: np.ndarray, names: np.ndarray | None = None) -> None:
     """Raise an error for columns without a variance that can be inverted, because one row has all the weight.
 
     Columns that vary too little by themselves were found before, by `check_scale`.
