@@ -15,8 +15,13 @@ from vicinal._tensors import as_host, remember
 
 
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
-    """Call scikit-learn's ``check_array``, with a declared return type."""
-    return validation.check_array(array, **options)
+    """Call scikit-learn's ``check_array``, with a declared return type; an error about a text names the argument."""
+    try:
+        return validation.check_array(array, **options)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"{options.get('input_name', 'the array')} must hold numbers, got a text ({error}).") from None
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:

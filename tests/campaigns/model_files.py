@@ -7,9 +7,12 @@ What loads is then asked everything that the estimator can be asked.
 
 import copy
 import json
+import sys
 import time
 import tracemalloc
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,10 +87,11 @@ def check(case: Case) -> str:
     else:
         case.what = name.partition(":")[0].removesuffix(".vicinal")
         tree, arrays = copy.deepcopy(source.tree), dict(source.arrays)
-        for _ in range(int(case.rng.geometric(0.8))):
-            _change(case, tree, arrays)
-        if not _write(tree, arrays, source.version):
-            return "could not be written"
+        with _deep_trees():
+            for _ in range(int(case.rng.geometric(0.8))):
+                _change(case, tree, arrays)
+            if not _write(tree, arrays, source.version):
+                return "could not be written"
         data = _PATH.read_bytes()
     case.text, case.files = f"{name}: {case.text}", {"vicinal": data} if len(data) < MB else {}
     loaded = _loaded(case, len(data))
@@ -99,6 +103,17 @@ def check(case: Case) -> str:
         raise Bad("a file with another content than was written was loaded")
     _use(loaded, source.answers)
     return "loaded and works"
+
+
+@contextmanager
+def _deep_trees() -> Iterator[None]:
+    """Let this program copy and write what is nested more deeply than Python usually recurses; loading has no such help."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(50_000)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _write(tree: dict, arrays: dict, version: int) -> bool:
@@ -178,12 +193,20 @@ def _changed_bytes(case: Case, raw: bytes) -> bytes:
 
 
 def _places(tree: object) -> list[tuple]:
-    """Every (container, key) of a tree."""
-    found = []
-    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, value in pairs:
-        found += [(tree, key), *_places(value)]
+    """Every (container, key) of a tree, each before those within it."""
+    found: list[tuple] = []
+    waiting = _keys(tree)
+    while waiting:
+        container, key = waiting.pop()
+        found.append((container, key))
+        waiting += _keys(container[key])
     return found
+
+
+def _keys(value: object) -> list[tuple]:
+    """(value, key) for each key of a dict or list, the last one first."""
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [(value, key) for key in keys][::-1]
 
 
 def _change(case: Case, tree: dict, arrays: dict) -> None:

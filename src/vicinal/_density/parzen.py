@@ -28,6 +28,8 @@ from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 
 _RULES = ("loo", "scott", "silverman")
+# A bandwidth whose square falls below this share of the data's variance is shrinking to zero: distances have no digits left.
+_COLLAPSED = 1e-12
 
 
 class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -162,7 +164,10 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
 
         def update(found: Any, mass: float) -> np.ndarray:
             if self.bandwidth == "loo":
-                return np.trace(found.scatter) / (mass * d) * np.eye(d)
+                variance = np.trace(found.scatter) / (mass * d)
+                if variance <= _COLLAPSED * np.trace(data_covariance) / d:
+                    raise np.linalg.LinAlgError("the likelihood grows without bound as the bandwidth shrinks")
+                return variance * np.eye(d)
             covariance = scatter_of_rows(found.rows, weight) + found.uncertainty / mass
             return _thumb_factor(len(X), d, weight, self.bandwidth) * covariance
 
@@ -177,8 +182,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                 path, found = fit_gaps(known, weight, self.engine, GapFit(first, filled), update, Recorder())
             except np.linalg.LinAlgError:
                 raise ValueError(
-                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values, because their known values hardly "
-                    "differ. Pass bandwidth as a number."
+                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values, because their known values "
+                    "hardly differ, or repeat those of other rows. Pass bandwidth as a number."
                 ) from None
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
         self.covariance_ = path.parameters.covariance

@@ -18,6 +18,10 @@ _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=Tr
 _FEW_TWINS = 0.05
 
 
+# The smallest variance of a column of ordinary numbers by which their squares can be divided.
+_LEAST_VARIANCE = 1e-305
+
+
 class Remedies(NamedTuple):
     """The remedies that messages recommend, which depend on the method."""
 
@@ -98,6 +102,21 @@ def is_answerable(X: np.ndarray, covariance: str, rank: int | None = None) -> bo
     except ValueError:
         return False
     return True
+
+
+def check_variances(covariance: np.ndarray, names: np.ndarray | None = None) -> None:
+    """Raise an error for columns without a variance that can be inverted, because one row has all the weight.
+
+    Columns that vary too little by themselves were found before, by `check_scale`.
+    """
+    variances = np.diag(covariance)
+    lost = variances < _LEAST_VARIANCE
+    if lost.any():
+        raise ValueError(
+            f"{lost.sum()} of {len(lost)} columns ({shown_columns(lost, names)}) have a variance of {variances[lost].max():.3g} at most "
+            "under sample_weight, because one row has nearly all of the weight; expected at least "
+            f"{_LEAST_VARIANCE:g}. Pass weights that differ by fewer orders of magnitude, or pass reg as a number."
+        )
 
 
 def check_representable(covariance: np.ndarray, reg_name: str, passed: Any) -> None:

@@ -30,6 +30,7 @@ from vicinal._lca.checks import (
     Remedies,
     check_representable,
     check_two_rows,
+    check_variances,
     collapse_message,
 )
 from vicinal._lca.from_source import fit_lca_to_source
@@ -396,6 +397,7 @@ class LCA(
     def _metric_of_data(self, covariance: np.ndarray, reg: np.ndarray, structure: Structure) -> np.ndarray:
         """Return the metric of the data's own covariance."""
         structured = nearest_structured(covariance + reg, *structure)
+        check_variances(structured, self._active_names)
         if reg.any():
             check_representable(structured, "reg", self.reg)
         return inverse_root(structured)

@@ -46,6 +46,11 @@ def metric_of(local: np.ndarray, reg: np.ndarray, structure: Structure) -> np.nd
         raise CollapseError from None
     if not np.isfinite(metric).all():
         raise CollapseError
+    # The pivots of the Cholesky factor of the correlations, which the metric holds inverted. One that is rounding alone makes
+    # a column depend on those before it, whether or not the factorisation happens to succeed.
+    pivots = 1.0 / (np.diag(metric) * np.sqrt(np.diag(sigma)))
+    if pivots.min() ** 2 <= 10 * len(sigma) * np.finfo(np.float64).eps:
+        raise CollapseError
     return metric
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -133,6 +134,9 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
             queries = self._images(X, check_rows(self, X, reset=False, precision=self.points_.dtype))
             if self.metric_ is not None:
                 check_magnitude(queries, "the image of X under metric", precision=self.points_.dtype)
+            with np.errstate(over="ignore"):
+                away = (queries - self.points_[0]) / self.bandwidth_
+            check_magnitude(away, "X, in units of the bandwidth,", precision=self.points_.dtype)
         work = Work(len(queries), *self.points_.shape)
 
         def place() -> Placement:
@@ -411,6 +415,25 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         placed, queries = self._asked(X)
         mean = placed.softmax_means(self._targets, queries).means * self._unit + self._mean
         return mean[:, 0] if self._one_output else mean
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the coefficient of determination R² of `predict`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+        y : array-like of shape (n,) or (n, n_outputs)
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        predicted = np.asarray(self.predict(X))
+        truth = read_numbers(y, len(predicted), "Use SoftNeighborsClassifier for class labels.")
+        # R² does not depend on the unit of the targets, but squares of targets of 1e300 would overflow.
+        unit = self._unit[0] if self._one_output else self._unit
+        return float(r2_score(truth / unit, predicted / unit, sample_weight=sample_weight))
 
     @answers_collections(lambda self: self._n_outputs, float_numbers)
     def predict_std(self, X: ArrayLike | None = None) -> NDArray[Any]:

@@ -10,10 +10,17 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_columns_spread, check_integer, check_magnitude, shown_columns, validate_data
+from vicinal._checks import (
+    check_array,
+    check_columns_spread,
+    check_integer,
+    check_magnitude,
+    shown_columns,
+    validate_data,
+)
 from vicinal._dask import in_memory, is_collection
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
