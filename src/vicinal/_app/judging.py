@@ -41,7 +41,7 @@ def judge_rows(
     Returns
     -------
     dict of arrays
-        "score", "p_value", "log_density", "outlier", and "strangest": positions.
+        "score", "p_value", "log_density", "outlier", and "most_unusual": positions.
     list of list of str
         The explanations of the most unusual rows; empty lists if the density cannot explain rows.
     """
@@ -51,12 +51,12 @@ def judge_rows(
     mention_training_rows(own, console)
     judged = judged_rows(model, detector, versions, own, in_blocks_of(arguments, console))
     judged["outlier"] = judged["score"] < detector.offset_
-    judged["strangest"] = np.argsort(judged["score"], kind="stable")[:most]
+    judged["most_unusual"] = np.argsort(judged["score"], kind="stable")[:most]
     try:
-        why = reasons_of(model, detector, features, own, np.isin(np.arange(len(own)), judged["strangest"]))
+        why = reasons_of(model, detector, features, own, np.isin(np.arange(len(own)), judged["most_unusual"]))
     except ModelFailure:
-        return judged, [[] for _ in judged["strangest"]]
-    return judged, [why[i] for i in judged["strangest"]]
+        return judged, [[] for _ in judged["most_unusual"]]
+    return judged, [why[i] for i in judged["most_unusual"]]
 
 
 def versions_of(model: "Model", features: "pd.DataFrame | None") -> list[Any]:
