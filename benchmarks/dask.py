@@ -230,7 +230,7 @@ def picture(found, file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("figures", nargs="*", default=["lca", "rca", "traffic", "stream"])
-    parser.add_argument("--rows", type=int, help="the number of rows for all figures; default: the numbers in the documentation")
+    parser.add_argument("--rows", type=int, help="the number of rows for all figures; default: as in the documentation")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--out", type=Path, default=HERE / "results" / "dask.json")
     options = parser.parse_args()

@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--sets", choices=("first", "others"), default="first")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument(
-        "--draws", action="store_true", help="measure only the coverage of DensityImputer, and update the file of --json"
+        "--draws", action="store_true", help="measure only DensityImputer's coverage, and update the file of --json"
     )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # IterativeImputer rarely converges in so few rounds

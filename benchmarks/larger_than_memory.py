@@ -210,7 +210,7 @@ def main():
     parser.add_argument("cases", nargs="*", default=[], help=f"some of {', '.join(CASES)}")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="the folder in which the data are generated and kept; default: a temporary folder")
+    parser.add_argument("--folder", type=Path, help="the folder for the generated data; default: a temporary folder")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, default=HERE / "results" / "larger_than_memory.json")
     options = parser.parse_args()

@@ -102,8 +102,8 @@ def passes(quick):
 
 
 def statsmodels(quick):
-    """Measure a full fit at n=2000, d=5 against KDEMultivariate(bw="cv_ml"), whose optimum is LCA's with
-    covariance="diag"."""
+    """Compare a full fit at n=2000, d=5 with KDEMultivariate(bw="cv_ml"), which has the same optimum as LCA with
+    covariance_type="diag"."""
     n = 300 if quick else 2000
     mixture = datasets.make_anisotropic_mixture(2 * n, 5, random_state=0)
     train, test = mixture.data[:n], mixture.data[n:]
