@@ -44,7 +44,6 @@ from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
-
 ENOUGH = 2**32  # bytes that a worker may use: far more than it needs
 
 
@@ -231,7 +230,7 @@ def test_workers_that_never_have_enough_memory_are_an_error(client, monkeypatch)
     monkeypatch.setattr("vicinal._engine._dask._ATTEMPTS", 2)
     limit_workers(client, 200 * 2**20)
     try:
-        with pytest.raises(RuntimeError, match="workers lost what they were sent 2 times.*Each worker holds all rows"):
+        with pytest.raises(RuntimeError, match=r"workers lost what they were sent 2 times.*Each worker holds all rows"):
             exact_lca("dask").fit(ROWS)
     finally:
         limit_workers(client, ENOUGH)
@@ -288,7 +287,9 @@ def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impat
     thread = while_busy(client, lambda _: client.run(use_share, 0.87, workers=[name]), name)
     model = exact_lca("dask").fit(ROWS)
     thread.join()
-    assert list(cluster_module.threads_of_workers(client)) != [] and name not in cluster_module.threads_of_workers(client)
+    workers_left = list(cluster_module.threads_of_workers(client))
+    assert workers_left
+    assert name not in workers_left
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
     np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_)
     del before
@@ -304,7 +305,9 @@ def test_if_the_memory_of_all_workers_is_full_there_is_an_error(client, impatien
         lambda: RCA().fit(da.from_array(X, chunks=(50, 3)), Y),
         lambda: ParzenWindows(1.0).fit(da.from_array(X, chunks=(50, 3))),
     ):
-        with pytest.raises(RuntimeError, match=r"no Dask worker has been available.*paused because their memory is full"):
+        with pytest.raises(
+            RuntimeError, match=r"no Dask worker has been available.*paused because their memory is full"
+        ):
             work()
     client.run(use_share, 0.01)
     wait_until(lambda: len(cluster_module.threads_of_workers(client)) == 2)

@@ -32,7 +32,7 @@ def seek_modes(mixture: Mixture, X, *, max_iter, tol, engine=None):
     converged : boolean array of shape (m,)
     """
     units = mixture.kernel_units
-    placed = mixture.placement(len(X), SEEKING_PASSES, engine)
+    placed = mixture.placement(len(X), SEEKING_PASSES, engine=engine)
     modes = np.array(X, dtype=np.float64)
     moving = np.arange(len(modes))
     n_iter = 0

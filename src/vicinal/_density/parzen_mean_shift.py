@@ -119,7 +119,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         mixture = self._mixture()
         engine = self._engine_for(mixture, passed)
         ends, self.n_iter_, arrived = seek_modes(mixture, X, max_iter=max_iter, tol=step_tol, engine=engine)
-        problem = mixture.placement(len(X), SEEKING_PASSES, engine).problem
+        problem = mixture.placement(len(X), SEEKING_PASSES, engine=engine).problem
         self.engine_, self.certified_row_error_ = problem.backend, problem.certified_row_error
         self._warn(arrived)
         self.converged_ = bool(arrived.all())

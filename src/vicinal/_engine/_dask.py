@@ -236,9 +236,7 @@ class ClusterSharing:
     def _submit(client: Client, work: Callable[[Any], Any], job: Job, group: Group, data: list[Future]) -> Future:
         # The part of the key before the last dash names the task in Dask's dashboard.
         name = work.__qualname__.replace(".<locals>", "").rpartition(".")[0].strip("_").replace("._", ".")
-        return client.submit(
-            do_pieces, job, group, *data, key=new_key(f"vicinal.{name}"), pure=False, retries=0
-        )
+        return client.submit(do_pieces, job, group, *data, key=new_key(f"vicinal.{name}"), pure=False, retries=0)
 
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
         """Return the arrays as data of the cluster, on every worker; those that it does not have are sent."""
