@@ -178,7 +178,7 @@ ENGINE = [
         "_engine/_pruned_boxes.py",
         "mass[t] = np.log(float64(count))",
         "mass[t] = -20.0",
-        "tiles without weights have no weight",
+        "tiles of unweighted points have almost no weight",
         _PRUNING,
     ),
     Fault(
