@@ -178,7 +178,7 @@ def _changed_bytes(case: Case, raw: bytes) -> bytes:
 
 
 def _places(tree: object) -> list[tuple]:
-    """Return every (container, key) of a tree."""
+    """Every (container, key) of a tree."""
     found = []
     pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in pairs:

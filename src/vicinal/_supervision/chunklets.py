@@ -286,7 +286,7 @@ def merge_shared(entries, n_samples):
 
 
 def _join_shared(entries, report):
-    if report.n_points == report.n_samples - report.n_leftover:  # no row is in two chunklets
+    if report.n_points == report.n_samples - report.n_leftover:  # no row stands in two chunklets
         return entries, report
     entries = merge_shared(entries, report.n_samples)
     return entries, replace(report, n_chunklets=_n_chunklets(entries), n_points=len(entries.rows))

@@ -7,7 +7,7 @@ from vicinal._supervision.chunklets import chunklets_from_labels
 from vicinal._supervision.labels import check_length
 from vicinal._supervision.pairs import check_pairs
 
-_SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # for the evaluation of a scale
+_SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by
 
 
 def read_close_pairs(y, pairs, pair_weight, n, name):

@@ -60,7 +60,7 @@ def as_frame(table: Any) -> Any:
     if frame.columns.has_duplicates:
         name = frame.columns[frame.columns.duplicated()][0]
         raise TableError(f"the table has two columns with the name {name!r}. Rename one of them.")
-    # Columns of NumPy numbers need no conversion; this shortcut matters for thousands of columns.
+    # Numbers of NumPy are as they should be; a table may have thousands of columns of them.
     for name in frame.columns[[dtype.kind not in "iufb" for dtype in frame.dtypes]]:
         column = frame[name]
         plain = _plain_values(column)
