@@ -265,7 +265,7 @@ def ascend(
             if max_passes != max_iter:
                 spent = f"{max_passes} passes were used, line searches included"
             raise record.end(Reason.LIMIT, spent)
-        if not np.isfinite(flat).all():  # a line search left the range of numbers: it has to come back
+        if not np.isfinite(flat).all():  # a line search has left the range of finite numbers and must return
             return np.inf, np.zeros_like(flat)
         objective, gradient = objective_and_gradient(flat.reshape(shape))
         gradient = np.asarray(gradient, dtype=float).ravel()
@@ -274,7 +274,7 @@ def ascend(
             # matter.
             size = float(np.linalg.norm(gradient))
             unit = size if size > 1e-30 else 1.0
-        record.add(flat.reshape(shape).copy(), objective)  # SciPy may go on writing into its array
+        record.add(flat.reshape(shape).copy(), objective)  # a copy, because SciPy may write into its array later
         return -float(objective) / unit, -gradient / unit
 
     def after_iteration(flat: np.ndarray) -> None:
@@ -300,7 +300,7 @@ def ascend(
         )
         if result.nit >= max_iter:
             raise record.end(Reason.LIMIT, f"max_iter={max_iter} iterations were used")
-        # SciPy stopped by itself: a zero gradient, or a line search that cannot gain (rounding).
+        # SciPy stopped on its own: the gradient is zero, or rounding prevents a gain of the line search.
         raise record.end(Reason.CONVERGED, f"the optimiser can gain no more ({result.message})")
     return record.path()
 

@@ -243,7 +243,7 @@ def whitening(
         return None
     r = len(S)
     k = r if n_components is None else min(n_components, r)
-    # Columns in units of their own scatter: the Cholesky factor of S inside eigh is then as stable as can be.
+    # The columns are scaled by their scatter, which makes the Cholesky factor of S inside eigh as stable as possible.
     scale = 1.0 / np.sqrt(np.diag(S))
     units = np.outer(scale, scale)
     ratios, vectors = _generalised_eigh(T * units, S * units, k, tolerance)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-BLOCK_BYTES = 2**25  # of the rows that are read at a time, unless the source has blocks of its own
+BLOCK_BYTES = 2**25  # the size of a block of rows that is read at a time, unless the source has its own blocks
 
 # Where the sources of other libraries' tables are made, by the package of the table; each function takes the table.
 _OTHER_SOURCES = {"dask": ("vicinal._dask.rows", "DaskRows")}
@@ -419,7 +419,7 @@ class RowsFile:
         self._file.close()
         rows = np.load(self._path, mmap_mode="r+")
         try:
-            os.unlink(self._path)  # the map keeps the file until it goes itself
+            os.unlink(self._path)  # the memory map keeps the file until it is deleted
         except PermissionError:  # on Windows, where a file that is in use stays
             weakref.finalize(rows, _unlink, self._path)
         self._path = ""

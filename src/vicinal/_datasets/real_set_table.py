@@ -26,7 +26,7 @@ class RealSet:
     target_names: tuple[str, ...] | None = None
     extras: tuple[str, ...] = ()
     openml: int | None = None  # the set's number at openml.org
-    openml_labels: dict[str, int] | None = None  # its labels there, and ours
+    openml_labels: dict[str, int] | None = None  # the labels of that copy, and those of ours
     counts: dict[int, int] | None = None
 
 

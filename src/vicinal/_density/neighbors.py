@@ -7,7 +7,7 @@ import numpy as np
 from vicinal._engine import Engine, as_engine, prepare, robust_centre
 
 SEARCHES = ("exact", "approximate")
-_SPARE = 5  # neighbours that pynndescent is asked for beyond k
+_SPARE = 5  # neighbours beyond k that pynndescent searches for
 
 
 def nearest_neighbors(

@@ -131,7 +131,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         weight = check_weights(sample_weight, rows)
         forget_gaps(self)
         gaps = has_gaps(rows)
-        given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
+        given = not isinstance(self.bandwidth, str)  # with which the kernel also has a width along constant columns
         if gaps:
             self._constants = None
         else:

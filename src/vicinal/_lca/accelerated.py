@@ -57,19 +57,19 @@ def accelerated_fixed_point(
         return record.objectives[-1], displacement
 
     secants: deque = deque(maxlen=memory)
-    confirm = False  # the next step is plain: a small gain of a quasi-Newton step may be a poor step
+    confirm = False  # the next step is a plain one, because a quasi-Newton step with a small gain may be poor
     with record:
         objective, displacement = evaluate(parameters)
         record.iterated(parameters)
         while len(record.objectives) < max_iter:
             plain = confirm or not secants
             direction = displacement if plain else _two_loops(displacement, secants)
-            # What the quadratic model promises: half of gradient times direction.
+            # The gain that the quadratic model predicts: half of gradient times direction.
             if not plain and 0.25 * np.vdot(direction, displacement) <= tol:
                 plain, direction = True, displacement
             if not plain:
                 direction = direction * min(1.0, longest / max(_size(direction), 1e-300))
-            # A plain step cannot lower the objective but by rounding, so it is tried once.
+            # A plain step can lower the objective only by rounding, so it is tried once.
             trials = min(1 if plain else 5, max_iter - len(record.objectives))
             trial = _line_search(evaluate, move, parameters, objective, displacement, direction, trials)
             if trial is None:

@@ -24,7 +24,7 @@ _TOL = 5e-3
 _MAX_PASSES = 30
 # The approximate number of passes of the fits of one fold, from which the engine chooses a backend.
 _PASSES = 50
-# What searches found, by what they saw; None where nobody asked to keep it.
+# Results of searches, by their inputs; None if results are not shared.
 _KEPT: ContextVar[dict[Any, Choice | None] | None] = ContextVar("penalty searches", default=None)
 
 

@@ -20,10 +20,10 @@ from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
 from vicinal._leave_one_out import leave_one_out, mean_of_rows
 from vicinal._mixtures import LOG_2PI
 
-# Runs that differ by less need not be told apart: the best one is continued to the user's tolerance. (At 1e-4 some runs
-# stop on a plateau.)
+# Runs that differ by less need not be distinguished: the best one is continued to the user's tolerance. (With 1e-4, some
+# runs stop on a plateau.)
 ROUGH = 1e-5
-_LONGEST = 30.0  # times EM's move
+_LONGEST = 30.0  # multiples of EM's move
 
 
 class GaussProblem(NamedTuple):

@@ -55,7 +55,7 @@ from vicinal._records import Record, RecordParametersMixin
 
 _REMEDIES = Remedies("LCAGauss", simpler="")
 
-# Passes that a fit makes, about; the engine chooses by it.
+# The approximate number of passes of a fit, from which the engine chooses a backend.
 _PASSES = 50
 
 
@@ -312,7 +312,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             check_answerable(rows, "full", names=self._active_names, remedies=remedies)
         if reg is not None:
             check_semidefinite(reg)
-            if not reg.any():  # twins are no trouble for the Gaussian
+            if not reg.any():  # twins are not a problem for the Gaussian
                 check_twins(rows, _REMEDIES)
         self.reg_search_: dict[str, Any] | None = None
         if reg is not None and reg_gauss is not None:

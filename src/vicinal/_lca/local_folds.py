@@ -29,7 +29,7 @@ from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
 _FULL = Structure("full")
-# Passes that the fit of LCA to a fold makes, about; the engine chooses by it.
+# The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.
 _PASSES = 10
 
 
@@ -148,7 +148,7 @@ class LocalFold:
             candidates = self._neighbors(shape, count_candidates(members, len(Z)))
             for _ in range(known, passes):
                 kernels, _ = adapted(Z, kernels, candidates, making)
-        self._adapted[choice] = passes, kernels  # the next pass goes on from here
+        self._adapted[choice] = passes, kernels  # the next pass continues from here
         return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
 
     def _scores(

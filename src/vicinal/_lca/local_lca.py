@@ -36,10 +36,10 @@ from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, ch
 from vicinal._records import Record, RecordParametersMixin
 
 _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
-# Of more rows than this, 512 rows that are held out once are enough to choose by; of fewer, all are, in five folds.
+# With more rows than this, 512 rows are held out once, which is enough for the choice; with fewer, all are, in five folds.
 _MANY_ROWS = 1500
 _HELD_OUT_ROWS = 512
-_TABLES = 8 * 20  # combinations of depth and size, times tables, that a search makes in a fold, about
+_TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
 _FOLDS = 5
 
 
@@ -249,7 +249,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         if not folds:  # hardly any rows differ: LCA, or plain windows
             return self._without_folds()
         smallest = min(held_out.fold.n_rows for held_out in folds)
-        if fixed is not None and fixed.n_neighbors >= smallest:  # too large a vicinity to hold rows out
+        if fixed is not None and fixed.n_neighbors >= smallest:  # the vicinity is too large to hold rows out
             return fixed
         grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
         found = LocalSearch(folds, grid, self.max_iter).run()

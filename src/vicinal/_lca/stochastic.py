@@ -25,9 +25,9 @@ from vicinal._lca.steps import (
 )
 from vicinal._leave_one_out import LeaveOneOut, some_rows, weight_of_others
 
-# Rows that always measure the progress, the same ones after every sweep.
+# The number of rows on which progress is measured, the same ones after every sweep.
 _MONITORED = 500
-# Up to so many rows all of them are shuffled where a sweep visits some: beyond, that would take longer than the sweep.
+# Up to this many rows, all of them are shuffled if a sweep visits some; with more, this would take longer than the sweep.
 _PERMUTED = 10**6
 
 

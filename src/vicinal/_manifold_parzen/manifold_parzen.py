@@ -35,8 +35,8 @@ from vicinal._scatter import local_frames, soft_frames
 from vicinal._supervision import code_classes
 
 _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise, which is enough for one number
-_NOISES = 40  # about as many noises are compared
-_FOLDS = 5  # of rows that are held out of soft neighbourhoods
+_NOISES = 40  # the approximate number of noises that are compared
+_FOLDS = 5  # folds of rows that are held out of soft neighbourhoods
 
 
 class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):

@@ -220,7 +220,7 @@ class ParameterSearch:
         if self.selection.criterion == "error":
             return -(np.argmax(joint, axis=0) != codes).astype(float)
         own = np.take_along_axis(joint, codes[None, None, None, :], axis=0)[0]
-        # Where every density is 0 (a distance in units of the noise overflows) nothing is known of the class.
+        # If every density is 0 (a distance in units of the noise overflows), nothing is known about the class.
         return own - np.maximum(logsumexp(joint, axis=0), np.finfo(float).min)
 
 

@@ -338,7 +338,7 @@ def _directions(
         found = _lda(X, classes, n_components)
         if found.shape[0] == n_components and np.isfinite(found).all() and np.all(np.any(found != 0, axis=1)):
             return found
-    if kind == "lda":  # the classes span fewer directions than were asked for
+    if kind == "lda":  # the classes span fewer directions than requested
         kind = "pca"
     if kind in ("rca", "whitening"):
         found = _whitened(X, classes if kind == "rca" else None)
@@ -388,7 +388,7 @@ def best_scale(score: Callable[[np.ndarray], float], A: np.ndarray, X: np.ndarra
     some = X[:: max(len(X) // _QUERIES, 1)]
     # The distances of each row to all others, nearest first.
     squares = prepare("reference", some, leave_one_out=True).at(A).nearest(len(some) - 1).scores
-    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # duplicates are no neighbours here
+    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # duplicates do not count as neighbours here
     apart = squares[np.isfinite(squares)]
     if apart.size == 0:
         return score(A), A

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _STEPS_IN_ROUND = 64
 _EVALUATION_ROWS = 2048
 # Heuristics, the best of a few settings on digits, letter and satimage: within 0.01 of L-BFGS, or above it.
-_FIRST_STEP = 0.1  # of the size of the start
+_FIRST_STEP = 0.1  # relative to the size of the start
 _HALVINGS = 4
 _PATIENCE = 2
 _MOMENTUM, _MEMORY = 0.5, 0.9

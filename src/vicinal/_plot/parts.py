@@ -105,7 +105,7 @@ def check_labels(y: ArrayLike, n: int) -> tuple[Any, Any, np.ndarray | None]:
         return None, None, np.where(missing, np.nan, values.astype(np.float64))
     classes, codes = code_labels(y, n_rows=n, partial=True)
     names = [f"{name:g}" for name in classes] if classes.dtype.kind == "f" else classes.tolist()
-    order = getattr(getattr(y, "cat", y), "categories", None)  # pandas' categories have an order of their own
+    order = getattr(getattr(y, "cat", y), "categories", None)  # pandas' categories have their own order
     if order is None:
         return codes, names, None
     by_category = [names.index(name) for name in order if name in names]

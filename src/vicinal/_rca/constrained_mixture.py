@@ -249,7 +249,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         X = self._check(X)
         log_joint = self._log_joint(X)
         underflowed = np.isneginf(log_joint).all(axis=1)
-        if underflowed.any():  # so far away that squares overflow: in larger units distances still outweigh the rest
+        if underflowed.any():  # so far away that squares overflow; in larger units, distances still dominate
             log_joint[underflowed] = self._log_joint(X[underflowed], 1e150)
         return log_joint
 
@@ -369,7 +369,7 @@ class _Groups:
             log_z, shares = links.log_sum(self.counts * logs)
             return (log_z - expected @ logs) / scale, ((self.counts * shares).sum(axis=0) - expected) / scale
 
-        # Below exp(-40) of the largest a weight changes no share.
+        # A weight below exp(-40) of the largest does not change any share.
         found = minimize(falls, np.log(weights), jac=True, method="L-BFGS-B", bounds=[(-40.0, 0.0)] * len(weights))
         return softmax(found.x)
 

@@ -175,7 +175,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         """
         self._check_parameters()
         if is_collection(X) and self.shrinkage != "cv":
-            from vicinal._rca.on_cluster import sums_of_collection  # which imports Dask
+            from vicinal._rca.on_cluster import sums_of_collection  # imported only here, because it imports Dask
 
             sums, report, extremes = sums_of_collection(self, X, y)
             self._check_columns(extremes, sums)

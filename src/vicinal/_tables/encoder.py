@@ -247,7 +247,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     def constants_(self) -> dict[str, str]:
         """The value, as a text, of each raw column that held one value only."""
         check_is_fitted(self, "_columns")
-        names = getattr(self, "_constant_names", ())  # older files have none
+        names = getattr(self, "_constant_names", ())  # older files do not have it
         return {str(name): str(text) for name, text in zip(names, getattr(self, "_constant_texts", ()), strict=True)}
 
     def broken_constants(self, X: Any) -> dict[str, np.ndarray]:
