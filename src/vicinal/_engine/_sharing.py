@@ -212,7 +212,7 @@ def node_of(work: Callable[[Any], Sums | WithItem], pieces: Sequence[Any], level
     """Compute all pieces of a node."""
     tree, items = TreeSum(), []
     for piece in pieces:
-        found = work(piece)
+        found: Sums | Touched | WithItem = work(piece)
         if isinstance(found, WithItem):
             items.append(found.item)
             found = found.sums
