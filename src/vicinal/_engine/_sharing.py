@@ -215,7 +215,7 @@ def node_of(work: Callable[[Any], Sums | WithItem], pieces: Sequence[Any], level
     """Compute all pieces of a node."""
     tree, items = TreeSum(), []
     for piece in pieces:
-        found = work(piece)
+        found: Sums | Touched | WithItem = work(piece)
         if isinstance(found, WithItem):
             items.append(found.item)
         tree.add(found.sums if isinstance(found, WithItem) else found)
