@@ -1,3 +1,5 @@
+"""Settings, fixtures and hooks of all tests: threads, shared compilation of kernels, and the folder of real data."""
+
 import contextlib
 import gc
 import os

@@ -1,4 +1,4 @@
-"""docs/idea.md promises that no method touches pairs itself: all pair work goes through the engine.
+"""Test the promise of docs/idea.md that no method computes pairs itself: all pairwise computations use the engine.
 
 Each estimator is fitted, and scores rows, on a backend that distorts every sum and shuffles every neighbour.  An answer
 that does not change was not made by the engine.

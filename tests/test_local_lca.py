@@ -1,3 +1,5 @@
+"""Test LocalLCA: its kernels by the formula, its limiting cases, the choice of parameters, and the local metric."""
+
 import copy
 import pickle
 import tracemalloc

@@ -1,3 +1,5 @@
+"""Test NCA: its solution, invariances, soft targets, engines, edge cases, and agreement with scikit-learn."""
+
 import pickle
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""Test the stochastic solver of NCA: batches, kept neighbours, dropped mass, and the exact solution."""
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris

@@ -1,3 +1,5 @@
+"""Test PairNCA: its objective, groups and weights of pairs, and the agreement of solvers and engines."""
+
 import pickle
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Pictures: what is drawn, on what axes, with what names; for data of every kind."""
+"""Test pictures: their content, axes and labels, for data of every kind."""
 
 import sys
 import warnings

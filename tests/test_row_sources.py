@@ -1,4 +1,4 @@
-"""Rows in files: the same answers as from arrays in memory, and memory that does not grow with the file."""
+"""Test rows in files: results equal those of arrays in memory, and memory does not grow with the file."""
 
 import tracemalloc
 

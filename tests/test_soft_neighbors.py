@@ -1,3 +1,5 @@
+"""Test the classifier and the regressor by soft neighbours: bandwidths, weights, outputs and far rows."""
+
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor

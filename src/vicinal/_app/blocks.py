@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.console import count
+from vicinal._app.console import Console, Messages, count
 from vicinal._app.errors import DataFailure, need
 from vicinal._app.tables import (
     ALL_COLUMNS,
@@ -25,8 +25,8 @@ from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, size_of_values
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
-_UNPACKED = 4  # a compressed text unpacks to about so many times its size
-BLOCK_VALUES = 2**21  # of a block, in all columns together
+_UNPACKED = 4  # a compressed text unpacks to about this many times its size
+BLOCK_VALUES = 2**21  # values of a block, in all columns together
 
 
 class NeededColumns(NamedTuple):
@@ -63,7 +63,7 @@ class TableBlocks:
     """
 
     def __init__(
-        self, source: str, options: TableOptions, console: Any, choice: ColumnChoice | NeededColumns = ALL_COLUMNS
+        self, source: str, options: TableOptions, console: Console, choice: ColumnChoice | NeededColumns = ALL_COLUMNS
     ) -> None:
         self._source, self._options, self._console, self._choice = source, options, console, choice
         self._kind = table_format(source, options)
@@ -107,7 +107,7 @@ class TableBlocks:
         if self._types is None and self._source.lower().endswith(".gz"):
             refuse_gzip_bomb(self._source, self._options.max_unpacked)
         with self._opened() as file:
-            console = self._console if self._types is None else None  # which hears of the header once
+            console = self._console if self._types is None else None  # the header is reported only once
             text = text_table(file, self._source, self._kind, self._options, console, self._choice)
         rows = _rows_in_block(text.n_columns)
         if self._types is None:
@@ -145,7 +145,7 @@ class TableBlocks:
             limit = UnpackLimit(path, os.path.getsize(path), self._options.max_unpacked)
             with decoding(path, "a Parquet table"), ParquetFile(path, read_dictionary=texts) as content:
                 chosen = self._choice.of([str(name) for name in schema.names], path)
-                # A block holds little, but some commands put the blocks together again, and a bomb has no end of them.
+                # A block is small, but some commands concatenate the blocks, and a decompression bomb has any number of them.
                 unpacked += size_of_values(content.metadata, chosen)
                 whole.check(unpacked)
                 for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):
@@ -200,7 +200,7 @@ def _dtypes(types: dict[Any, str]) -> dict[Any, Any]:
 
 
 def open_table(
-    source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
+    source: str, options: TableOptions, console: Console, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
 ) -> Any:
     """Return the blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
 
@@ -211,7 +211,7 @@ def open_table(
     return [read_table(source, options, console, choice)]
 
 
-def in_turn(blocks: Any, console: Any) -> Iterator[tuple[int, Any, Any]]:
+def in_turn(blocks: Any, console: Console) -> Iterator[tuple[int, Any, Messages]]:
     """Yield the number of the first row of each block, the block, and a console whose messages name the rows of the block."""
     first = 0
     for frame in blocks:
@@ -222,7 +222,7 @@ def in_turn(blocks: Any, console: Any) -> Iterator[tuple[int, Any, Any]]:
 class _BlockConsole:
     """A console whose messages refer to some rows of a table."""
 
-    def __init__(self, console: Any, first: int, n_rows: int) -> None:
+    def __init__(self, console: Console, first: int, n_rows: int) -> None:
         self._console, self._rows = console, f"rows {first:,} to {first + n_rows - 1:,}"
 
     def say(self, text: str) -> None:

@@ -1,6 +1,6 @@
 """The plan of a comparison: the rows, the folds, the methods and the notes, all validated before any work is done."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -216,7 +216,7 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
         known = metric_methods(columns, plan.n_fitted, options.random_state, engine, plan.targets.task)
         plan.metrics = _choose(options.metrics, known, "metrics", own_metric)
     if columns.measured and (options.densities is None or len(options.densities)):
-        if options.missing != "marginalise":  # where rows have gaps there are no principal components
+        if options.missing != "marginalise":  # rows with gaps have no principal components
             # The smallest number over the folds: log-likelihoods in different dimensions have no common mean.
             n_dimensions = min(
                 usable_dimensions(rows.X_train[rows.fit][:, columns.measured])
@@ -231,7 +231,7 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
     return n_dimensions
 
 
-def _choose(wanted, known, name, make_own):
+def _choose(wanted: Any, known: dict[str, Method], name: str, make_own: Callable[[str, Any], Method]) -> list[Method]:
     """Return the methods to compare: all, some by name, or the plain ones besides the caller's own."""
     if wanted is None:
         return list(known.values())
@@ -249,7 +249,7 @@ def _choose(wanted, known, name, make_own):
     return [known[key] for key in known if key in set(wanted)]
 
 
-def _wanted(wanted, chosen):
+def _wanted(wanted: Any, chosen: list[Method]) -> list[str] | dict[str, Any]:
     """Return the argument that chooses these methods again: names, or the caller's own estimators by name."""
     if isinstance(wanted, Mapping) and chosen:
         return {str(name): clone(estimator) for name, estimator in wanted.items()}

@@ -339,7 +339,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             return explain(self, None, names, self._constant_values(), asked.astype(np.int64))
         if rows is not None:
             raise ValueError("rows selects training rows, so it needs X=None. Pass other rows as X.")
-        return explain(self, self._rows(X)[0], names, self._constant_values())
+        return explain(self, as_host(self._rows(X)[0]), names, self._constant_values())
 
     @answers_collections(dtype=float_numbers)
     def p_values(self, X: ArrayLike) -> NDArray[Any]:
@@ -445,6 +445,6 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 scores[test] = detector.score_samples(rows[test])
         return scores
 
-    def _weight_below(self, scores):
+    def _weight_below(self, scores: np.ndarray) -> np.ndarray:
         """Return the weight (without weights, the number) of the training rows whose scores are not higher."""
         return np.append(0.0, self._cumulated)[np.searchsorted(self._sorted_scores, scores, side="right")]

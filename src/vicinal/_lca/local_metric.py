@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_rows
+from vicinal._lca.steps import inverse_root
 
-# Kernels with a smaller share in the density at a point have no part in its metric.
+# Kernels with a smaller share in the density at a point do not contribute to its metric.
 _NEGLIGIBLE = 1e-6
 
 
@@ -56,8 +57,16 @@ class LocalMetricMixin:
         ----------
         x : array-like of shape (n_features,)
         """
-        values, vectors = np.linalg.eigh(self._metric_at(self._one_row(x))[0])
-        return (vectors[:, ::-1] / np.sqrt(values[::-1])).T
+        # Rotations of an inverse root keep the digits of columns in units that differ by many orders of magnitude; the eigenvalues
+        # of the covariance itself would lose the smaller ones.
+        try:
+            root = inverse_root(self._metric_at(self._one_row(x))[0])
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "the covariance of the kernels at x is singular in float64, so that x has no local metric. Pass a larger reg, or "
+                "drop columns that depend on each other."
+            ) from None
+        return np.linalg.svd(root)[0][:, ::-1].T @ root
 
     def local_distances(self: Any, x: ArrayLike, X: ArrayLike) -> NDArray[Any]:
         """Return the distance of each row of X from one row, in the metric of that row, shape (n,).

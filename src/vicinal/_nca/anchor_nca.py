@@ -39,6 +39,7 @@ _MINED_FROM = 20_000  # rows among which hard negatives are searched
 _GATHERED = 8192  # rows that are mapped at a time
 _SPARE_OF_GROUP = 50  # more of the nearest rows are searched if these may all be of the anchor's group
 _START_ROWS = 50_000  # rows from which the initial matrix is computed
+_LEAST = 1e-150  # the magnitude of rows below which squares underflow
 _RAW_SHARE = 0.1  # the share of the columns' own variances in the initial matrix
 _MOMENTUM, _MEMORY = 0.9, 0.999
 
@@ -266,10 +267,15 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         if self.init == "identity":
             return [np.eye(k, d)]
         some = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
-        left, right = rows.anchors[anchored.pairs[some, 0]], rows.X[anchored.pairs[some, 1]]
-        both = np.concatenate([left, right]).astype(np.float64)
+        named = ((rows.anchors, anchored.pairs[some, 0]), (rows.X, anchored.pairs[some, 1]))
+        both = np.concatenate([rows.gather(*part) for part in named]).astype(np.float64)
         # Fourth powers of the rows must be finite in any unit.
         unit = power_of_two(both.ravel())
+        if unit < _LEAST:
+            raise ValueError(
+                f"the rows in pairs hold values of magnitude {np.abs(both).max():.3g} at most, whose squares underflow float64; "
+                f"expected at least {_LEAST:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
+            )
         both /= unit
         sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
         within, total = sums.within / sums.n_points, sums.total / sums.n_rows
@@ -310,12 +316,14 @@ class _Rows:
         return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
 
     def gather(self, table: Array, positions: Array) -> Array:
-        """Return some rows, or raise an error if they are not finite."""
+        """Return some rows, or raise an error if they are not finite, or too large to be squared."""
         rows = np.asarray(table[positions], dtype=self.dtype)
-        if self.unread and not np.isfinite(rows).all():
-            raise ValueError(
-                "X or queries contain NaN or infinity in rows of pairs. Drop such rows or fill in their values."
-            )
+        if self.unread:
+            if not np.isfinite(rows).all():
+                raise ValueError(
+                    "X or queries contain NaN or infinity in rows of pairs. Drop such rows or fill in their values."
+                )
+            check_magnitude(rows, "X or queries")
         return rows
 
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, validate_data
 from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import number_type
+from vicinal._tensors import as_given
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -73,12 +74,12 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     (10, 100, True)
     """
 
-    def __init__(self, steps: Any = "auto", *, training_only: bool = False, random_state: Any = 0):
+    def __init__(self, steps: Any = "auto", *, training_only: bool = False, random_state: Any = 0) -> None:
         self.steps = steps
         self.training_only = training_only
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -115,8 +116,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         """
         if self.training_only:
             check_is_fitted(self)
-            return self._rows(X, reset=False)
-        return self.draw(X, 0)
+            return as_given(self._rows(X, reset=False), X)
+        return as_given(self.draw(X, 0), X)
 
     def draw(self, X: Any, number: int) -> np.ndarray:
         """Return the rows with the noise of another draw.
@@ -163,8 +164,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        X = self._rows(X, reset=False)
-        return self._noisy(X, 0, (EqualRows() if seen is None else seen).positions(X))
+        rows = self._rows(X, reset=False)
+        return as_given(self._noisy(rows, 0, (EqualRows() if seen is None else seen).positions(rows)), X)
 
     def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
         kinds = [np.float64, np.float32]
