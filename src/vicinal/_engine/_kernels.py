@@ -118,10 +118,10 @@ def _exp(x: float) -> float:
 
 
 @overload(_exp, jit_options={"fastmath": {"contract"}, "forceinline": True})
-def _exp_overload(x: Any) -> Callable[[float], float] | None:
+def _exp_overload(x: Any) -> Callable[[Any], float]:  # Numba wants the same annotations of x here and below
     if x == types.float64:
 
-        def exp64(x: float) -> float:
+        def exp64(x: Any) -> float:
             clamped = x if x > -708.0 else -708.0
             shifted = clamped * 1.4426950408889634 + 6755399441055744.0
             k = shifted - 6755399441055744.0
@@ -142,7 +142,7 @@ def _exp_overload(x: Any) -> Callable[[float], float] | None:
 
         return exp64
 
-    def exp32(x: float) -> float:
+    def exp32(x: Any) -> float:
         low, zero, magic = float32(-87.0), float32(0.0), float32(12582912.0)
         clamped = x if x > low else low
         shifted = clamped * float32(1.44269504) + magic

@@ -156,6 +156,7 @@ class PrunedSweeps:
         direct: bool,
     ) -> tuple[PrunedScatter, float]:
         tiles = self.tiles
+        about: tuple[np.ndarray, np.ndarray | None]
         if values is None:
             of_points, about = tiles.packed, (tiles.centres, None)
         else:
