@@ -211,7 +211,7 @@ def _added(total: "Sums | Touched | None", more: "Sums | Touched") -> "Sums | To
     return total
 
 
-def node_of(work: Callable[[Any], Sums | WithItem], pieces: Sequence[Any], level: int) -> Node:
+def node_of(work: Callable[[Any], Sums | Touched | WithItem], pieces: Sequence[Any], level: int) -> Node:
     """Compute all pieces of a node."""
     tree, items = TreeSum(), []
     for piece in pieces:
