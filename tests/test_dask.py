@@ -59,6 +59,12 @@ def client():
         yield client
 
 
+@pytest.fixture(autouse=True)
+def small_work_is_sent(monkeypatch):
+    """Let workers do what would be faster here, so that tests are short."""
+    monkeypatch.setattr("vicinal._engine._dask.SHARED_WORK", 4e7)
+
+
 def clustered(n, d, seed=0):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, d)) + 8.0 * rng.integers(0, 5, size=(n, 1)), rng.integers(0, 3, n)

@@ -461,6 +461,8 @@ def test_import_is_light():
 import sys
 import vicinal
 assert not {"numba", "torch", "dask", "matplotlib", "sklearn", "scipy"} & set(sys.modules), sys.modules.keys()
+import vicinal.datasets, vicinal.plot
+assert "matplotlib" not in sys.modules
 for name in vicinal.__all__:
     getattr(vicinal, name)
 assert set(vicinal.__all__) <= set(dir(vicinal))

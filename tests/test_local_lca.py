@@ -1,3 +1,5 @@
+"""Test LocalLCA: its kernels by the formula, its limiting cases, the choice of parameters, and the local metric."""
+
 import copy
 import pickle
 import tracemalloc
@@ -22,6 +24,7 @@ from vicinal.datasets import make_spiral
 GIVEN = {"shared": 0.5, "center": "mean", "max_iter": 0, "reg": 0.1}
 
 
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 SMALL_SEARCH = Selection(cv=2, n_neighbors=[2, 3], n_components=[0, 1])
 
 

@@ -1,8 +1,8 @@
-"""Damaged and forged model files: what loads works, what does not is a ValueError, within the limits of memory and time.
+"""Damaged and forged model files can be used after loading or raise a ValueError, within the limits of memory and time.
 
 Three in ten cases change bytes of a file and leave its checksum as it is. The others change the decoded description or an
 array, and repair the checksum, as a forger would; some of them are of format version 1, and some repeat a part many times.
-What loads is then asked everything that the estimator can be asked.
+If a file can be loaded, all methods of the estimator are called.
 """
 
 import copy
@@ -52,7 +52,7 @@ CLASSES = ["ParzenWindows", "LCA", "SharedMixture", "FrameMixture", "sklearn.Sta
 
 
 class Source(NamedTuple):
-    """A file to begin with: its description, arrays and bytes, and what its estimator answers."""
+    """A file to start from: its description, arrays and bytes, and the results of its estimator."""
 
     tree: dict
     arrays: dict
@@ -67,7 +67,7 @@ SOURCES = [*fits.FITS, *sorted(path.name for path in OLD.glob("*.vicinal"))]
 
 @cache
 def _source(name: str) -> Source:
-    """A file of today, made by a fit, or one of version 1."""
+    """Return a file of the present version, made by a fit, or one of version 1."""
     if name not in fits.FITS:
         version, text, arrays = read_arrays(OLD / name)
         return Source(parse_model(text), arrays, _answers(io.load(OLD / name)), (OLD / name).read_bytes(), version)
@@ -78,7 +78,7 @@ def _source(name: str) -> Source:
 
 
 def check(case: Case) -> str:
-    """One mutation of one file."""
+    """Load and use one changed file."""
     name = str(case.choice(SOURCES))
     source = _source(name)
     if case.chance(0.3):
@@ -117,7 +117,7 @@ def _deep_trees() -> Iterator[None]:
 
 
 def _write(tree: dict, arrays: dict, version: int) -> bool:
-    """Write a file as a forger would, whose limits are none; whether it could be done."""
+    """Write a file without the limits of `save`, as a forger would; return whether this was possible."""
     limit, model_file._MAX_COST, model_file.VERSION = model_file._MAX_COST, 2**60, version
     try:
         write_arrays(_PATH, json.dumps(tree), arrays)
@@ -129,7 +129,7 @@ def _write(tree: dict, arrays: dict, version: int) -> bool:
 
 
 def _describe(size: int) -> None:
-    """What a file says without being loaded is an answer or a ValueError, too."""
+    """Check that `describe` returns a result or raises a ValueError."""
     began = time.process_time()
     for look in (io.describe, io.load_components):
         try:
@@ -142,7 +142,7 @@ def _describe(size: int) -> None:
 
 
 def _loaded(case: Case, size: int) -> BaseEstimator | None:
-    """What the file holds, or None where it is refused; at what price."""
+    """Return the estimator of the file, or None if it is refused, and check the memory and time of loading."""
     measured = case.chance(0.05)
     if measured:
         tracemalloc.start()
@@ -167,7 +167,7 @@ def _loaded(case: Case, size: int) -> BaseEstimator | None:
 
 
 def _use(loaded: BaseEstimator, expected: dict) -> None:
-    """What loads works: no error but those that say what is wrong with a value."""
+    """Call all methods of a loaded estimator; only errors that describe a wrong value are allowed."""
     if any(answer is not None for answer in expected.values()) and not _is_fitted(loaded):
         return
     for asked, answer in _answers(loaded).items():
@@ -244,7 +244,7 @@ def _change(case: Case, tree: dict, arrays: dict) -> None:
 
 
 def _repeated(case: Case, value: object) -> object:
-    """Something that takes few bytes of a file and might take much memory or time."""
+    """Return a value that takes few bytes in a file and might take much memory or time."""
     many = int(10.0 ** case.rng.uniform(1, 5))
     kind = str(case.choice(["list", "nested", "text", "wide text", "keys", "names", "digits"]))
     case.text += f" ({kind}, {many} times)"
@@ -252,7 +252,7 @@ def _repeated(case: Case, value: object) -> object:
         for _ in range(min(many, 2000)):
             value = [value]
         return value
-    if kind == "keys":  # of one hash
+    if kind == "keys":  # keys with the same hash
         return {"is": "dict", "items": [[i * (2**61 - 1), 1.0] for i in range(min(many, 30_000))]}
     if kind == "names":
         return {str(i): None for i in range(many)}

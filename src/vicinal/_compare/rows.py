@@ -217,6 +217,6 @@ def make_folds(
             f"{small} {'class has' if small == 1 else 'classes have'} fewer rows than there are folds, and are missing from some of them."
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # said above
+        warnings.simplefilter("ignore", UserWarning)  # a note above mentions this
         folds = RepeatedStratifiedKFold(n_splits=n_splits, n_repeats=n_repeats, random_state=seed)
         return list(folds.split(X, codes)), n_splits, n_repeats

@@ -445,6 +445,6 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 scores[test] = detector.score_samples(rows[test])
         return scores
 
-    def _weight_below(self, scores):
+    def _weight_below(self, scores: np.ndarray) -> np.ndarray:
         """Return the weight (without weights, the number) of the training rows whose scores are not higher."""
         return np.append(0.0, self._cumulated)[np.searchsorted(self._sorted_scores, scores, side="right")]

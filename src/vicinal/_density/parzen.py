@@ -1,10 +1,11 @@
 """Gaussian Parzen windows: exact kernel density estimation."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import Tags
 
 from vicinal._checks import (
     bandwidth_covariance,
@@ -104,7 +105,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         self.bandwidth = bandwidth
         self.engine = engine
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -130,7 +131,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         weight = check_weights(sample_weight, rows)
         forget_gaps(self)
         gaps = has_gaps(rows)
-        given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
+        given = not isinstance(self.bandwidth, str)  # with which the kernel also has a width along constant columns
         if gaps:
             self._constants = None
         else:
@@ -151,7 +152,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         self.mixture_ = SharedMixture(own_rows(rows, X), self.covariance_, log_weights, self.engine, self._active_names)
         return self
 
-    def _fit_to_gaps(self, X, weight):
+    def _fit_to_gaps(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         """Find the covariance, and return the rows with their missing entries filled in."""
         check_columns_known(X, getattr(self, "feature_names_in_", None))
         if isinstance(self.bandwidth, str):
@@ -161,7 +162,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         known, d = X.astype(np.float64), X.shape[1]
         filled, data_covariance = gaussian_start(known, weight)
 
-        def update(found, mass):
+        def update(found: Any, mass: float) -> np.ndarray:
             if self.bandwidth == "loo":
                 variance = np.trace(found.scatter) / (mass * d)
                 if variance <= _COLLAPSED * np.trace(data_covariance) / d:
@@ -190,12 +191,12 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters.centres.astype(X.dtype)
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, or of scoring its rows where it has none."""
         searched = isinstance(self.bandwidth, str) and self.bandwidth == "loo"
         return Work(n_samples, n_samples, n_features, LOO_PASSES if searched else 1)
 
-    def _covariance_by_rule(self, X, weight):
+    def _covariance_by_rule(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         if self.bandwidth not in _RULES:
             raise ValueError(
                 f"bandwidth must be a number, a vector, a matrix or one of {', '.join(map(repr, _RULES))}, got "
@@ -217,7 +218,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         return path.parameters * np.eye(X.shape[1])
 
 
-def _rule_of_thumb(X, weight, rule):
+def _rule_of_thumb(X: np.ndarray, weight: np.ndarray | None, rule: str) -> np.ndarray:
     """Return SciPy's factor squared times the full (weighted) covariance of the data."""
     n, d = X.shape
     effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
@@ -235,7 +236,7 @@ def _rule_of_thumb(X, weight, rule):
     return _thumb_factor(n, d, weight, rule) * covariance
 
 
-def _thumb_factor(n, d, weight, rule):
+def _thumb_factor(n: int, d: int, weight: np.ndarray | None, rule: Any) -> float:
     """Return SciPy's factor, squared."""
     effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
     return (effective if rule == "scott" else effective * (d + 2) / 4.0) ** (-2.0 / (d + 4))

@@ -51,7 +51,7 @@ def in_order(
     An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
     """
     those = None if filled is None else sharing()
-    if those is not None and filled is not None:
+    if those is not None and filled is not None and those.takes(costs):
         yield from those.run(work, list(items), filled, costs)
         return
     items = iter(items)
@@ -84,7 +84,7 @@ def summed_and_listed(
 ) -> tuple[Sums | None, list[Any]]:
     """Return the sums of ``work(piece)`` as `summed` does, and the items of those pieces that have one, in order."""
     tree, listed, those = TreeSum(), [], sharing()
-    if those is None:
+    if those is None or not those.takes(costs):
         for sums, items in in_order(lambda piece: _touched_and_items(work(piece)), pieces, n_threads):
             listed.extend(items)
             tree.add(sums)

@@ -31,7 +31,9 @@ LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
 
 # -- work on other machines (`_dask.py`) --------------------------------------------------------------------------
 
-SHARED_WORK = 4e8  # queries x points x (coordinates + PAIR_COST) that are worth asking workers for: some 20 ms
+# Work of a sweep, pairs that it is expected to visit x (coordinates + PAIR_COST), that is worth sending: some 60 ms.  Sending
+# vectors, starting tasks and fetching the last answer take about 30 ms, which is what two workers gain there.
+SHARED_WORK = 1e9
 TASKS_PER_THREAD = 8  # so that fast workers help slow ones, and a lost one loses little
 LEAST_TASK_PAIRS = 2**23  # of a task, some 15 ms: Dask takes about 5 ms per task
 

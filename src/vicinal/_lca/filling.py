@@ -29,7 +29,7 @@ class Filling:
 
     def __init__(self, density: Any) -> None:
         self._density, self._mixture = density, density.mixture_
-        # A density that was fitted to complete rows does not see columns of one value.
+        # A density that was fitted to complete rows ignores constant columns.
         self._seen = getattr(density, "active_features_", np.arange(density.n_features_in_))
 
     def hiding(self, rows: Array) -> "Filling":
@@ -96,7 +96,7 @@ class Filling:
             By how much the deviations of draws from the conditional mean are multiplied.
         """
         filled = np.repeat(self._with_constants(rows)[None], n_draws, axis=0)
-        factors = np.where(self.constant, 0.0, scale)[self._seen]  # a column of one value has no spread to draw from
+        factors = np.where(self.constant, 0.0, scale)[self._seen]  # a constant column has no spread to draw from
         rows = rows[:, self._seen]
         for part in self._parts(rows):
             m = part.missing

@@ -15,7 +15,7 @@ from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
-from vicinal._engine import Engine, certificates_of_fit, fit_engine, resolved_engine
+from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_checks import check_parameters, check_sizes
@@ -36,10 +36,10 @@ from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, ch
 from vicinal._records import Record, RecordParametersMixin
 
 _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
-# Of more rows than this, 512 rows that are held out once are enough to choose by; of fewer, all are, in five folds.
+# With more rows than this, 512 rows are held out once, which is enough for the choice; with fewer, all are, in five folds.
 _MANY_ROWS = 1500
 _HELD_OUT_ROWS = 512
-_TABLES = 8 * 20  # combinations of depth and size, times tables, that a search makes in a fold, about
+_TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
 _FOLDS = 5
 
 
@@ -249,7 +249,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         if not folds:  # hardly any rows differ: LCA, or plain windows
             return self._without_folds()
         smallest = min(held_out.fold.n_rows for held_out in folds)
-        if fixed is not None and fixed.n_neighbors >= smallest:  # too large a vicinity to hold rows out
+        if fixed is not None and fixed.n_neighbors >= smallest:  # the vicinity is too large to hold rows out
             return fixed
         grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
         found = LocalSearch(folds, grid, self.max_iter).run()
@@ -327,12 +327,12 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             kernels, vicinities = adapted(Z, kernels, candidates, making)
         return kernels, vicinities
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, after LCA's own."""
         scored = n_samples if n_samples <= _MANY_ROWS else _HELD_OUT_ROWS
         return frame_work(scored, (min(n_features, 8), n_samples, n_features), _TABLES)
 
-    def _scoring_work(self, n_queries, n_points, n_features, passes):
+    def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
         d = getattr(self, "n_components_", min(n_features, 8))
         if d == 0:
             return super()._scoring_work(n_queries, n_points, n_features, passes)

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_rows
 from vicinal._lca.steps import inverse_root
 
-# Kernels with a smaller share in the density at a point have no part in its metric.
+# Kernels with a smaller share in the density at a point do not contribute to its metric.
 _NEGLIGIBLE = 1e-6
 
 

@@ -22,11 +22,11 @@ from scipy.stats import rankdata
 from vicinal._lca.local_folds import Choice, LocalFold, Table
 from vicinal._lca.local_kernels import Shared
 
-_GAIN = 5e-3  # nats per row: what a pass must gain
+_GAIN = 5e-3  # the gain that a pass must reach, in nats per row
 _NEARBY = 2  # positions on a path around the best
 _SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
 _FEW = 2  # sizes of the vicinity in the first round
-# A path whose best member is so many nats per row behind is left alone: passes of adaptation gain less than that.
+# A path whose best member is this many nats per row behind is not adapted, because passes of adaptation gain less.
 _HOPELESS = 0.2
 
 

@@ -149,7 +149,7 @@ class _MalformedError(ValueError):
 
 def _read_verified(path: str | PathLike[str], key: bytes | None) -> tuple[bytes, np.ndarray]:
     """Return the length and header, and the data, once the checksum (and with a key, the signature) agrees."""
-    # Asked before opening: opening a named pipe would wait for ever.
+    # Checked before opening, because opening a named pipe would block.
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"

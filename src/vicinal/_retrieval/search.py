@@ -25,10 +25,10 @@ SIMILARITIES = tuple(_RANKED_BY)
 _BYTES_PER_NUMBER = 4 + 4 + 4 + 8
 # The copies in a streaming search: intermediate results of the model, the images, and the centred images.
 _STREAMED_COPIES = 3
-_PRODUCTS_PER_ROW = 256  # that a thread holds at a time
+_PRODUCTS_PER_ROW = 256  # products per row of a block that a thread holds at a time
 _MOST_STREAMED_ROWS = 8192
 _LEAST_ROWS = 1024
-_LEAST_MEMORY = 2**20  # what an Engine needs
+_LEAST_MEMORY = 2**20  # the smallest working memory of an Engine, in bytes
 
 
 class Found(NamedTuple):

@@ -50,7 +50,7 @@ class TableError(ValueError):
         Notes about the table up to the error.
     """
 
-    def __init__(self, message: str, notes: Iterable[Any] = ()):
+    def __init__(self, message: str, notes: Iterable[Any] = ()) -> None:
         super().__init__(message)
         self.notes = list(notes)
 
