@@ -88,9 +88,8 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         n_dims = width_under(self.metric, n_features)
         if self._own_bandwidth(self.metric) is not None:
-            return Work(
-                n_samples, n_samples, n_dims
-            )  # there are no pairwise computations in fit; assume that all rows are predicted once
+            # There are no pairwise computations in fit; assume that all rows are predicted once.
+            return Work(n_samples, n_samples, n_dims)
         return Work(min(n_samples, _QUERIES), min(n_samples, _POINTS), n_dims, SCALES_TRIED)
 
     def _fit_bandwidth(self, X: np.ndarray, weight: np.ndarray | None) -> None:
@@ -107,15 +106,9 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         check_spread(self.points_[points])
         weight = None if weight is None else weight[points]
         problem = prepare(
-            fit_engine(self),
-            self.points_[points],
-            log_weights=log_or_none(weight),
-            leave_one_out=True,
-            match=self._match(points),
-            n_queries=len(queries),
-            n_dims=work.n_dims,
-            passes=work.passes,
-        )
+            fit_engine(self), self.points_[points], log_weights=log_or_none(weight), leave_one_out=True,
+            match=self._match(points), n_queries=len(queries), n_dims=work.n_dims, passes=work.passes,
+        )  # fmt: skip
         self.engine_ = problem.backend
         score = self._score_of_scales(problem, points, queries, weight)
         found = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
@@ -134,8 +127,9 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
             queries = self._images(X, check_rows(self, X, reset=False, precision=self.points_.dtype))
             if self.metric_ is not None:
                 check_magnitude(queries, "the image of X under metric", precision=self.points_.dtype)
+            ends = np.stack([queries.min(axis=0), queries.max(axis=0)])
             with np.errstate(over="ignore"):
-                away = (queries - self.points_[0]) / self.bandwidth_
+                away = (ends - self.points_[0]) / self.bandwidth_
             check_magnitude(away, "X, in units of the bandwidth,", precision=self.points_.dtype)
         work = Work(len(queries), *self.points_.shape)
 
