@@ -13,6 +13,7 @@ from vicinal._checks import (
     check_choice,
     check_integer,
     check_magnitude,
+    check_not_tiny,
     check_positive,
     validate_data,
 )
@@ -38,7 +39,6 @@ _MINED_FROM = 20_000  # rows among which hard negatives are searched
 _GATHERED = 8192  # rows that are mapped at a time
 _SPARE_OF_GROUP = 50  # more of the nearest rows are searched if these may all be of the anchor's group
 _START_ROWS = 50_000  # rows from which the initial matrix is computed
-_LEAST = 1e-150  # the magnitude of rows below which squares underflow
 _RAW_SHARE = 0.1  # the share of the columns' own variances in the initial matrix
 _MOMENTUM, _MEMORY = 0.9, 0.999
 
@@ -270,11 +270,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         both = np.concatenate([rows.gather(*part) for part in named]).astype(np.float64)
         # Fourth powers of the rows must be finite in any unit.
         unit = power_of_two(both.ravel())
-        if unit < _LEAST:
-            raise ValueError(
-                f"the rows in pairs hold values of magnitude {np.abs(both).max():.3g} at most, whose squares underflow float64; "
-                f"expected at least {_LEAST:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
-            )
+        check_not_tiny(both, "the rows in pairs")
         both /= unit
         sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
         within, total = sums.within / sums.n_points, sums.total / sums.n_rows

@@ -96,15 +96,9 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         check_spread(self.points_[points])
         weight = None if weight is None else weight[points]
         problem = prepare(
-            fit_engine(self),
-            self.points_[points],
-            log_weights=log_or_none(weight),
-            leave_one_out=True,
-            match=self._match(points),
-            n_queries=len(queries),
-            n_dims=work.n_dims,
-            passes=work.passes,
-        )
+            fit_engine(self), self.points_[points], log_weights=log_or_none(weight), leave_one_out=True,
+            match=self._match(points), n_queries=len(queries), n_dims=work.n_dims, passes=work.passes,
+        )  # fmt: skip
         self.engine_ = problem.backend
         score = self._score_of_scales(problem, points, queries, weight)
         found = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
@@ -124,8 +118,9 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
             queries = images_under(self.metric_, X, rows)
             if self.metric_ is not None:
                 check_magnitude(queries, "the image of X under metric", precision=self.points_.dtype)
+            ends = np.stack([queries.min(axis=0), queries.max(axis=0)])
             with np.errstate(over="ignore"):
-                away = (queries - self.points_[0]) / self.bandwidth_
+                away = (ends - self.points_[0]) / self.bandwidth_
             check_magnitude(away, "X, in units of the bandwidth,", precision=self.points_.dtype)
         work = Work(len(queries), *self.points_.shape)
 
