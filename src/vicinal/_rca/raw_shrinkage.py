@@ -148,7 +148,7 @@ def _scores_of_shares(X: Array, centre: Array, fold: Fold, cosine: bool) -> Arra
 
 
 def _spectrum(X: Array, train: ChunkletRows) -> tuple[Array, Array, float]:
-    """Directions V (d, r) and variances of the within-chunklet covariance, and their mean over all d directions."""
+    """Return directions V (d, r) and variances of the within-chunklet covariance, and their mean over all d directions."""
     rows = X[train.rows].astype(np.float64)
     starts = np.flatnonzero(np.append(True, train.ids[1:] != train.ids[:-1]))
     sizes = np.diff(np.append(starts, len(train.ids)))

@@ -42,7 +42,7 @@ def contrast_shrinkage(sums: ChunkletScatter, spread: Array) -> float:
 
 
 def shrunk(covariance: Array, shrinkage: float, spread: Array) -> Array:
-    """``(1 - s) C + s mu D^2`` with D the standard deviations of the columns and ``mu = tr(D^-1 C D^-1) / d``."""
+    """Return ``(1 - s) C + s mu D^2`` with D the standard deviations of the columns and ``mu = tr(D^-1 C D^-1) / d``."""
     moving = spread > 0
     share = np.mean(np.diag(covariance)[moving] / spread[moving] ** 2)
     result = (1.0 - shrinkage) * covariance
