@@ -51,7 +51,8 @@ class LocalMetricMixin:
     def local_map(self: Any, x: ArrayLike) -> NDArray[Any]:
         """Return the linear map of the vicinity of one row, shape (n_active, n_active), under which local distances are Euclidean.
 
-        ``(X - x) @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
+        ``(X - x)[:, active_features_] @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
+        Columns that are constant in the training rows are not in ``active_features_``.
 
         Parameters
         ----------

@@ -85,6 +85,10 @@ class ParameterSearch:
         codes : integer array of shape (n,)
             The class of each row; all zero without classes.
         """
+        if weight is not None and isinstance(self.selection.cv, int):
+            # Rows that do not count take no place in the folds; splits that are given count all rows.
+            counted = np.flatnonzero(weight)
+            X, Z, weight, codes = X[counted], Z[counted], weight[counted], codes[counted]
         splits = self.selection.splits(X, codes)
         if not splits:
             return None
