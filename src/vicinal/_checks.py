@@ -146,7 +146,7 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
 
 
 def _columns_where(test: Any, X: Any, names: list[Any] | None) -> str:
-    """ " in the columns ...", as far as the table can be read."""
+    """Return " in the columns ...", as far as the table can be read."""
     try:
         chosen = test(np.asarray(X, dtype=np.float64)).any(axis=0)
     except (TypeError, ValueError):

@@ -374,7 +374,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     def _score_of_scales(
         self, problem: Problem, points: np.ndarray, queries: np.ndarray, weight: np.ndarray | None
     ) -> Callable[[np.ndarray], float]:
-        """Minus the leave-one-out squared error, in units of the largest output."""
+        """Return minus the leave-one-out squared error, in units of the largest output."""
         targets, share = self._targets[points], self._unit / self._unit.max()
 
         def score(A: np.ndarray) -> float:
