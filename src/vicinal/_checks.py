@@ -225,6 +225,16 @@ def _check_largest(largest: float, dtype: str, name: str) -> None:
         )
 
 
+def check_not_tiny(X: np.ndarray, name: str, *, least: float = 1e-150) -> None:
+    """Raise an error for rows whose entries are all so small that their squares underflow in float64."""
+    largest = float(np.abs(X).max(initial=0.0))
+    if 0 < largest < least:
+        raise ValueError(
+            f"{name} hold values of magnitude {largest:.3g} at most, whose squares underflow float64; expected at least "
+            f"{least:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
+        )
+
+
 def check_spread(X: np.ndarray, name: str = "X") -> None:
     """Raise an error for rows that differ by so little that their variance would underflow to zero."""
     spread = float(np.ptp(X, axis=0).max(initial=0.0))
