@@ -128,7 +128,7 @@ class Filling:
     def _components(
         self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None, n_draws: int, random: Any
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """For each row of a pattern the components that its draws come from."""
+        """Return for each row of a pattern the components that its draws come from."""
         if part.placed is None:
             weights = np.exp(self._mixture.log_weights)
             for i in part.positions:

@@ -56,7 +56,7 @@ class AnchorPairs:
         self._place = np.full(n_rows, -1)
 
     def split(self, share: float, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the pairs to learn from and of those held out: whole connected components."""
+        """Return the numbers of the pairs to learn from and of the held-out pairs; connected components stay together."""
         left, right = self.pairs.T
         offset = self.shape[0] if self.own_table else 0
         size = self.shape[1] + offset

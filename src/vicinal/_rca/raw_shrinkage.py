@@ -145,7 +145,7 @@ def _scores_of_shares(X: np.ndarray, centre: np.ndarray, fold: Fold, cosine: boo
 
 
 def _spectrum(X: np.ndarray, train: ChunkletRows) -> tuple[np.ndarray, np.ndarray, float]:
-    """Directions V (d, r) and variances of the within-chunklet covariance, and their mean over all d directions."""
+    """Return directions V (d, r) and variances of the within-chunklet covariance, and their mean over all d directions."""
     rows = X[train.rows].astype(np.float64)
     starts = np.flatnonzero(np.append(True, train.ids[1:] != train.ids[:-1]))
     sizes = np.diff(np.append(starts, len(train.ids)))

@@ -37,7 +37,7 @@ def contrast_shrinkage(sums: ChunkletScatter, spread: np.ndarray) -> float:
 
 
 def shrunk(covariance: np.ndarray, shrinkage: float, spread: np.ndarray) -> np.ndarray:
-    """``(1 - s) C + s mu D^2`` with D the standard deviations of the columns and ``mu = tr(D^-1 C D^-1) / d``."""
+    """Return ``(1 - s) C + s mu D^2`` with D the standard deviations of the columns and ``mu = tr(D^-1 C D^-1) / d``."""
     moving = spread > 0
     share = np.mean(np.diag(covariance)[moving] / spread[moving] ** 2)
     result = (1.0 - shrinkage) * covariance
