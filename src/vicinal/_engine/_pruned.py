@@ -94,7 +94,7 @@ class PrunedSweeps:
         Of the last sweep.
     """
 
-    def __init__(self, tiles: Tiles, error: float, threads: int):
+    def __init__(self, tiles: Tiles, error: float, threads: int) -> None:
         self.tiles, self._error, self._threads = tiles, error, threads
         self.certificate, self.shares = 0.0, Shares(1.0, 1.0)
         # The pieces of the last sweep and the pairs of each, and of the sample: tiles, and the pairs of a row near by.

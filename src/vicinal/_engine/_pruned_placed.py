@@ -86,7 +86,7 @@ class PrunedPlaced(Placed):
     def __init__(
         self, points: Points, metric: np.ndarray | None, error: float, threads: int, orders: Orders,
         dense: Callable[[], Placed],
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.points = points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._error, self._threads, self._orders = error / _BUDGETS, threads, orders

@@ -29,7 +29,7 @@ class ReceivedTiles:
         Blocks of queries that are done, lines in use, and lines that the next block may need.
     """
 
-    def __init__(self, n_tiles: int, width: int):
+    def __init__(self, n_tiles: int, width: int) -> None:
         lines = min(n_tiles, max(RECEIVED_BYTES // (8 * width * PRUNED_TILE), 1)) if width else 0
         self.columns = np.zeros((lines, width, PRUNED_TILE))
         self.slots = np.full(n_tiles, -1, dtype=np.int64)
