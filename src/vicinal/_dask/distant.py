@@ -19,7 +19,7 @@ class DistantMixture:
 
     is_distant = True
 
-    def __init__(self, future: Any, shape: tuple[int, int], engine: Any):
+    def __init__(self, future: Any, shape: tuple[int, int], engine: Any) -> None:
         self.future, self.shape, self.engine = future, shape, engine
 
     @classmethod

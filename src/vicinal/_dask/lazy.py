@@ -20,7 +20,7 @@ _ROWS_PER_TASK = 2**14
 class _Light(pickle.Pickler):
     """Pickle an estimator without the mixtures that are on the workers."""
 
-    def __init__(self, file: io.BytesIO):
+    def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.distant: list[Any] = []
 
@@ -32,7 +32,7 @@ class _Light(pickle.Pickler):
 
 
 class _Whole(pickle.Unpickler):
-    def __init__(self, code: bytes, mixtures: tuple[Any, ...]):
+    def __init__(self, code: bytes, mixtures: tuple[Any, ...]) -> None:
         super().__init__(io.BytesIO(code))
         self._mixtures = mixtures
 

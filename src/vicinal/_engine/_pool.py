@@ -99,7 +99,7 @@ def _touched_and_items(found: Sums | Touched | WithItem) -> tuple[Sums | Touched
     """Return the sums of a piece without their zeros, which would take much memory until they are added, and its item."""
     sums, items = (found.sums, [found.item]) if isinstance(found, WithItem) else (found, [])
     if not isinstance(sums, Touched) and sums and sums[0].ndim > 1:
-        sums = Touched.of(sums)
+        return Touched.of(sums), items
     return sums, items
 
 

@@ -14,6 +14,7 @@
       NeuralNCA, neural_nca.py             a network instead of a matrix; needs torch
           neural_objectives.py, neural_batches.py, neural_training.py
       SoftNeighborsClassifier and SoftNeighborsRegressor, soft_neighbors.py: predictions under any metric
+          given_metrics.py                 the metrics that users may pass
 
       options.py                           the records: Objective, MultiStart, StochasticGradient, Adam
 """
