@@ -206,12 +206,13 @@ def picture(found, file):
 
     tasks, n = found["tasks"], found["rows"]
     kinds = {
+        "vicinal.at": ("rows are placed", "#999999"),
         "vicinal.PrunedHalves.sums": ("sums of rows", "#4477aa"),
         "vicinal.PrunedHalves.scatter": ("scatter", "#cc6677"),
     }
     figure, axes = plt.subplots(figsize=(8, 2.2), layout="constrained")
     for start, stop, worker, name in tasks:
-        label, colour = kinds.get(name, ("other", "#999999"))
+        label, colour = kinds.get(name, ("other", "#dddddd"))
         axes.barh(
             worker, stop - start, left=start, height=0.7, color=colour, edgecolor="white", linewidth=0.6, label=label
         )
