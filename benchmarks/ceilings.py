@@ -1,4 +1,7 @@
-"""Measure the best rates of this machine, for the shapes of arrays that the pair engine uses."""
+"""Measure the best rates of this machine, for the shapes of arrays that the pair engine uses.
+
+``python benchmarks/ceilings.py`` compares a dense scatter of 10,000 rows on two threads with the time of its arithmetic.
+"""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -92,3 +95,28 @@ def arithmetic_rate(ceilings, d):
     """Return the flops/s of the faster way at this dimension: tall matrix products, or compiled multiply-adds."""
     nearest = min(ceilings["gemm_flops"], key=lambda key: abs(int(key) - d))
     return max(ceilings["gemm_flops"][nearest], ceilings["fma_flops"])
+
+
+def main():
+    """Print the time of a scatter over its floor: the median of seven runs, and the best."""
+    from vicinal import Engine
+    from vicinal._engine import prepare
+
+    n, dimensions = 10_000, (8, 32, 128)
+    found = measure(2, dimensions=dimensions)
+    for d in dimensions:
+        rows = np.random.default_rng(d).normal(size=(n, d))
+        problem = prepare(Engine("cpu", threads=2, error=0.0), rows, leave_one_out=True)
+        seconds = []
+        for _ in range(8):  # the first compiles
+            start = time.perf_counter()
+            problem.at(np.eye(d) / np.sqrt(d)).scatter()
+            seconds.append(time.perf_counter() - start)
+        floor, median, best = scatter_floor(found, n, d), np.median(seconds[1:]), min(seconds[1:])
+        print(
+            f"d={d}: {median:.3f} s, floor {floor:.3f} s, {median / floor:.2f}x (best {best / floor:.2f}x)", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ from vicinal import (
     ParzenWindows,
     which_engine,
 )
-from vicinal._engine import Match, prepare
+from vicinal._engine import Match, _received, prepare
 from vicinal._engine import _pruned_boxes as kernels
 from vicinal._engine import _pruned_sweep as sweep
 from vicinal._engine._order import spatial_order
@@ -409,6 +409,24 @@ def test_logarithms_of_class_shares_are_certified_relative_to_themselves(forced)
         sure = expected > -300.0
         assert (expected[sure] < -40.0).any()
         np.testing.assert_allclose(got[sure], expected[sure], atol=1e-8)
+
+
+@pytest.mark.parametrize("n_lines", [0, 5])
+def test_what_points_receive_does_not_depend_on_the_room_for_it(forced, monkeypatch, n_lines):
+    """Lines for all tiles took as much memory as the rows in every thread; now a sweep stops and goes on where they are used up."""
+    X, match = clusters(1500), Match("class", np.arange(1500) % 3)
+
+    def pull():
+        return prepare(Engine("cpu", error=1e-9), X, leave_one_out=True, match=match).at(None).pull().pull
+
+    expected, calls = pull(), []
+    made_room = _received.ReceivedTiles.make_room
+    monkeypatch.setattr(
+        _received.ReceivedTiles, "make_room", lambda self: (calls.append(len(self.columns)), made_room(self))
+    )
+    monkeypatch.setattr(_received, "RECEIVED_BYTES", n_lines * 8 * 4 * 64)
+    np.testing.assert_allclose(pull(), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+    assert max(calls) > max(n_lines, 1)  # a block of queries needs more lines than that
 
 
 @pytest.mark.usefixtures("short_search")

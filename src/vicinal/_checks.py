@@ -146,7 +146,7 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
 
 
 def _columns_where(test: Any, X: Any, names: list[Any] | None) -> str:
-    """ " in the columns ...", as far as the table can be read."""
+    """Return " in the columns ...", as far as the table can be read."""
     try:
         chosen = test(np.asarray(X, dtype=np.float64)).any(axis=0)
     except (TypeError, ValueError):
@@ -222,6 +222,16 @@ def _check_largest(largest: float, dtype: str, name: str) -> None:
         raise ValueError(
             f"{name} holds values of magnitude {largest:.3g}, whose squares overflow {dtype}; expected at most "
             f"{limit:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
+        )
+
+
+def check_not_tiny(X: np.ndarray, name: str, *, least: float = 1e-150) -> None:
+    """Raise an error for rows whose entries are all so small that their squares underflow in float64."""
+    largest = float(np.abs(X).max(initial=0.0))
+    if 0 < largest < least:
+        raise ValueError(
+            f"{name} hold values of magnitude {largest:.3g} at most, whose squares underflow float64; expected at least "
+            f"{least:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
         )
 
 

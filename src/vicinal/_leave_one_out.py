@@ -30,7 +30,7 @@ def leave_one_out(
     n_queries: int | None = None,
     passes: int = 1,
 ) -> LeaveOneOut:
-    """Hand the rows of positive weight to the engine.
+    """Pass the rows of positive weight to the engine.
 
     Parameters
     ----------

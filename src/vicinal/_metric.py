@@ -298,7 +298,7 @@ def _fill_null_directions(S: np.ndarray, T: np.ndarray, tolerance: float, resolu
 
 
 def _pivoted_cholesky(matrix: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray, int]:
-    """Factor, pivots and numerical rank of a correlation-like matrix: ``matrix[pivots][:, pivots] = factor' "
+    """Return the factor, pivots and numerical rank of a correlation-like matrix: ``matrix[pivots][:, pivots] = factor' "
     "factor``."""
     if not matrix.size:
         return matrix, np.empty(0, dtype=np.int64), 0

@@ -321,7 +321,7 @@ def all_rows(source: RowSource) -> np.ndarray:
     """Return all rows of a source in memory, or as the memory map that they are."""
     if isinstance(source, ArrayRows):
         return source.kept()
-    return by_blocks(lambda block: block, source)
+    return by_blocks(lambda block: block.kept(), source)
 
 
 def mapped(X: Any) -> Any:

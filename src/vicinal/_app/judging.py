@@ -200,7 +200,7 @@ def _judged_with_gaps(
 def log_probabilities(
     model: "Model", log_density: np.ndarray, features: "pd.DataFrame | None", own: np.ndarray
 ) -> np.ndarray | None:
-    """Bounds on the log-probabilities of rows whose columns are all rounded, NaN where a value was filled in; None where a column is not.
+    """Return bounds on the log-probabilities of rows, NaN if a value was filled in; None if a column is not rounded.
 
     Parameters
     ----------

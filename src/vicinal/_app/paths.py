@@ -124,7 +124,7 @@ def check_writable(path: str, label: str | None = None) -> None:
 
 
 def _given(arguments: Namespace, role: str) -> list[Place]:
-    """Labels and paths of the inputs or outputs that were given; stdin and stdout by their descriptors."""
+    """Return labels and paths of the inputs or outputs that were given; stdin and stdout are given by their descriptors."""
     found = []
     standard = role == "outputs"  # every command writes to stdout, but reads stdin only if "-" is given
     for attribute, declared in getattr(arguments, role, {}).items():

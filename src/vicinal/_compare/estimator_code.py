@@ -101,7 +101,7 @@ class CodeWriter:
         return f"np.array({self.expression(plain, place)}{dtype})"
 
     def _pipeline(self, pipeline: Pipeline) -> str:
-        """``make_pipeline`` where that gives the steps the names that they have."""
+        """Return ``make_pipeline(...)`` if it gives the steps the names that they have, else ``Pipeline([...])``."""
         values = pipeline.get_params(deep=False)
         steps = [step for _, step in pipeline.steps]
         if [name for name, _ in make_pipeline(*steps).steps] != [name for name, _ in pipeline.steps]:

@@ -83,7 +83,7 @@ def _gather(
 
 
 def judge(results: list[MethodResult]) -> tuple[str | None, str | None, str | None]:
-    """("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
+    """Return ("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
     plain = [result for result in results if result.judged and not result.learned]
     learned = [result for result in results if result.judged and result.learned]
     best_plain = max(plain, key=lambda result: result.main.mean, default=None)

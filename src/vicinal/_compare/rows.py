@@ -142,7 +142,7 @@ def _read_numbers(y: ArrayLike, values: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def _read_classes(y: ArrayLike, n_rows: int) -> tuple[list[str], np.ndarray]:
-    """Class names as text, and a code for each row."""
+    """Return class names as text, and a code for each row."""
     with _named_by_the_caller():
         classes, codes = code_labels(
             y,

@@ -38,11 +38,11 @@ def inside_task() -> bool:
     return True
 
 
-def active_client() -> Client:
-    """Return the active client; raise an error that names the remedy if there is none."""
+def active_client(asked: str = "Engine('dask')") -> Client:
+    """Return the active client; if there is none, raise an error that names the remedy and what was asked for."""
     if not has_client():
         raise RuntimeError(
-            "Engine('dask') needs an active Dask client, and found none. Create one first: distributed.Client() starts "
+            f"{asked} needs an active Dask client, and found none. Create one first: distributed.Client() starts "
             "workers on this machine, and distributed.Client('tcp://host:8786') connects to those of a scheduler."
         )
     return get_client()

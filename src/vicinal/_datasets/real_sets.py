@@ -206,7 +206,7 @@ def blur_images(
 
 
 def _folders(data_home: str | PathLike[str] | None) -> list[Path]:
-    """Folders to look into: the argument, then the environment variable."""
+    """Return the folders to search: the argument, then the environment variable."""
     given = [data_home, os.environ.get("VICINAL_DATA")]
     return [Path(folder).expanduser() for folder in given if folder]
 

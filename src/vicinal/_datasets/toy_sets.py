@@ -320,7 +320,7 @@ def make_anisotropic_mixture(
 
 
 def _round_mixture_log_density(X: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Log-density of equally weighted unit Gaussians."""
+    """Return the log-density of equally weighted unit Gaussians."""
     exponent = np.stack([-0.5 * ((X - mean) ** 2).sum(axis=1) for mean in means])
     constant = -0.5 * X.shape[1] * np.log(2 * np.pi) - np.log(len(means))
     return np.logaddexp.reduce(exponent, axis=0) + constant

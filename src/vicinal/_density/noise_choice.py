@@ -62,7 +62,7 @@ def choose_noise(evaluate: Callable[[np.ndarray], np.ndarray], X: np.ndarray, ne
 
 
 def noise_range(X: np.ndarray, nearest: np.ndarray) -> tuple[float, float]:
-    """Noises worth trying: from far below the distance of nearest neighbours to the variance of the data."""
+    """Return the noises to try, from far below the distance of nearest neighbours to the variance of the data."""
     largest = float(X.var(axis=0, dtype=np.float64).mean())
     positive = nearest[nearest > 0]
     if largest == 0 or len(positive) == 0:

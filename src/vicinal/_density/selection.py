@@ -102,7 +102,7 @@ class Selection(Record):
 
 
 def _some(positions: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the positions, the same ones each time."""
+    """Return at most this many of the positions, the same ones each time."""
     if len(positions) <= most:
         return positions
     return np.sort(np.random.default_rng(0).choice(positions, most, replace=False))

@@ -25,7 +25,8 @@
                             _vectors.py  products as vector instructions
                             _half.py     each pair once               _pairs.py     rows in the layout of the kernels
                             _blocks.py   how work is divided          _accuracy.py  when products are accurate
-                            _tuning.py   every tuned constant
+                            _products.py blocks by matrix products           _kth.py       the k-th nearest distance
+                            _tuning.py   every tuned constant                   _settings.py  the user's `Engine`
                                 |
       a search that streams through a table, without a problem: _row_search.py, _search_kernels.py (compiled)
       where pairs can be skipped: _pruned_placed.py gets sums over those that matter from _pruned.py, with a certificate
@@ -33,17 +34,21 @@
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
                             _pruned_sweep.py  the tiles that a group of queries visits, and its exponentials (compiled)
                             _pruned_kernels.py  the sums over them (compiled)   _pruned_lists.py  pairs above a floor
+                            _received.py      what points receive, of the tiles alone that a piece of work reaches
                             _pruned_half.py, _pruned_half_kernels.py  scatters of all rows, each pair once
                             _kernel_sums.py, _kernel_tiles.py  log-sums over the tiles that matter, of points with a kernel each
                             _certificates.py  bounds on the contributions of skipped pairs
       on a GPU:             _cuda.py     a shared metric (its overview is there)      _frames_cuda.py  frames
+      on Dask workers:      _dask.py     the compiled backend with its pieces on workers   _dask_worker.py  what a worker does
+                            _dask_packing.py  how a piece travels               _sharing.py  pieces, and the tree of their sums
 
 The placements that a fitted density needs for scoring are kept in a cache outside of the estimator (`resident`, in `_resident.py`).
 
 Points in a file that is larger than the working memory are placed block by block for log-sums (`_streamed.py`).
 
-A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`), or a full covariance
-per point (`_covariances.py`).
+A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`; its sums are in
+`_frame_kernels.py`, compiled, `_frame_arrays.py`, `_frame_scores.py` and `_frame_tiles.py`, and on a GPU in `_triton_frames.py`), or a full
+covariance per point (`_covariances.py`).  Sums over a few listed neighbours of each row are in `_listed.py`.
 
 No backend ever holds an n x n array: queries are divided into blocks, points into tiles, and partial results are monoids (a
 sum, a concatenation, or the log-sum-exp state: a maximum and a scaled sum).  Blocks do not depend on the number of

@@ -37,7 +37,7 @@ class ArrayBackend:
 
     name: ClassVar[str] = "reference"
 
-    def __init__(self, points: Points, engine: Engine):
+    def __init__(self, points: Points, engine: Engine) -> None:
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
         self.rows = self.to_device(points.rows if points.tensor is None else points.tensor)
@@ -181,7 +181,7 @@ class ArrayPlaced(BlockScores):
 
     takes_tensors: ClassVar[bool] = True
 
-    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
+    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None) -> None:
         self._backend, self.points = backend, backend.points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._rows = backend.rows
@@ -223,7 +223,7 @@ class _BlockScorer:
 
     shift = 0.0  # what must be added to the scores: a family may keep them small, for the digits of their differences
 
-    def __init__(self, placed: ArrayPlaced, queries: Queries):
+    def __init__(self, placed: ArrayPlaced, queries: Queries) -> None:
         self._placed = placed
         if queries.rows is not None:
             self.rows = like(queries.rows, placed._images)

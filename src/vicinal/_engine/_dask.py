@@ -52,7 +52,7 @@ class DaskBackend:
 
     name: ClassVar[str] = "dask"
 
-    def __init__(self, points: Points, engine: Engine):
+    def __init__(self, points: Points, engine: Engine) -> None:
         active_client()  # its absence should not be noticed in the middle of a fit
         kind = "reference" if numba_is_missing() else "cpu"
         self._here = backend_class(kind)(points, replace(engine, kind=kind))
@@ -74,7 +74,7 @@ class _PlacedOnCluster:
         )
     )  # fmt: skip
 
-    def __init__(self, here: Placed, cluster: "ClusterSharing"):
+    def __init__(self, here: Placed, cluster: "ClusterSharing") -> None:
         self._here, self._cluster = here, cluster
         self._pair_cost = here.n_coordinates + PAIR_COST
 
@@ -115,7 +115,7 @@ class _PlacedOnCluster:
 class _Sent:
     """An array that the workers of a client have."""
 
-    def __init__(self, future: Future):
+    def __init__(self, future: Future) -> None:
         self.future = future
 
 

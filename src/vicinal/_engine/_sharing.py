@@ -153,6 +153,9 @@ class Touched(NamedTuple):
         if isinstance(total, Touched):
             either = np.zeros(self.length, dtype=bool)
             either[total.touched] = either[self.touched] = True
+            if 2 * np.count_nonzero(either) > self.length:  # later sums are added to it in place
+                total = total.whole()
+        if isinstance(total, Touched):
             both = np.flatnonzero(either).astype(np.uint32)
             place = np.cumsum(either) - 1
             first = np.zeros((len(both), *self.sums[0].shape[1:]), dtype=self.sums[0].dtype)
@@ -208,15 +211,14 @@ def _added(total: "Sums | Touched | None", more: "Sums | Touched") -> "Sums | To
     return total
 
 
-def node_of(work: Callable[[Any], Sums | WithItem], pieces: Sequence[Any], level: int) -> Node:
+def node_of(work: Callable[[Any], Sums | Touched | WithItem], pieces: Sequence[Any], level: int) -> Node:
     """Compute all pieces of a node."""
     tree, items = TreeSum(), []
     for piece in pieces:
-        found = work(piece)
+        found: Sums | Touched | WithItem = work(piece)
         if isinstance(found, WithItem):
             items.append(found.item)
-            found = found.sums
-        tree.add(found)
+        tree.add(found.sums if isinstance(found, WithItem) else found)
     total = tree.total()
     assert total is not None
     return Node(level, Touched.of(total) if total else total, items)

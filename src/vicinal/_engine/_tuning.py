@@ -119,7 +119,7 @@ QUERY_BLOCK = 64  # queries that share a list of candidates
 KEPT_TILES = 512  # tiles whose exponentials a query group keeps; those beyond are made again
 # Pieces of work for threads and workers, and from this many blocks of queries on: powers of the tree's fan.
 PIECES, MANY_PIECES, MANY_BLOCKS = 64, 256, 2**14
-RECEIVED_BYTES = 2**24  # of what the points of tiles receive in a piece of work, before it is added up
+RECEIVED_BYTES = 2**23  # of what the points of tiles receive in a piece of work, before it is added up
 NEXT_TILES = 8  # tiles that a tile sees first: they tell how large the sums of its rows are at least
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 # What skipping may add to a sum where the user says nothing, and the most that the user may ask for.

@@ -11,6 +11,7 @@
           from_source.py       minibatches of rows that do not fit into memory
           partial_fit.py       `partial_fit`; its state is in stream.py
           penalty.py           the penalty R: its validation, and the search of reg="auto"
+          penalty_choice.py    the user's penalty, or the result of the search
           folds.py             the fits to folds that this search compares
           checks.py            data without a solution, detected before the engine runs
       LCAGauss, lca_gauss.py   a Gaussian in some directions, kernels in the others

@@ -116,7 +116,7 @@ def _line_search(
 
 
 def _two_loops(displacement: np.ndarray, secants: deque[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """L-BFGS's estimate of the Newton step, from pairs (move made, displacement lost by it)."""
+    """Return L-BFGS's estimate of the Newton step, from pairs (move, displacement lost by it)."""
     direction = displacement
     shares = []
     for made, change in reversed(secants):

@@ -30,7 +30,7 @@ _KEPT: ContextVar[dict[Any, Choice | None] | None] = ContextVar("penalty searche
 
 @contextmanager
 def shared_searches() -> Iterator[None]:
-    """Within this block, a search for the same rows, structure and engine is made only once.
+    """Search only once for the same rows, structure and engine within this block.
 
     LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows.
     """
@@ -111,7 +111,7 @@ class LCAFold:
 def rough_metric(
     problem: LeaveOneOut, covariance: np.ndarray, structure: Structure, start: np.ndarray | None
 ) -> np.ndarray:
-    """LCA's metric of some rows, to the few digits that a choice by folds needs.
+    """Return LCA's metric of some rows, with the few digits that a choice by folds needs.
 
     Parameters
     ----------

@@ -77,12 +77,12 @@ def whitened(
 
 
 def all_local(d: int) -> Split:
-    """Algorithm 1's start: every direction local, with the Gaussian's covariance."""
+    """Return the start of Algorithm 1: every direction is local, with the Gaussian's covariance."""
     return Split(np.eye(d), np.ones(d), np.empty((d, 0)))
 
 
 def split_at_one(matrix: np.ndarray) -> Split:
-    """Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
+    """Return the split of Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
     # Departure 5 (LCAGauss): The cut is that of Proposition 1. Algorithm 1's is off by one.
     values, vectors = np.linalg.eigh(matrix)
     if values[0] < COLLAPSE:
@@ -171,7 +171,7 @@ def _kernel_covariance(split: Split) -> np.ndarray:
 
 
 def relaxed_em(problem: GaussProblem, split: Split, record: Recorder, *, max_iter: int, tol: float) -> FitPath:
-    """EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
+    """Run EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
     Roweis, 2003): directions that are nearly Gaussian make EM slow.
 
     A pass that lowers the objective is undone, and a plain EM step, which cannot lower it, is made instead. The loop ends
@@ -202,7 +202,7 @@ def relaxed_em(problem: GaussProblem, split: Split, record: Recorder, *, max_ite
 
 
 def gaussian_part(problem: GaussProblem, split: Split) -> float:
-    """Everything in F but the neighbours' term: log-norms, the Gaussian's exponent, the penalties."""
+    """Return everything in F except the neighbours' term: log-norms, the Gaussian's exponent, the penalties."""
     d = problem.rows.shape[1]
     # Departure 1 (LCAGauss): The density is normalised by the determinant itself.
     log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
@@ -242,7 +242,7 @@ def search_directions(
     rounds: int | None = None,
     move: Callable[[Any, int], Any] | None = None,
 ) -> FitPath:
-    """LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
+    """Run LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
 
     Each local direction has free parameters, by which the leave-one-out objective is too high, by about one n-th of a nat per
     row each (Akaike). The number of directions is chosen by the objective less that, among runs that do not end lower than `path`.

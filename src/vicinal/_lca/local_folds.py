@@ -115,7 +115,8 @@ class LocalFold:
         sets."""
         known = self._near.get(shape)
         if known is None or known.shape[1] < k:
-            known = find_neighbors(self._coordinates(shape)[1], k, None, self._engine)
+            places = self._coordinates(shape)[1] if shape.shared else self._train
+            known = find_neighbors(places, k, None, self._engine)
             self._near[shape] = known
         return known[:, :k]
 

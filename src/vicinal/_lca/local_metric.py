@@ -30,7 +30,7 @@ class LocalMetricMixin:
         return self._metric_at(self._active(check_rows(self, X, reset=False)).astype(np.float64))
 
     def _metric_at(self: Any, rows: NDArray[Any]) -> NDArray[Any]:
-        """The covariance of the kernels at rows of the columns that vary."""
+        """Return the covariance of the kernels at rows of the columns that vary."""
         mixture = self._mixture()
         if not hasattr(mixture, "covariances"):  # one covariance for all
             return np.repeat(mixture.covariance[None], len(rows), axis=0)
@@ -41,7 +41,7 @@ class LocalMetricMixin:
         return (shares[:, some] @ own.reshape(len(some), d * d)).reshape(-1, d, d)
 
     def _one_row(self: Any, x: ArrayLike) -> NDArray[Any]:
-        """One row, of the columns that vary, shape (1, n_active)."""
+        """Return one row of the columns that vary, shape (1, n_active)."""
         check_is_fitted(self)
         row = np.asarray(x, dtype=np.float64)
         if row.shape not in ((self.n_features_in_,), (1, self.n_features_in_)) or not np.isfinite(row).all():
@@ -51,7 +51,8 @@ class LocalMetricMixin:
     def local_map(self: Any, x: ArrayLike) -> NDArray[Any]:
         """Return the linear map of the vicinity of one row, shape (n_active, n_active), under which local distances are Euclidean.
 
-        ``(X - x) @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
+        ``(X - x)[:, active_features_] @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
+        Columns that are constant in the training rows are not in ``active_features_``.
 
         Parameters
         ----------

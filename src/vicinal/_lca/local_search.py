@@ -95,7 +95,7 @@ class LocalSearch:
         return self._adapt()
 
     def _few_neighbors(self) -> Sequence[int]:
-        """Sizes spread over all of them."""
+        """Return sizes that are spread over all of them."""
         sizes = self._grid.neighbors
         return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
 
@@ -141,7 +141,7 @@ class LocalSearch:
         return self._best(pure) if pure else None
 
     def _try_sums(self) -> None:
-        """Sums of the best multiple of LCA's covariance and the best noise, for the best vicinity."""
+        """Try sums of the best multiple of LCA's covariance and the best noise, for the best vicinity."""
         best, parts = self._best(), [self._best_of_path(name) for name in ("shared", "noise")]
         if None not in parts:
             both = Shared(parts[0].shared, parts[1].noise)  # type: ignore[union-attr]

@@ -214,7 +214,7 @@ def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1
 
 
 def _scout(folds: Sequence[Fold], family: str, largest: float) -> tuple[float, float]:
-    """About the best factor of a family, and its mean score: by large steps down, or up where the first one is the best."""
+    """Return the approximate best factor of a family and its mean score, by large steps down (up if the first is the best)."""
     best, score = largest, -np.inf
     for step in (1.0 / _COARSE_STEP, _COARSE_STEP):
         path, factor = _Path(folds, family), largest
@@ -231,7 +231,7 @@ def _scout(folds: Sequence[Fold], family: str, largest: float) -> tuple[float, f
 
 
 def _compare(folds: Sequence[Fold], family: str, factors: Sequence[float]) -> list[tuple[float, np.ndarray]]:
-    """Factors of one family, in decreasing order, with their scores per fold; they go on where the last one is the best.
+    """Return factors of one family in decreasing order, with their scores per fold; more follow while the last is the best.
 
     One factor is judged by itself.
     """

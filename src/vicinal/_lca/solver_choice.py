@@ -94,7 +94,7 @@ class SolverChoiceMixin:
         limits: dict[str, Any],
         most: int | None = None,
     ) -> tuple[FitPath, np.ndarray]:
-        """Sweeps of minibatches, with at most so many candidates; and a sample of rows as possible neighbours."""
+        """Make sweeps of minibatches with at most `most` candidates; return the path and a sample of rows as possible neighbours."""
         options = self._stochastic_options()
         rng = np.random.default_rng(self._seed())
         path = stochastic_path(

@@ -64,20 +64,20 @@ def one_pass(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndar
 
 
 def penalised_objective(log_means: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: np.ndarray) -> float:
-    """F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
+    """Return F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
     log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
     return float(weight @ log_means / weight.sum() + log_norm - 0.5 * np.vdot(metric @ reg, metric))
 
 
 # Departure 1 (LCA): The penalty is added in the M-step. It is 1/2 tr(Sigma^-1 R) per row; Algorithm 1 has R = nu I.
 def em_matrix(scatter: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: np.ndarray) -> np.ndarray:
-    """M = S_z / W + A R A', exactly symmetric."""
+    """Return M = S_z / W + A R A', exactly symmetric."""
     matrix = scatter / weight.sum() + metric @ reg @ metric.T
     return 0.5 * (matrix + matrix.T)
 
 
 def objective_and_gradient(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
-    """F(A) and its gradient in A, ``(I - M) A^-T``."""
+    """Return F(A) and its gradient in A, ``(I - M) A^-T``."""
     objective, matrix = one_pass(problem, metric)
     return objective, np.linalg.solve(metric, np.eye(len(metric)) - matrix).T
 

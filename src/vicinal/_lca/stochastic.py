@@ -32,7 +32,7 @@ _PERMUTED = 10**6
 
 
 def blend(local: np.ndarray, estimate: np.ndarray, discount: float, share: float) -> np.ndarray:
-    """Eq. 7: the old local covariance keeps the weight ``discount ** share``, with share = B / n."""
+    """Apply Eq. 7: the old local covariance keeps the weight ``discount ** share``, with share = B / n."""
     kept = discount**share
     return kept * local + (1.0 - kept) * estimate
 
@@ -270,7 +270,7 @@ def stochastic_path(
 
 
 def rows_per_sweep(n: int, d: int) -> int:
-    """R of a sweep in which all n rows are neighbours."""
+    """Return R of a sweep in which all n rows are neighbours."""
     return n if n <= SAMPLE else min(n, max(2000, 100 * d))
 
 

@@ -47,7 +47,7 @@ class Stream:
         return objective
 
     def _remember(self, batch: np.ndarray) -> None:
-        """Algorithm R: every row seen is in the reservoir with the same probability."""
+        """Apply Algorithm R: every row seen is in the reservoir with the same probability."""
         room = self.size - len(self.reservoir)
         self.reservoir = np.concatenate([self.reservoir, batch[:room]])
         self.seen += len(batch)

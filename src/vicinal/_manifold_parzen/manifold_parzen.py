@@ -279,7 +279,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     def _settle(
         self, named_rows: ArrayLike, X: np.ndarray, y: ArrayLike | None, weight: np.ndarray | None
     ) -> tuple[int, int, float | str, str | None]:
-        """d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
+        """Return d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
         self.cv_results_, self.best_score_ = None, None
         if not self._searches:
             # Soft neighbourhoods have no k, and one direction by default; plain windows have no neighbours.

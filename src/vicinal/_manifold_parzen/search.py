@@ -85,6 +85,10 @@ class ParameterSearch:
         codes : integer array of shape (n,)
             The class of each row; all zero without classes.
         """
+        if weight is not None and isinstance(self.selection.cv, int):
+            # Rows that do not count take no place in the folds; splits that are given count all rows.
+            counted = np.flatnonzero(weight)
+            X, Z, weight, codes = X[counted], Z[counted], weight[counted], codes[counted]
         splits = self.selection.splits(X, codes)
         if not splits:
             return None
@@ -249,7 +253,7 @@ def _log_density(
     test: np.ndarray,
     engine: Engine,
 ) -> tuple[np.ndarray, ...]:
-    """Log-density of the test rows under one class, shape (depths, noises, test rows); the only entry of a tuple."""
+    """Return the log-density of the test rows under one class, shape (depths, noises, test rows), in a tuple."""
     X, deepest = data.X[part], depths[-1]
     frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
     if deepest:
@@ -263,7 +267,7 @@ def _log_density(
 
 
 def _powers(most: int) -> list[int]:
-    """0 and the powers of two up to 32 or `most`: the depths of "auto"."""
+    """Return 0 and the powers of two up to 32 or `most`: the depths of "auto"."""
     return [0, *(2**e for e in range(6) if 2**e <= most)]
 
 

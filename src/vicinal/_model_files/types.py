@@ -112,7 +112,7 @@ def _defaults(cls: type) -> dict[str, Any]:
 
 
 def default_parameters(cls: type, given: Collection[str]) -> dict[str, Any]:
-    """Defaults of the parameters that are not given: files of an older vicinal do not have them."""
+    """Return the defaults of the parameters that are not given, because files of an older vicinal do not have them."""
     return {name: default for name, default in _defaults(cls).items() if name not in given}
 
 

@@ -10,10 +10,11 @@
           rows.py                          the rows that a fit works on
       PairNCA, pair_nca.py                 a matrix from close pairs (Eq. 8)
       AnchorNCA, anchor_nca.py             a matrix with one denominator per anchor, for search
-          anchor_objective.py, anchor_pairs.py
+          anchor_objective.py, anchor_pairs.py, anchor_rows.py
       NeuralNCA, neural_nca.py             a network instead of a matrix; needs torch
           neural_objectives.py, neural_batches.py, neural_training.py
       SoftNeighborsClassifier and SoftNeighborsRegressor, soft_neighbors.py: predictions under any metric
+          given_metrics.py                 the metrics that users may pass
 
       options.py                           the records: Objective, MultiStart, StochasticGradient, Adam
 """

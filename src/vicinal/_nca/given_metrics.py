@@ -42,3 +42,14 @@ def fitted_metric(metric: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayL
         weighs = sample_weight is not None and has_fit_parameter(metric, "sample_weight")
         return clone(metric).fit(X, y, **({"sample_weight": sample_weight} if weighs else {}))
     return metric
+
+
+def images_under(metric: Any, given: ArrayLike, X: np.ndarray) -> np.ndarray:
+    """Return rows in the image of a metric, where it is Euclidean; X are the given rows, checked."""
+    if metric is None:
+        return X
+    if isinstance(metric, np.ndarray):
+        return X @ metric.T.astype(X.dtype)
+    named = hasattr(metric, "feature_names_in_") and hasattr(given, "columns")
+    Z = np.asarray(metric.transform(given if named else X))
+    return np.ascontiguousarray(Z, dtype=np.float32 if Z.dtype == np.float32 else np.float64)

@@ -211,14 +211,14 @@ def sample_rows(n: int, n_queries: int = _QUERIES, n_points: int = _POINTS) -> t
 
 
 def column_spread(X: np.ndarray) -> np.ndarray:
-    """Standard deviation of each column; exactly 0 where it is rounding noise of a constant."""
+    """Return the standard deviation of each column; exactly 0 if it is rounding noise of a constant."""
     spread = X.std(axis=0, dtype=np.float64)
     noise = 16.0 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0).astype(np.float64)
     return np.where(spread > noise, spread, 0.0)
 
 
 def auto_units(X: np.ndarray, spread: np.ndarray, score: Callable[[np.ndarray], float]) -> np.ndarray | None:
-    """Units of the columns in which X has none; None where all rows are equal.
+    """Return units of the columns in which X has no units; None if all rows are equal.
 
     Plain distances of raw columns and of standardised columns are compared, each at its best scale; the ones with the
     higher score give the units. Pixels therefore stay unscaled. A table of kilograms and years, where few columns hold most

@@ -160,7 +160,7 @@ class PairSource:
 
 
 def _on_device(torch: ModuleType, arrays: Sequence[np.ndarray], device: str) -> "list[torch.Tensor]":
-    """Integer arrays on a device, by one copy of all."""
+    """Return integer arrays on a device, by a single copy."""
     if not arrays:
         return []
     together = torch.as_tensor(np.concatenate(arrays), device=device)

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def square_distances(z: "torch.Tensor") -> "torch.Tensor":
-    """``|z_i - z_j|^2`` for all pairs of rows, from differences of centred rows where that is affordable."""
+    """Return ``|z_i - z_j|^2`` for all pairs of rows, from differences of centred rows if that is affordable."""
     z = z - z.mean(0, keepdim=True).detach()
     squares = (z**2).sum(1)
     return (squares[:, None] + squares[None, :] - 2.0 * z @ z.T).clamp_min(0.0)
 
 
 def agreement(kind: str, values: "torch.Tensor") -> "torch.Tensor":
-    """``m_ij`` of the rows of a batch: integer codes, scaled targets or rows of probabilities."""
+    """Return ``m_ij`` of the rows of a batch: integer codes, scaled targets or rows of probabilities."""
     if kind == "class":
         return (values[:, None] == values[None, :]).to(dtype=values.dtype)
     if kind == "dot":
@@ -28,7 +28,7 @@ def agreement(kind: str, values: "torch.Tensor") -> "torch.Tensor":
 def neighbor_terms(
     z: "torch.Tensor", match: "torch.Tensor", objective: str, log_weights: "torch.Tensor"
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """``a_i`` (Eq. 2) or ``log a_i`` (Eq. 6) of each row of the batch among the others.
+    """Return ``a_i`` (Eq. 2) or ``log a_i`` (Eq. 6) of each row of the batch among the others.
 
     Return the terms, and whether each row agrees with any other row of the batch. The other rows have no gradient, and
     their logarithm, -inf, is replaced by 0.

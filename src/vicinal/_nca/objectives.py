@@ -45,7 +45,7 @@ def placed_at(problem: Any, A: np.ndarray) -> Any:
 
 
 def log_or_none(weight: np.ndarray | None) -> np.ndarray | None:
-    """Log-weights of the points as neighbours; None for equal weights."""
+    """Return the log-weights of the points as neighbours; None for equal weights."""
     return None if weight is None else np.log(weight)
 
 

@@ -227,7 +227,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         pull, penalty = close.pull(problem.n_points), objective.penalty * spread**2
 
         def evaluate(A: np.ndarray) -> Evaluation:
-            """Eq. 8: close pairs attract each other, all rows c != d repel each other; and the gradient."""
+            """Return Eq. 8 and its gradient: close pairs attract each other, all rows c != d repel each other."""
             return with_penalty(pair_objective(A, problem, pull), A, penalty)
 
         attempts = (self._initial_metric(X, problem, spread, close, starts.first, k) for k in range(starts.n_starts))

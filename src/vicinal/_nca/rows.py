@@ -56,7 +56,7 @@ class Sample:
         self._has_mate = ~targets.alone()
 
     def likelihood(self, A: np.ndarray) -> float:
-        """Eq. 6 per query that has a mate; the others are -inf at every scale."""
+        """Return Eq. 6 per query that has a mate; the others are -inf at every scale."""
         return self.value(A, "likelihood", self._queries)
 
     def value(self, A: np.ndarray, kind: str, queries: np.ndarray) -> float:

@@ -27,7 +27,7 @@ from vicinal._engine import (
     prepare,
     resident,
 )
-from vicinal._nca.given_metrics import fitted_metric, width_under
+from vicinal._nca.given_metrics import fitted_metric, images_under, width_under
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
 from vicinal._notebook import NotebookMixin
@@ -60,21 +60,11 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
             order = order[weight[order] > 0]
         forget(self)
         self.metric_ = fitted_metric(self.metric, given, y, sample_weight)
-        self.points_ = self._images(given, X)[order]
+        self.points_ = images_under(self.metric_, given, X)[order]
         self._log_weights = None if weight is None else np.log(weight[order])
         self._positions = np.full(len(X), -1)
         self._positions[order] = np.arange(len(order))
         return order, None if weight is None else weight[order]
-
-    def _images(self, given: ArrayLike, X: np.ndarray) -> np.ndarray:
-        """Return the transformed rows, for which the metric is Euclidean."""
-        if self.metric_ is None:
-            return X
-        if isinstance(self.metric_, np.ndarray):
-            return X @ self.metric_.T.astype(X.dtype)
-        named = hasattr(self.metric_, "feature_names_in_") and hasattr(given, "columns")
-        Z = np.asarray(self.metric_.transform(given if named else X))
-        return np.ascontiguousarray(Z, dtype=np.float32 if Z.dtype == np.float32 else np.float64)
 
     def _own_bandwidth(self, metric: Any) -> float | None:
         """Return the kernel's standard deviation if none is searched for: the user's, or that of the metric."""
@@ -88,9 +78,8 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         n_dims = width_under(self.metric, n_features)
         if self._own_bandwidth(self.metric) is not None:
-            return Work(
-                n_samples, n_samples, n_dims
-            )  # there are no pairwise computations in fit; assume that all rows are predicted once
+            # There are no pairwise computations in fit; assume that all rows are predicted once.
+            return Work(n_samples, n_samples, n_dims)
         return Work(min(n_samples, _QUERIES), min(n_samples, _POINTS), n_dims, SCALES_TRIED)
 
     def _fit_bandwidth(self, X: np.ndarray, weight: np.ndarray | None) -> None:
@@ -107,15 +96,9 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         check_spread(self.points_[points])
         weight = None if weight is None else weight[points]
         problem = prepare(
-            fit_engine(self),
-            self.points_[points],
-            log_weights=log_or_none(weight),
-            leave_one_out=True,
-            match=self._match(points),
-            n_queries=len(queries),
-            n_dims=work.n_dims,
-            passes=work.passes,
-        )
+            fit_engine(self), self.points_[points], log_weights=log_or_none(weight), leave_one_out=True,
+            match=self._match(points), n_queries=len(queries), n_dims=work.n_dims, passes=work.passes,
+        )  # fmt: skip
         self.engine_ = problem.backend
         score = self._score_of_scales(problem, points, queries, weight)
         found = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
@@ -131,11 +114,13 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
             # Rows of weight zero were not kept; leave-one-out predicts the others.
             queries = self._positions[self._positions >= 0]
         else:
-            queries = self._images(X, check_rows(self, X, reset=False, precision=self.points_.dtype))
+            rows = check_rows(self, X, reset=False, precision=self.points_.dtype)
+            queries = images_under(self.metric_, X, rows)
             if self.metric_ is not None:
                 check_magnitude(queries, "the image of X under metric", precision=self.points_.dtype)
+            ends = np.stack([queries.min(axis=0), queries.max(axis=0)])
             with np.errstate(over="ignore"):
-                away = (queries - self.points_[0]) / self.bandwidth_
+                away = (ends - self.points_[0]) / self.bandwidth_
             check_magnitude(away, "X, in units of the bandwidth,", precision=self.points_.dtype)
         work = Work(len(queries), *self.points_.shape)
 
@@ -389,7 +374,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     def _score_of_scales(
         self, problem: Problem, points: np.ndarray, queries: np.ndarray, weight: np.ndarray | None
     ) -> Callable[[np.ndarray], float]:
-        """Minus the leave-one-out squared error, in units of the largest output."""
+        """Return minus the leave-one-out squared error, in units of the largest output."""
         targets, share = self._targets[points], self._unit / self._unit.max()
 
         def score(A: np.ndarray) -> float:

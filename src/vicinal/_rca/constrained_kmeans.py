@@ -234,7 +234,7 @@ def _run_by_steps(
 
 
 def _end(kmeans: KMeans, rests: bool) -> tuple[Reason, str]:
-    """Why a run ended, and the clause for messages."""
+    """Return why a run ended, and the clause for messages."""
     if rests:
         return Reason.CONVERGED, f"the centres moved no more than center_tol={kmeans.tol:g}"
     return Reason.LIMIT, f"max_iter={kmeans.max_iter} iterations were used"

@@ -392,7 +392,7 @@ def _covariances(
 def _log_gaussians(
     X: np.ndarray, means: np.ndarray, covariances: np.ndarray, kind: str, floor: float | np.ndarray = 0.0
 ) -> np.ndarray:
-    """Log-density of each row under each component, of shape (n, k); variances must be above the floor."""
+    """Return the log-density of each row under each component, of shape (n, k); variances must be above the floor."""
     n, d = X.shape
     k = len(means)
     result = np.empty((n, k))

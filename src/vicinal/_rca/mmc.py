@@ -183,7 +183,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
 
 
 def _mean_square_difference(rows: np.ndarray, chunklets: np.ndarray) -> np.ndarray:
-    """Mean of (x_i - x_j)(x_i - x_j)' over pairs within chunklets: sum over C of |C| times its scatter."""
+    """Return the mean of (x_i - x_j)(x_i - x_j)' over pairs within chunklets: sum over C of |C| times its scatter."""
     inside = np.flatnonzero(chunklets >= 0)
     ids = chunklets[inside]
     sizes = np.bincount(ids)
@@ -245,7 +245,7 @@ def _root(L: np.ndarray, diagonal: bool) -> np.ndarray:
 
 
 def _distances_of_pairs(differences: np.ndarray, L: np.ndarray, nearest: float) -> tuple[float, np.ndarray]:
-    """Mean distance over given pairs and its gradient with respect to B = L L'."""
+    """Return the mean distance over given pairs and its gradient with respect to B = L L'."""
     distances = np.linalg.norm(differences @ L, axis=1)
     weights = _inverse(distances, nearest)
     n_pairs = max(len(distances), 1)
@@ -280,7 +280,7 @@ def _distances_of_all_others(
 
 
 def _inverse(distances: np.ndarray, nearest: float) -> np.ndarray:
-    """1 / distance, as if no distance were below `nearest`; 0 for distance 0 when that is 0."""
+    """Return 1 / distance, as if no distance were below `nearest`; 0 for distance 0 when that is 0."""
     with np.errstate(divide="ignore"):
         weights = 1.0 / np.maximum(distances, nearest)
     weights[np.isinf(weights)] = 0.0

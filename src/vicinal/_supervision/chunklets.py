@@ -394,7 +394,7 @@ def _looks_like_labels(y: Any, n_samples: int) -> bool:
 
 
 def _count_mixed(chunklets: np.ndarray, codes: np.ndarray) -> int:
-    """Chunklets that hold rows of more than one known label."""
+    """Count the chunklets that hold rows of more than one known label."""
     both = (chunklets >= 0) & (codes >= 0)
     kinds = np.unique(np.column_stack([chunklets[both], codes[both]]), axis=0)
     return int((np.bincount(kinds[:, 0]) > 1).sum()) if len(kinds) else 0

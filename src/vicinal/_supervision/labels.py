@@ -139,7 +139,7 @@ def _code(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _code_near_integers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By counting, without a sort: O(n) for integers that lie close to each other."""
+    """Code integers that lie close to each other by counting, in O(n), without a sort."""
     wide = values.astype(np.int64) if values.dtype.kind == "i" else values
     offsets = (wide - wide.min()).astype(np.intp)
     found = np.bincount(offsets) > 0
@@ -148,7 +148,7 @@ def _code_near_integers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _code_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Python objects: texts of a pandas column, dates, a mixture."""
+    """Code Python objects: texts of a pandas column, dates, a mixture."""
     known: dict = {}
     codes = np.empty(len(values), dtype=np.intp)
     for i, value in enumerate(values):

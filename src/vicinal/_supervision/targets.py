@@ -127,7 +127,7 @@ def read_numbers(y: ArrayLike, n_rows: int, instead: str = "", *, name: str = "y
 
 
 def _classes(codes: np.ndarray) -> Targets:
-    """Targets of rows of which some classes may be absent."""
+    """Return the targets of rows of which some classes may be absent."""
     names, codes = code_labels(codes)
     return Targets("class", codes, n_classes=len(names))
 
@@ -162,7 +162,7 @@ def power_of_two(values: np.ndarray) -> np.ndarray:
 
 
 def _continuous(values: np.ndarray, match_scale: Any, weight: np.ndarray | None) -> Targets:
-    """Targets in units of their agreement scale."""
+    """Return targets in units of their agreement scale."""
     unit = power_of_two(values)
     values = values / unit
     scale = _scale_of_targets(values, match_scale, unit, weight)

@@ -83,6 +83,6 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
 
 
 def plus_minus(values: ArrayLike, digits: int = 2) -> str:
-    """ "mean ± standard error" as text."""
+    """Return "mean ± standard error" as text."""
     mean, error = mean_and_error(values)
     return f"{mean:.{digits}f} ± {error:.{digits}f}"

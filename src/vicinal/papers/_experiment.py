@@ -56,7 +56,7 @@ class Setting:
         return self._or_missing(load, name, options)
 
     def usps_blurred(self, **options: Any) -> Any:
-        """USPS as two of the papers prepared it."""
+        """Return USPS as two of the papers prepared it."""
         return self._or_missing(usps_blurred, None, options)
 
     def _or_missing(self, loader: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Any:
@@ -149,7 +149,7 @@ class Experiment:
         return [unit for unit in units if unit.get("run", 0) < getattr(self.module, "REDUCED_RUNS", 5)]
 
     def minutes(self, setting: Setting) -> float:
-        """About how many minutes it takes on one core."""
+        """Return the approximate number of minutes that it takes on one core."""
         quick, full = self.module.MINUTES
         return full if setting.full else quick
 
@@ -170,7 +170,7 @@ class Experiment:
         return ""
 
     def __reduce__(self) -> tuple:
-        """Travel to another process by name: modules cannot."""
+        """Pickle an experiment by its name, because modules cannot be pickled."""
         return _by_name, (self.paper, self.name)
 
 

@@ -102,7 +102,7 @@ class Results:
         self._write()
 
     def records(self, units: list[dict]) -> list[dict]:
-        """``{**unit, **result}`` of all units, in their order."""
+        """Return ``{**unit, **result}`` of all units, in their order."""
         return [{**unit, **self.measured[_key(unit)]["result"]} for unit in units]
 
     def seconds(self, units: list[dict]) -> float:

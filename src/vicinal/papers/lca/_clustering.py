@@ -20,7 +20,7 @@ _CONTRASTS = {
 
 
 def spectral(Z: np.ndarray, n_clusters: int, n_neighbors: int = 20) -> np.ndarray:
-    """Spectral clustering (Chen, Song, Bai, Lin and Chang): each row tied to its nearest, widths by their distances."""
+    """Run spectral clustering (Chen, Song, Bai, Lin and Chang), with each row tied to its nearest and widths by their distances."""
     graph = kneighbors_graph(Z, n_neighbors, mode="distance")
     width = np.asarray(graph.sum(axis=1)).ravel() / n_neighbors
     ties = graph.maximum(graph.T).tocoo()
@@ -36,7 +36,7 @@ def accuracy(Z: np.ndarray, y: np.ndarray) -> float:
 
 
 def one_width(Z: np.ndarray, y: np.ndarray, factors: Sequence[float]) -> list[float]:
-    """Accuracies of spectral clustering (Ng, Jordan and Weiss) with one width for all pairs, in per cent.
+    """Return accuracies of spectral clustering (Ng, Jordan and Weiss) with one width for all pairs, in per cent.
 
     The width is each of the factors times the median distance between two rows.
     """

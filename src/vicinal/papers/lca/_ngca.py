@@ -42,7 +42,7 @@ def ngca(X: np.ndarray, n_components: int, n_functions: int = 60, random_state: 
 
 
 def _families(count: int) -> list[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]]:
-    """Functions f and their derivatives, each for a row of parameters: the four families of the paper."""
+    """Return functions f and their derivatives, each for a row of parameters: the four families of the paper."""
     widths = np.linspace(0.5, 5.0, count)
     slopes = np.linspace(0.05, 5.0, count)
     waves = np.linspace(0.05, 4.0, count)
@@ -69,7 +69,7 @@ def _directions(
     count: int,
     rng: np.random.RandomState,
 ) -> np.ndarray:
-    """For each function of a family, its improved vector in standard deviations; shape (count, d)."""
+    """Return the improved vector of each function of a family, in standard deviations; shape (count, d)."""
     w = rng.standard_normal((count, rows.shape[1]))
     for _ in range(_FASTICA_STEPS):
         w /= np.linalg.norm(w, axis=1, keepdims=True)

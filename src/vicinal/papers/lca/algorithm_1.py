@@ -55,7 +55,7 @@ def measure(setting: Setting, problem: str, run: int) -> dict[str, Any]:
 
 
 def algorithm_1(X: np.ndarray, basis: np.ndarray, iterations: int = _ITERATIONS) -> tuple[np.ndarray, np.ndarray]:
-    """LCA-Gauss by EM, without a penalty.
+    """Run LCA-Gauss by EM, without a penalty.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def _upright(image: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 
 def _letter_shape(image: np.ndarray, letters: np.ndarray) -> float:
-    """Width over height of the letters, the median."""
+    """Return the median ratio of width to height of the letters."""
     spans = [np.ptp(image[letters == letter], axis=0) for letter in np.unique(letters)]
     return float(np.median([width / height for width, height in spans]))
 

@@ -38,7 +38,7 @@ _POINTS = (500, 2000)
 
 
 def _sizes(setting: Setting) -> tuple[tuple[int, ...], int]:
-    """Numbers of noise dimensions, and of runs."""
+    """Return numbers of noise dimensions, and of runs."""
     return ((0, 2, 5, 10, 15), 30) if setting.full else ((0, 5), 2)
 
 
@@ -211,7 +211,7 @@ def _claims(dimensions: tuple[int, ...], mean: dict[tuple[Any, ...], float], fou
 
 
 def _claims_beside(dimensions: tuple[int, ...], mean: dict[tuple[Any, ...], float]) -> list[Claim]:
-    """Spectral clustering against k-means; LCA-Gauss against a reduction that is told the clusters."""
+    """Return the claims about k-means, and about a reduction that is given the clusters."""
     some = dimensions[len(dimensions) // 2]
     pairs = [(mean[p, some, "LCA"], mean[p, some, "k-means on LCA"]) for p in PROBLEMS]
     gaps = {p: mean[p, some, "NCA, told the clusters"] - mean[p, some, "LCA-Gauss-Red"] for p in PROBLEMS}

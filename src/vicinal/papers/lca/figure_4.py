@@ -259,7 +259,7 @@ def _remarks(setting: Setting, records: Records) -> list[str]:
 
 
 def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
-    """Isotropic and diagonal kernels on a scale of hundreds of nats, the others on one of ten."""
+    """Draw isotropic and diagonal kernels on a scale of hundreds of nats, and the others on one of ten."""
     figure, axes = panels(1, 2, size=(5.6, 4.8), width_ratios=[1, 2])
     for ax, names in zip(axes[0], (list(_PAPER)[:2], list(_PAPER)[2:]), strict=True):
         for shift, (who, moments) in enumerate(_shown(setting, records, names).items()):

@@ -46,7 +46,7 @@ _PAPER = {
 
 
 def _sizes(setting: Setting) -> tuple[int, int, tuple[int, ...], int, tuple[int, ...], int]:
-    """Training and test rows; batch and neighbourhood sizes; the small batch; runs of Eq. 7, beside it, of the library; sweeps."""
+    """Return training and test rows; batch and neighbourhood sizes; the small batch; runs of Eq. 7, beside it, of the library; sweeps."""
     if setting.reduced:  # half of the rows, and of the sweeps
         return 3000, 2298, (500, 1500, 3000), 100, (10, 3, 3), SWEEPS // 2
     if setting.full:
@@ -55,7 +55,7 @@ def _sizes(setting: Setting) -> tuple[int, int, tuple[int, ...], int, tuple[int,
 
 
 def _cells(setting: Setting) -> tuple[list[Any], list[Any], list[Any]]:
-    """(gamma, B, N): the paper's table with gamma = 0.9 where N is largest; then the small batch that the paper recommends."""
+    """Return (gamma, B, N) of the paper's table, with gamma = 0.9 for the largest N, and of the small batch that it recommends."""
     n, _, sizes, small, _, _ = _sizes(setting)
     table = [(discount, batch, neighbors) for discount in _DISCOUNTS for batch in sizes for neighbors in sizes]
     if setting.reduced:
@@ -233,7 +233,7 @@ def _claims_of_full_runs(
 
 
 def _compared(cells: dict[tuple[Any, ...], np.ndarray], sizes: tuple[int, ...]) -> np.ndarray:
-    """For the 36 cells of the paper's table: ours minus the paper's, in standard errors of the difference.
+    """Return ours minus the paper's for the 36 cells of its table, in standard errors of the difference.
 
     One run has no standard error of its own: the paper's serves, scaled to one run.
     """

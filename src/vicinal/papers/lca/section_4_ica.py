@@ -55,7 +55,7 @@ def measure(setting: Setting, data: str, run: int) -> dict[str, Any]:
 
 
 def _rows(data: str, run: int) -> np.ndarray:
-    """Training rows first."""
+    """Return the rows, training rows first."""
     rng = np.random.RandomState(run)
     if data == _SOURCES:
         sources = np.stack([rng.laplace(size=2600), rng.uniform(-1, 1, size=2600), rng.exponential(size=2600)], axis=1)

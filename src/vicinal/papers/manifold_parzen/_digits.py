@@ -11,7 +11,7 @@ STAND_IN = "Quick mode: scikit-learn's small digits stand in; the paper's number
 
 
 def twos(setting: Setting) -> Sequence[np.ndarray]:
-    """Images of a "2", pixels in [0, 1]: training, validation and test rows."""
+    """Return training, validation and test images of a "2", with pixels in [0, 1]."""
     if not setting.full:
         X, y = load_digits(return_X_y=True)
         return np.split(X[y == 2] / 16, [100, 130])

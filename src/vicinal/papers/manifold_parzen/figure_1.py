@@ -75,7 +75,7 @@ def _fitted(rng: np.random.RandomState) -> dict[str, Any]:
 
 
 def _strip(columns: int, lines: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points of the strip of the data, and on which side of the true boundary each is."""
+    """Return points of the strip of the data, and on which side of the true boundary each is."""
     height = 0.5 * APART + 2 * SPREAD
     points = np.stack(np.meshgrid(np.linspace(0, _LENGTH, columns), np.linspace(-height, height, lines)), axis=-1)
     points = points.reshape(-1, 2)

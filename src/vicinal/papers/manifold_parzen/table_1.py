@@ -166,7 +166,7 @@ def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
 
 
 def _above_one(ax: "Axes", model: Any, train: np.ndarray, x: tuple[float, float], y: tuple[float, float]) -> None:
-    """Paint where the density is above 1, as the paper does."""
+    """Paint the region where the density is above 1, as the paper does."""
     grid = np.stack(np.meshgrid(np.linspace(x[0], x[1], 220), np.linspace(y[0], y[1], 220)), axis=-1)
     density = np.exp(model.score_samples(grid.reshape(-1, 2))).reshape(220, 220)
     ax.contourf(grid[..., 0], grid[..., 1], density, levels=[1.0, np.inf], colors=["0.75"])

@@ -35,7 +35,7 @@ def _neighbors(setting: Setting) -> tuple[int, ...]:
 
 
 def _directions(setting: Setting, n_neighbors: int) -> list[int]:
-    """Numbers of directions to try: a quarter, half, three quarters and all of what k neighbours can span."""
+    """Return numbers of directions to try: a quarter, half, three quarters and all of what k neighbours can span."""
     most = min(n_neighbors, 784 if setting.full else 64)
     return sorted({max(most * part // 4, 1) for part in (1, 2, 3, 4)})
 
@@ -49,7 +49,7 @@ def units(setting: Setting) -> list[dict[str, Any]]:
 
 
 def measure(setting: Setting, n_neighbors: int) -> dict[str, Any]:
-    """Parzen windows (no neighbours), or Manifold Parzen windows with the best d and noise for some k."""
+    """Measure Parzen windows (no neighbours), or Manifold Parzen windows with the best d and noise for some k."""
     train, valid, test = twos(setting)
     noises = _noises(setting)
     parts = {"valid": valid, "test": test}

@@ -61,7 +61,7 @@ def units(setting: Setting) -> list[dict[str, Any]]:
 
 
 def measure(setting: Setting, model: str, n_neighbors: int) -> dict[str, Any]:
-    """For each criterion the parameters that the validation rows choose (for MParzen: with k given), and the scores."""
+    """Measure the parameters that the validation rows choose (for MParzen: for a given k), and the scores, by criterion."""
     parts = ten_digits(setting)
     (train, y), (valid, v), _ = parts
     if model == "SVM":
@@ -114,7 +114,7 @@ def _scores(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
 
 
 def _chosen(records: Records) -> dict[tuple[Any, ...], dict[str, dict[str, Any]]]:
-    """By (model, criterion), what the validation rows choose over all k."""
+    """Return what the validation rows choose over all k, by (model, criterion)."""
     found = {(r["model"], c): r[c] for r in records for c in (_ERROR, _ANCLL) if c in r and r["model"] != "MParzen"}
     for criterion, key in _KEYS.items():
         each = [r[criterion] for r in records if r["model"] == "MParzen"]

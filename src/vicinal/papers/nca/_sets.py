@@ -35,7 +35,7 @@ def rows_of(setting: Setting, name: str) -> tuple[np.ndarray, np.ndarray]:
 def split(
     X: np.ndarray, y: np.ndarray, name: str, run: int
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Training and test rows with their classes: 70 to 30, of the digits as the paper has them."""
+    """Return training and test rows with their classes, 70 to 30; the digits are split as in the paper."""
     sizes = {"test_size": 0.3}
     if name == "digits":  # 200 per class, drawn first; then 500 of the others
         chosen = [np.random.RandomState(run).permutation(np.flatnonzero(y == digit))[:200] for digit in range(10)]

@@ -94,7 +94,7 @@ def _metrics(X: np.ndarray, y: np.ndarray, run: int) -> tuple[dict[str, dict[str
 
 
 def _more(X: np.ndarray, y: np.ndarray, run: int) -> tuple[dict[str, dict[str, Any]], list[bool]]:
-    """NCA from given matrices, and penalised."""
+    """Return NCA from given matrices, and penalised NCA."""
     first = {
         "NCA from RCA": RCA(shrinkage=0).fit(X, y).components_,
         "NCA from whitening": _whitening(X),
@@ -186,7 +186,7 @@ def _table(caption: str, sets: list[str], records: Records, kind: str, part: int
 
 
 def _best_start(records: Records, name: str, kind: str, part: int) -> dict[int, float]:
-    """Of the starts with a fit on every split of the smaller number, the one of best training accuracy, split by split."""
+    """Return the start of best training accuracy, split by split, among those with a fit on every split of the smaller number."""
     train = {m: _by_run(records, name, kind, m, 0) for m in _STARTS}
     found = {m: _by_run(records, name, kind, m, part) for m in _STARTS}
     runs = set.intersection(*(set(by_run) for by_run in train.values()))
@@ -234,7 +234,7 @@ def _claim_of_means(sets: list[str], records: Records) -> Claim:
 
 
 def _why(losers: dict[str, str], records: Records, kind: str) -> str:
-    """NCA and the metric that beats it, on training and on test rows."""
+    """Describe NCA and the metric that is better, on training and on test rows."""
     words = []
     for name, rival in losers.items():
         own, other = (

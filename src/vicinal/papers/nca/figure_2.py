@@ -86,7 +86,7 @@ def _halved(pictures: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _compact(points: np.ndarray) -> list[list[float]]:
-    """Points in the unit square, both axes on one scale, with the digits that a picture shows."""
+    """Return points in the unit square, with one scale for both axes and the digits that a picture shows."""
     low, high = points.min(axis=0), points.max(axis=0)
     return ((points - low) / (high - low).max()).round(4).tolist()
 

@@ -25,7 +25,7 @@ STAND_IN = "Quick mode has no photographs: drawn faces (`make_faces`) under draw
 
 @lru_cache(maxsize=2)
 def faces(setting: Setting) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pictures, people and lights: 30 people of Extended Yale B under all 64 lights, or drawn ones.
+    """Return pictures, people and lights: 30 people of Extended Yale B under all 64 lights, or drawn ones.
 
     The paper has 1,920 pictures of 30 people; these are the first 30 people of whom no picture is missing.
     """
@@ -41,7 +41,7 @@ def faces(setting: Setting) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def drawn_faces(
     people: int = PEOPLE, size: int = 20, random_state: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Drawn faces, each under 64 lights: the shade is that of an ellipsoid lit from one side."""
+    """Return drawn faces, each under 64 lights: the shade is that of an ellipsoid lit from one side."""
     rng = np.random.RandomState(random_state)
     axis = (np.arange(size) + 0.5) / size * 2 - 1
     down, across = np.meshgrid(axis, axis, indexing="ij")
@@ -83,7 +83,7 @@ def n_teachers(people: np.ndarray, percent: int) -> int:
 
 
 def taught(people: np.ndarray, percent: int, random_state: int) -> ChunkletRows:
-    """Chunklets of teachers who together see this share of the points (sec. 8.1.2)."""
+    """Return chunklets of teachers who together see this share of the points (sec. 8.1.2)."""
     return simulate_teachers(people, n_teachers(people, percent), random_state=random_state)
 
 
@@ -122,12 +122,12 @@ def discriminants(metric: "RCA") -> np.ndarray:
 
 
 def purity(rows: np.ndarray, people: np.ndarray) -> list[float]:
-    """Cumulative neighbour purity at `PLACES`."""
+    """Return the cumulative neighbour purity at `PLACES`."""
     return neighbor_purity(rows, people, PLACES[-1])[np.array(PLACES) - 1].round(4).tolist()
 
 
 def draw_purity(ax: "Axes", curves: dict[str, list[Any]], title: str) -> None:
-    """Curves of purity with standard errors: a dict from names to lists of curves."""
+    """Draw curves of purity with standard errors, from a dict from names to lists of curves."""
     for number, (name, values) in enumerate(curves.items()):
         mean, error = np.transpose([mean_and_error(column) for column in np.transpose(values)])
         curve(ax, number, PLACES, mean, error, label=name)

@@ -58,7 +58,7 @@ def measure(setting: Setting, part: str, run: int) -> dict[str, Any]:
 
 
 def _weights(rng: np.random.RandomState) -> dict[str, list[float]]:
-    """Shares of the axes in squared distances of new rows of one class, before and after RCA."""
+    """Return the shares of the axes in squared distances of new rows of one class, before and after RCA."""
     d = len(_VARIANCES)
     y = np.repeat(np.arange(10), 60)
     X = 5 * rng.standard_normal((10, d))[y] + rng.standard_normal((600, d)) * np.sqrt(_VARIANCES)

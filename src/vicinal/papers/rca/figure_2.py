@@ -43,7 +43,7 @@ def measure(setting: Setting) -> dict[str, Any]:
 
 
 def _mean_difference(rows: np.ndarray, groups: np.ndarray) -> float:
-    """Mean squared difference per pixel of two different pictures of one group."""
+    """Return the mean squared difference per pixel of two different pictures of one group."""
     means, weights = [], []
     for name in np.unique(groups):
         own = rows[groups == name]

@@ -119,7 +119,7 @@ def _curves(records: Records) -> dict[str, list[Any]]:
 
 
 def _sizes(records: Records) -> np.ndarray:
-    """Chunklets of 2, 3, ... points, summed over the realisations with 30% of the points."""
+    """Return chunklets of 2, 3, ... points, summed over the realisations with 30% of the points."""
     counts = [r["sizes"] for r in records if r.get("percent") == 30]
     longest = max(map(len, counts))
     return np.sum([c + [0] * (longest - len(c)) for c in counts], axis=0)

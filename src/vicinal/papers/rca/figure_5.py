@@ -38,7 +38,7 @@ def measure(setting: Setting, kept: int) -> dict[str, Any]:
 
 
 def _pictures(setting: Setting, kept: int) -> dict[str, np.ndarray]:
-    """Pixels as they are, after PCA, and after PCA and RCA."""
+    """Return pixels as they are, after PCA, and after PCA and RCA."""
     X, people = coefficients(setting)
     pca = eigenfaces(setting)
     rca = RCA(kept, shrinkage=0).fit(X, taught(people, _SEEN, 0))

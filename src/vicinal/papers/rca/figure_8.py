@@ -54,7 +54,7 @@ def measure(setting: Setting, size: int, reading: str, run: int) -> dict[str, An
 
 
 def _as_printed(people: np.ndarray, size: int, random_state: int) -> ChunkletRows:
-    """Chunklets of `size` points, each of a person drawn by lot, and one of the points that remain."""
+    """Return chunklets of `size` points, each of a randomly drawn person, and one of the remaining points."""
     rng = np.random.RandomState(random_state)
     total = round(SEEN * len(people))
     left = {person: list(rng.permutation(np.flatnonzero(people == person))) for person in np.unique(people)}

@@ -98,7 +98,7 @@ def _moving_lights(setting: Setting, run: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _same_sizes(people: np.ndarray, clips: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-    """Chunklets of the sizes of the clips, whose rows are drawn from all of the person's."""
+    """Return chunklets of the sizes of the clips, whose rows are drawn from all rows of the person."""
     others = np.empty_like(clips)
     for person in np.unique(people):
         own = np.flatnonzero(people == person)
@@ -187,7 +187,7 @@ def _by_place(differences: np.ndarray) -> str:
 
 
 def _where_not(differences: np.ndarray) -> str:
-    """At which k a difference is not clearly positive, and where it is clearly negative."""
+    """Return at which k a difference is not clearly positive, and where it is clearly negative."""
     cells = dict(zip(_PLACES, map(mean_and_error, differences.T), strict=True))
     against = [k for k, (mean, error) in cells.items() if mean < -2 * error]
     unclear = [k for k, (mean, error) in cells.items() if abs(mean) <= 2 * error]

@@ -72,7 +72,7 @@ def measure(setting: Setting, set: str, run: int) -> dict[str, Any]:
 
 
 def _pairs(y: np.ndarray, n_pairs: int, alike: bool, rng: np.random.RandomState) -> np.ndarray:
-    """Different pairs of rows of one class, or of two."""
+    """Return different pairs of rows of one class, or of two."""
     found: dict[tuple[int, int], None] = {}
     while len(found) < n_pairs:
         left, right = sorted(rng.choice(len(y), 2, replace=False).tolist())

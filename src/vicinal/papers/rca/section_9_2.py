@@ -65,7 +65,7 @@ def measure(setting: Setting, set: str) -> dict[str, Any]:
 
 
 def _pooled(X: np.ndarray, classes: np.ndarray, draws: int) -> dict[str, float]:
-    """Mardia's skewness and kurtosis of the residuals within classes, and their p-values by simulation."""
+    """Return Mardia's skewness and kurtosis of the residuals within classes, and their p-values by simulation."""
     found = mardia_test(_residuals(X, classes))
     d = found.n_dimensions
     rng = np.random.RandomState(0)
@@ -149,7 +149,7 @@ def summarise(setting: Setting, records: Records) -> Summary:
 
 
 def _departs(passed: list[str], reading: str) -> str:
-    """Why the sets that pass are others than iris alone."""
+    """Describe how the sets that pass differ from iris alone, which the paper reports."""
     words = []
     if "iris" not in passed:
         words.append("Iris fails as well.")
