@@ -112,6 +112,9 @@ def kind(request, monkeypatch):
     if request.param.backend == "torch":
         pytest.importorskip("torch").set_num_threads(1)
     monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**13)  # several blocks, however few the rows
+    if request.param.forced:  # every piece of work is done by a kernel, also where NumPy would do it sooner
+        for name in ("FEW_CLASSES", "FEW_PAIRS", "FEW_PAIRS_OF_TRIALS"):
+            monkeypatch.setattr(module("_cpu"), name, 0)
     for force in request.param.forced:
         force(monkeypatch)
     return request.param.backend
@@ -417,6 +420,23 @@ def check_pull(case, kind, rule, objective):
 def test_pull_equals_the_literal_loop(kind, dtype, objective, size, rule):
     for case in cases(dtype, size, kind):
         check_pull(case, kind, rule, objective)
+
+
+@cache
+def case_of_positive_weights(dtype):
+    made = Case(dtype, n=TILE + 44, d=4, seed=1)
+    made.log_weights = np.random.default_rng(2).normal(size=made.n)
+    return made
+
+
+@precisions
+def test_positive_weights(kind, dtype):
+    """Beside a point of weight 0, as all other cases with weights have one, no pair is visited only once."""
+    case = case_of_positive_weights(dtype)
+    check_softmax(case, kind)
+    check_scatter(case, kind)
+    check_pull(case, kind, "class", "likelihood")
+    check_pull(case, kind, "gaussian", "accuracy")
 
 
 @precisions

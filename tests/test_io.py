@@ -296,7 +296,7 @@ VALUES = [
     np.array(["2020-01-01", "NaT"], dtype="M8[ns]"), np.array([1, 2], dtype="m8[s]"),
     np.array([1.0, 2.0], dtype=">f8"),
     np.array(["é", "b"], dtype=">U3"), np.arange(6.0).reshape(2, 3).T, np.asfortranarray(np.eye(2, 3)),
-    np.arange(24).reshape(2, 3, 4).transpose(1, 0, 2), np.arange(10)[::-2],
+    np.arange(24).reshape(2, 3, 4).transpose(1, 0, 2), np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0), np.arange(10)[::-2],
     np.arange(10.0).reshape(5, 2)[:, 1],
     np.array(["a", 1, None, 2.5, True], dtype=object), np.array([[1, "x"], [(2,), [3]]], dtype=object),
     np.array(None, dtype=object), np.array([], dtype=object), np.arange(3, dtype=np.float16),
@@ -482,6 +482,16 @@ def test_a_callback_is_left_out_and_said_once(tmp_path):
     assert len(said) == 1
     assert [step.callback for _, step in io.load(path).metric.steps] == [None, None]
     assert nested.metric[0].callback is print  # the estimator keeps it
+
+
+@pytest.mark.parametrize("position", [-1, 625, 624.0, True, None])
+def test_a_random_state_that_points_outside_of_its_key_is_refused(position):
+    """NumPy takes any position, and reads whatever lies there in memory."""
+    writer = Writer()
+    tree = writer.value(np.random.RandomState(0), ("value",))
+    assert isinstance(Reader(writer.arrays).value(tree), np.random.RandomState)
+    with pytest.raises(ValueError, match="does not describe a random state"):
+        Reader(writer.arrays).value({**tree, "position": position})
 
 
 def test_endless_lists_are_refused(tmp_path):

@@ -18,7 +18,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 import vicinal
 from vicinal import LCA, NCA, ParzenWindows, io
 from vicinal._model_files import states
-from vicinal._model_files.fields import State, count, floats, maybe, relation
+from vicinal._model_files.fields import State, count, floats, integers, maybe, relation
 from vicinal._model_files.model_file import VERSION, parse_model, read_arrays, write_arrays
 from vicinal._model_files.option_states import OPTION_STATES
 from vicinal._model_files.reader import Reader
@@ -232,6 +232,14 @@ def test_sizes_are_the_same_in_the_whole_state():
     assert fault.got == "an array of dtype float64 and shape (2, 2) with values from 0 to 0"
     assert state.fault({**good, "n": 3}).name == "a"
     assert state.fault({**good, "n": True}).expected == "an integer n, at least 0"
+
+
+def test_positions_stay_below_the_number_of_rows():
+    state = State({"n_rows": count("n"), "positions": integers("m", below="n")})
+    for positions in ([0, 2], [2, 1, 0], []):
+        assert state.fault({"n_rows": 3, "positions": np.array(positions, dtype=np.int64)}) is None
+    for positions in ([0, 3], [-1, 0]):
+        assert state.fault({"n_rows": 3, "positions": np.array(positions)}).name == "positions"
 
 
 def test_a_state_is_whole_or_empty():

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows, which_engine
 from vicinal._checks import count_twins
+from vicinal._lca.accelerated import _line_search
 from vicinal._lca.steps import nearest_structured, objective_and_gradient
 from vicinal._leave_one_out import leave_one_out
 
@@ -207,6 +208,26 @@ def test_accelerated_reaches_the_optimum_of_em_in_fewer_passes(rows, covariance,
     assert abs(fast.objectives_[-1] - em.objectives_[-1]) < 1e-8
     np.testing.assert_allclose(fast.covariance_, em.covariance_, rtol=2e-3, atol=2e-3)
     assert fast.objectives_[-1] == fast.objectives_.max()
+
+
+def test_a_trial_that_lowers_the_objective_is_shortened():
+    """The accelerated solver accepts no loss, however small it is."""
+    tried = []
+
+    def evaluate(at):
+        tried.append(at.item())
+        return (1.1 if at.item() < 1.0 else 1.0 - 1e-9), 0.5 - at
+
+    found = _line_search(
+        evaluate, lambda at, step: (at + step, step), np.zeros(1), 1.0, np.ones(1), 4.0 * np.ones(1), 5
+    )
+    assert tried[0] == 4.0
+    assert tried[-1] < 1.0
+    assert found[0].item() == tried[-1]
+    assert found[1] == pytest.approx(0.1)
+    assert (
+        _line_search(evaluate, lambda at, step: (at + step, step), np.zeros(1), 1.2, np.ones(1), np.ones(1), 2) is None
+    )
 
 
 def test_at_the_optimum_the_step_stands_still(rows):

@@ -20,6 +20,7 @@ import vicinal._nca.nca as nca_module
 from vicinal import NCA, Engine, MultiStart, Objective, StochasticGradient, which_engine
 from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import neighbor_objective
+from vicinal._nca.rows import prepare_rows
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = [
@@ -306,6 +307,15 @@ def test_weight_zero_is_absence(iris):
     np.testing.assert_allclose(zero.components_, without.components_, rtol=1e-9)
     assert zero.effective_neighbors_.shape == (150,)
     np.testing.assert_allclose(zero.effective_neighbors_[kept], without.effective_neighbors_, rtol=1e-8)
+
+
+def test_only_equal_weights_are_none(iris):
+    """Weights of which the first is the smallest would be taken for equal ones if rows were compared by size."""
+    X, y = iris
+    for weight in (1.0 + (np.arange(150) % 7), 8.0 - (np.arange(150) % 7)):
+        rows = prepare_rows(X, y, weight, "class", None)
+        np.testing.assert_allclose(rows.weight * weight.mean(), weight[rows.positions], rtol=1e-12)
+    assert prepare_rows(X, y, np.full(150, 3.0), "class", None).weight is None
 
 
 def test_scale_of_the_weights_does_not_matter(iris):

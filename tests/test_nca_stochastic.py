@@ -19,6 +19,14 @@ pytestmark = [
 ]
 
 
+def test_batches_visit_every_row_once():
+    """It comes first: without the last batch of a pass, a fit in one batch would never end."""
+    batches = _batches(12, 4, np.random.RandomState(0))
+    np.testing.assert_array_equal(np.sort(np.concatenate([next(batches) for _ in range(3)])), np.arange(12))
+    assert default_batch(10) == 256
+    assert default_batch(784) == 784
+
+
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": (
         "a row of weight 2 is left out as a whole when its own neighbours are chosen, while the second copy of a "
@@ -123,13 +131,6 @@ def test_kept_neighbors_leave_out_by_index():
         assert not (kept._found == np.arange(9)[:, None]).any()
         codes = rows.targets.values
         assert ((kept._found >= 0) & (codes[kept._found] == codes[:, None])).any(axis=1).all()
-
-
-def test_batches_visit_every_row_once():
-    batches = _batches(12, 4, np.random.RandomState(0))
-    np.testing.assert_array_equal(np.sort(np.concatenate([next(batches) for _ in range(3)])), np.arange(12))
-    assert default_batch(10) == 256
-    assert default_batch(784) == 784
 
 
 @pytest.mark.parametrize(
