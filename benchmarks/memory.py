@@ -1,13 +1,18 @@
-"""The memory of the compiled engine, in copies of the rows: python benchmarks/memory.py [ROWS COLUMNS] [-o FILE].
+"""The memory of the compiled engine, in copies of the rows: python benchmarks/memory.py [--pruned] [ROWS COLUMNS] [-o FILE].
 
-`tracemalloc` counts what NumPy allocates.  "At rest" is what a problem and its placement hold after a reduction; "beyond"
-is what the reduction needs for a moment, beyond that and beyond its result.  The working budget is set to 8 MB, which is
+"At rest" is what a problem and its placement hold after a reduction; "beyond" is what the reduction needs for a moment,
+beyond that and beyond its result.  `tracemalloc` counts what NumPy allocates.  The working budget is set to 8 MB, which is
 one copy at the default size, so that it does not hide the rest.
+
+``--pruned`` measures passes that skip pairs (on 10^6 x 10 by default, with two threads and the default budget of 128 MB): the
+resident memory of the process, one process per reduction, because what compiled kernels allocate counts there as well.
 """
 
 import argparse
 import gc
 import json
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -57,19 +62,70 @@ def measure(reduction, n, d, dtype, classes=True):
     return {"built": built / copy, "at_rest": rest / copy, "result": size / copy, "beyond": (peak - rest - size) / copy}
 
 
+PRUNED = ("log_sums", "scatter", "perplexities", "mean_shifts", "gradient, accuracy")
+
+
+def _resident(line):
+    """Return a line of /proc/self/status, in bytes."""
+    status = Path("/proc/self/status").read_text()
+    return next(1024 * int(entry.split()[1]) for entry in status.splitlines() if entry.startswith(f"{line}:"))
+
+
+def measure_pruned(name, n, d):
+    """Copies of the rows at rest and beyond of one reduction that skips pairs: resident memory of this process."""
+    from pruning import clusters
+
+    X, reduction = clusters(n, d), REDUCTIONS[name]
+    y = np.random.default_rng(1).integers(2, size=n)
+    metric = np.eye(d) * 2.0 * (n / 1e6) ** (1.0 / (d + 4))  # about LCA's
+    match = Match("class", y) if name.startswith("gradient") else None
+    some = None if match is None else Match("class", y[:8000])
+    reduction(prepare(Engine("cpu", threads=2), X[:8000], leave_one_out=True, match=some).at(metric))  # compile
+    gc.collect()
+    before = _resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    placed = prepare(Engine("cpu", threads=2), X, leave_one_out=True, match=match).at(metric)
+    result = reduction(placed)
+    peak = _resident("VmHWM") - before
+    size = sum(array.nbytes for array in (result if isinstance(result, tuple) else (result,)))
+    del result
+    gc.collect()
+    rest = _resident("VmRSS") - before
+    found = {"at_rest": rest, "result": size, "beyond": peak - rest - size, "peak": peak}
+    return {key: value / X.nbytes for key, value in found.items()} | {"visited": placed.placed.expected_share}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("shape", nargs="*", type=int, default=[20_000, 50])
+    parser.add_argument("shape", nargs="*", type=int)
+    parser.add_argument("--pruned", action="store_true", help="passes that skip pairs")
+    parser.add_argument("--only", help="one reduction, in this process; its figures are printed as JSON")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    options.shape = options.shape or ([10**6, 10] if options.pruned else [20_000, 50])
+    if options.only is not None:
+        print(json.dumps(measure_pruned(options.only, *options.shape)))
+        return
     results = {}
+    if options.pruned:
+        for name in PRUNED:
+            command = [sys.executable, __file__, *map(str, options.shape), "--only", name]
+            answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            found = results[f"{name} pruned"] = json.loads(answer.splitlines()[-1])
+            print(f"{name:20s} " + ", ".join(f"{key} {value:.3g}" for key, value in found.items()), flush=True)
+        return write(options, results, 128 * 2**20)
     for dtype in ("float64", "float32"):
         for name, reduction in REDUCTIONS.items():
             found = results[f"{name} {dtype}"] = measure(reduction, *options.shape, dtype)
             words = ", ".join(f"{key} {value:.2f}" for key, value in found.items())
             print(f"{name:20s} {dtype}  {words}", flush=True)
+    return write(options, results, BUDGET)
+
+
+def write(options, results, budget):
+    """Write the results to a file if one was asked for."""
     if options.output is not None:
-        report = {"machine": machine(), "shape": options.shape, "budget": BUDGET, "copies": results}
+        report = {"machine": machine(), "shape": options.shape, "budget": budget, "copies": results}
         options.output.write_text(json.dumps(report, indent=1) + "\n")
 
 

@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import os
 import time
 from importlib import import_module
@@ -56,6 +57,24 @@ def _compile_what_nobody_else_does(folder):
     patience = time.monotonic() + 120.0  # a worker may have crashed: then each compiles what it needs
     while time.monotonic() < patience and not all((folder / f"{name}-done").exists() for name in jobs):
         time.sleep(0.1)
+
+
+def pytest_collection_finish(session):
+    """Thousands of collected tests stay until the end: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _short_search():
+    """LCA's search of a penalty with two folds and one family, for tests of what is done with the model that it finds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vicinal._lca.penalty._FOLDS", 2)
+        patch.setattr("vicinal._lca.penalty.FAMILIES", ("shrunk",))
+        yield
+
+
+short_search = pytest.fixture(_short_search)
+short_search_in_this_file = pytest.fixture(_short_search, scope="module")
 
 
 @pytest.fixture(scope="session")

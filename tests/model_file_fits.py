@@ -5,6 +5,7 @@ time), and the files that the tests write today.
 """
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -277,6 +278,12 @@ def fitted(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return FITS[name]()
+
+
+@cache
+def fitted_once(name):
+    """The same fit for all who only look at it."""
+    return fitted(name)
 
 
 def answers(estimator):

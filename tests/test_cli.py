@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -30,6 +32,7 @@ from vicinal.cli import main
 
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 6, 130, 141
 COMMAND = Path(sys.executable).parent / "vicinal"
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
 
 @pytest.fixture
@@ -740,8 +743,8 @@ def test_unwritable_output(table):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 143)])
 def test_an_interruption_ends_without_a_trace(folder, number, code):
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(1500, 12)), columns=[f"x{i}" for i in range(12)])
-    frame["y"] = rng.integers(5, size=1500)
+    frame = pd.DataFrame(rng.normal(size=(600, 12)), columns=[f"x{i}" for i in range(12)])
+    frame["y"] = rng.integers(5, size=600)
     frame.to_csv("big.csv", index=False)
     Path("m.vicinal").write_bytes(b"the old content")
     process = subprocess.Popen(
@@ -1256,7 +1259,8 @@ def test_a_long_text_that_every_row_of_a_parquet_file_repeats_is_refused_before_
     """The value is in the file once, and would be in memory a thousand times."""
     rng = np.random.default_rng(0)
     size = rng.normal(size=1_000)
-    pd.DataFrame({"size": size, "note": "x" * 1_000_000}).to_parquet("bomb.parquet")
+    note = pa.DictionaryArray.from_arrays(np.zeros(1_000, dtype=np.int32), ["x" * 1_000_000])
+    pq.write_table(pa.table({"size": size, "note": note}), "bomb.parquet", store_schema=False)
     pd.DataFrame({"size": size, "note": "x" * 1_000}).to_parquet("long.parquet")
     assert Path("bomb.parquet").stat().st_size < 200_000
     assert run("learn", "bomb.parquet", "--method", "parzen", "-o", "m.vicinal") == DATA

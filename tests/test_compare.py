@@ -26,6 +26,7 @@ from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.rows import ComparisonError, read_targets
 
 PLAIN = ["euclidean", "z-scored", "pca-whitened", "lda"]
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
 
 def nuisance_data(n=300, seed=0):

@@ -44,11 +44,13 @@ from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
+ENOUGH = 2**32  # bytes that a worker may use: far more than it needs
+
 
 @pytest.fixture(scope="module")
 def client():
     """Two workers, each a process of its own with one thread."""
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": ENOUGH}
     with (
         dask.config.set({"distributed.worker.profile.enabled": False}),
         distributed.LocalCluster(**options) as cluster,
@@ -163,12 +165,16 @@ def fitted_here():
     return exact_lca("cpu").fit(ROWS)
 
 
-def while_busy(client, act):
-    """Do something to the cluster, from another thread, as soon as a worker is at work on a piece."""
+PIECES = tuple(f"vicinal.{name}" for name in ("Half", "Pruned", "Compiled"))  # keys of tasks that compute something
+
+
+def while_busy(client, act, name=None):
+    """Do something to the cluster, from another thread, as soon as a worker, or that of a name, has a piece of work."""
 
     def watch():
         for _ in range(3000):
-            busy = [worker for worker, keys in client.processing().items() if any("vicinal." in str(k) for k in keys)]
+            given = {worker: keys for worker, keys in client.processing().items() if name in (None, worker)}
+            busy = [worker for worker, keys in given.items() if any(str(k).startswith(PIECES) for k in keys)]
             if busy:
                 act(busy[0])
                 return
@@ -192,19 +198,119 @@ def test_a_killed_worker_changes_no_bit(client, fitted_here):
     assert set(client.run(os.getpid).values()) != set(processes.values())
 
 
-def test_all_workers_restart_in_the_middle_of_a_fit(client, fitted_here):
-    """What they were sent is lost with them, and is sent again."""
-    processes = client.run(os.getpid)
+def wait_until(condition):
+    assert any(condition() or time.sleep(0.05) for _ in range(400))
+
+
+def limit_workers(client, size):
+    """Let nannies kill workers that use more than 95 % of a size."""
+    for nanny in client.cluster.workers.values():
+        nanny.memory_manager.memory_limit = size
+
+
+def test_workers_killed_for_their_memory_change_no_bit(client, fitted_here):
+    """Both restart in the middle of a fit.  What they were sent is lost with them, and is sent again."""
+    processes = set(client.run(os.getpid).values())
 
     def kill_all(_):
-        for process in processes.values():
-            os.kill(process, signal.SIGKILL)
+        limit_workers(client, 2**20)
+        wait_until(lambda: not processes & {nanny.pid for nanny in client.cluster.workers.values()})
+        limit_workers(client, ENOUGH)
 
     thread = while_busy(client, kill_all)
     model = exact_lca("dask").fit(ROWS)
     thread.join()
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
-    client.wait_for_workers(1, timeout=60)
+    client.wait_for_workers(2, timeout=60)
+    assert not processes & set(client.run(os.getpid).values())
+
+
+def test_workers_that_never_have_enough_memory_are_an_error(client, monkeypatch):
+    """They are killed as soon as they have loaded what a task needs, and restart, again and again."""
+    monkeypatch.setattr("vicinal._engine._dask._ATTEMPTS", 2)
+    limit_workers(client, 200 * 2**20)
+    try:
+        with pytest.raises(RuntimeError, match=r"workers lost what they were sent 2 times.*Each worker holds all rows"):
+            exact_lca("dask").fit(ROWS)
+    finally:
+        limit_workers(client, ENOUGH)
+        client.wait_for_workers(2, timeout=60)
+
+
+def test_a_worker_lost_while_data_are_sent_does_not_hang(client):
+    """Dask's own broadcast asks a lost worker for ever, and holds a lock that every later one needs."""
+    client.wait_for_workers(2, timeout=60)
+    stopped = next(iter(client.run(os.getpid).values()))
+    os.kill(stopped, signal.SIGSTOP)
+    timer = threading.Timer(0.5, os.kill, (stopped, signal.SIGKILL))
+    timer.start()
+    for _ in range(2):  # which of the workers is sent something first depends on what was sent before
+        things = {cluster_module.new_key("test"): np.arange(1000) + i for i in range(2)}
+        sent = in_time(lambda things=things: broadcast_again(client, things), 20)
+        for found, expected in zip(client.gather(list(sent.values())), things.values(), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    client.wait_for_workers(2, timeout=60)
+
+
+def broadcast_again(client, things):
+    try:
+        return cluster_module.broadcast(client, things)
+    except cluster_module.LostError:
+        return cluster_module.broadcast(client, {cluster_module.new_key("test"): thing for thing in things.values()})
+
+
+def in_time(work, seconds):
+    """Return what some work returns, in a thread of its own, or fail if it takes too long."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert found, "it hangs, or has failed"
+    return found[0]
+
+
+def use_share(share, dask_worker):
+    """Let what a worker holds be some share of the memory that it may use."""
+    dask_worker.memory_manager.memory_limit = int(dask_worker.monitor.get_process_memory() / share)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(cluster_module, "PATIENCE", 1.0)
+    monkeypatch.setattr(cluster_module, "LOOK_EVERY", 0.2)
+
+
+def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impatient):
+    """Dask pauses it, and leaves the tasks with it that it was given before; others do them."""
+    name = next(iter(client.scheduler_info()["workers"]))
+    before = client.submit(time.sleep, 1.0, workers=[name], pure=False)  # so that tasks wait there
+    thread = while_busy(client, lambda _: client.run(use_share, 0.87, workers=[name]), name)
+    model = exact_lca("dask").fit(ROWS)
+    thread.join()
+    workers_left = list(cluster_module.threads_of_workers(client))
+    assert workers_left
+    assert name not in workers_left
+    np.testing.assert_array_equal(model.components_, fitted_here.components_)
+    np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_)
+    del before
+    client.run(use_share, 0.01)
+    wait_until(lambda: len(cluster_module.threads_of_workers(client)) == 2)
+
+
+def test_if_the_memory_of_all_workers_is_full_there_is_an_error(client, impatient):
+    client.run(use_share, 0.87)
+    wait_until(lambda: not cluster_module.threads_of_workers(client))
+    for work in (
+        lambda: exact_lca("dask").fit(ROWS),
+        lambda: RCA().fit(da.from_array(X, chunks=(50, 3)), Y),
+        lambda: ParzenWindows(1.0).fit(da.from_array(X, chunks=(50, 3))),
+    ):
+        with pytest.raises(
+            RuntimeError, match=r"no Dask worker has been available.*paused because their memory is full"
+        ):
+            work()
+    client.run(use_share, 0.01)
+    wait_until(lambda: len(cluster_module.threads_of_workers(client)) == 2)
 
 
 def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):

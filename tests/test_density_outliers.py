@@ -376,6 +376,7 @@ def test_p_values_of_clean_rows_are_no_smaller_than_they_may_be(kind):
         assert np.all(shares.mean(axis=0) <= levels + 2 * error)
 
 
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("d", [3, 12])
 def test_p_values_under_lca_are_no_smaller_than_they_may_be(d):
     """The kernel's covariance had seen the training rows: at 100 x 20, 15 % of new rows had a p-value of at most 5 %."""

@@ -58,6 +58,7 @@ def test_training_rows_that_are_equal_are_told_apart():
     np.testing.assert_array_equal(noisy[::4], new[::4])  # the first of equal rows has the noise of a new one
 
 
+@pytest.mark.usefixtures("short_search")
 def test_metrics_see_no_noise_after_the_fit():
     model = make_pipeline(Dequantizer(training_only=True), StandardScaler(), LCA()).fit(COUNTS[:, :2])
     np.testing.assert_array_equal(model[0].transform(COUNTS[:, :2]), COUNTS[:, :2])

@@ -54,6 +54,7 @@ def test_docstring_examples(name):
     assert doctest.testmod(module, optionflags=flags).failed == 0
 
 
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("name", slow_where_long(page.relative_to(ROOT).as_posix() for page in PAGES))
 def test_python_blocks_of_the_page(name, tmp_path, monkeypatch):
     page = ROOT / name

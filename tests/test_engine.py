@@ -20,6 +20,7 @@ from vicinal import Engine
 from vicinal._engine import Match, prepare
 from vicinal._engine._backends import BACKENDS
 from vicinal._engine._contract import Queries
+from vicinal._engine._kernels import TILE
 
 # Those of one machine: Dask workers give the bits of "cpu", to which tests/test_dask.py holds them.
 HERE = [name for name in BACKENDS if name != "dask"]
@@ -314,7 +315,7 @@ def large_cases(dtype, kind):
 
 def several_tiles(kind, whole=2):
     """Rows for some whole tiles and a part of one; backends of array arithmetic have blocks, which are smaller here."""
-    return 70 * (whole + 1) if kind in ("reference", "torch") else 512 * whole + 100
+    return 70 * (whole + 1) if kind in ("reference", "torch") else TILE * whole + 100
 
 
 def cases(dtype, size, kind):

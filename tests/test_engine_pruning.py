@@ -121,10 +121,11 @@ def test_an_order_is_a_permutation_whatever_the_threads(n):
 def test_boxes_hold_their_points():
     X = clusters(500, 4).astype(np.float32)
     order = spatial_order(X, np.array([0, 500]), 1)
-    tiles = Tiles(X, None, order, np.array([0, 500]), 1)
+    tiles = Tiles(X, None, None, order, np.array([0, 500]), 1)
     low, high = (box.transpose(0, 2, 1).reshape(-1, 4)[: tiles.n_tiles] for box in tiles.boxes[:2])
-    inside = tiles.images.astype(float)
+    inside = X[order].astype(float)
     assert np.all((low[tiles.tile_at] <= inside) & (inside <= high[tiles.tile_at]))
+    np.testing.assert_allclose(tiles.images(np.arange(500)), inside, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(tiles.unpack(tiles.pack(X)), X)
 
 

@@ -19,6 +19,7 @@ def table():
     return pd.DataFrame({"a": a, "b": b, "c": a + b + 0.1 * rng.normal(size=300), "d": d})
 
 
+@pytest.mark.usefixtures("short_search")
 def test_a_broken_relation_is_the_reason_although_each_value_is_usual(table):
     detector = DensityOutlierDetector(LCA()).fit(table)
     row = pd.DataFrame({"a": [1.0], "b": [1.0], "c": [-1.0], "d": [0.0]})
@@ -35,6 +36,7 @@ def test_a_broken_relation_is_the_reason_although_each_value_is_usual(table):
     assert found.values.tolist() == row.to_numpy().tolist()
 
 
+@pytest.mark.usefixtures("short_search")
 def test_units_change_neither_shares_nor_ranking(table):
     rows = table.sample(20, random_state=0) * [1.0, 1.0, -1.0, 3.0]
     units = np.array([1e3, 1.0, 1e-4, 7.0])

@@ -8,6 +8,8 @@ from vicinal import LCA, DensityOutlierDetector, Engine, LCAGauss, ManifoldParze
 from vicinal._density import groups
 from vicinal._density.groups import ScoreScale, scale_of_scores, strangest_of, weighted_quantile
 
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
+
 
 def with_group(d, sd, *, n=300, size=20, seed=0):
     """Usual rows and a group apart from them."""

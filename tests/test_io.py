@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -143,7 +144,9 @@ def neural(**options):
         return vicinal.NeuralNCA(max_iter=2, random_state=0, **options).fit(X, CLASSES)
 
 
+@cache
 def fitted(name):
+    """Fits of an estimator, the same ones for all tests, which only look at them."""
     if name not in HOW_TO_FIT:
         pytest.fail(f"vicinal.{name} is a public estimator without an entry in HOW_TO_FIT of {__file__}: add one.")
     return [make() for make in HOW_TO_FIT[name]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sklearn
-from model_file_fits import CHUNKLETS, FITS, SINCE_VERSION_2, X, Y, answers, fitted
+from model_file_fits import CHUNKLETS, FITS, SINCE_VERSION_2, X, Y, answers, fitted, fitted_once
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.pipeline import make_pipeline
@@ -45,7 +45,7 @@ def needs_torch(name):
 @cache
 def written_once(name):
     writer = Writer()
-    return json.dumps(writer.estimator(fitted(name))), writer.arrays
+    return json.dumps(writer.estimator(fitted_once(name))), writer.arrays
 
 
 def written(name):
@@ -96,7 +96,7 @@ def test_every_class_that_a_file_can_hold_is_declared():
 def test_all_that_a_fit_keeps_is_declared_and_comes_back(name, tmp_path):
     """Saving refuses whatever is not declared, at any depth."""
     needs_torch(name)
-    estimator = fitted(name)
+    estimator = fitted_once(name)
     io.save(estimator, tmp_path / "model.vicinal")
     same = io.load(tmp_path / "model.vicinal")
     assert list(vars(same)) == list(vars(estimator))
@@ -110,7 +110,7 @@ def test_everything_that_is_declared_occurs():
         (tree["class"], name) for fit in FITS for tree in described_objects(written(fit)[0]) for name in fields_in(tree)
     }
     without_rows = Writer(training_rows=False)
-    metric = fitted("LCA")
+    metric = fitted_once("LCA")
     seen |= {("RowsLeftOut", name) for name in fields_in(without_rows.estimator(metric)["attributes"]["mixture_"])}
     declared = {(name, field) for name in CLASSES for field in state_of(name).fields}
     # Of settings, one class shows that they come back; engines are given to what stands for a density by its user.
@@ -211,7 +211,7 @@ def stop(parameters, n_iter):
 )
 def test_a_fit_that_was_stopped_at_once_can_be_saved(name, tmp_path):
     needs_torch(name)
-    estimator = clone(fitted(name)).set_params(callback=stop)
+    estimator = clone(fitted_once(name)).set_params(callback=stop)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         estimator.fit(X, CHUNKLETS)
@@ -406,7 +406,7 @@ def test_there_is_a_file_of_version_1_for_every_class_and_every_name_in_it():
 def test_parameters_of_version_1_have_their_present_names_and_values(name):
     """Version 1 had NCA(reg=, match=, n_init=), LCA(neighborhood=, reg=0.0) and so on, which are fields of records now."""
     needs_torch(name)
-    old, new = load_old(name).get_params(), fitted(name).get_params()
+    old, new = load_old(name).get_params(), fitted_once(name).get_params()
     assert old.keys() == new.keys()
     if "largest_group" in old:  # detectors of version 1 scored by the density alone
         assert old.pop("largest_group") is None

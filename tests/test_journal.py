@@ -79,6 +79,7 @@ def passes(monkeypatch):
     return counts
 
 
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("method", [*METHODS, *GAPS])
 def test_a_killed_fit_goes_on_with_the_same_bits(folder, passes, method):
     table, options = ("table.csv", METHODS[method]) if method in METHODS else ("gaps.csv", GAPS[method])
@@ -144,6 +145,7 @@ def test_a_process_that_is_killed_in_earnest_goes_on(folder, passes, capsys, wha
         assert mine == [{**method, "seconds": 0} for method in whole[name]]
 
 
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("method", ["lca, given penalty", "lca", "nca"])
 def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_was_written(
     folder, passes, capsys, method
@@ -179,6 +181,7 @@ def test_a_header_that_a_kill_cut_off_is_written_anew(folder, passes, left, resu
     assert not (folder / "model.v.partial").exists()
 
 
+@pytest.mark.usefixtures("short_search")
 def test_a_journal_belongs_to_one_fit(folder, passes):
     command = ["learn", "table.csv", *METHODS["lca"], "-q", "-o", "model.v"]
     assert main([*command, "--resume"]) == USAGE  # there is nothing to go on from
@@ -238,6 +241,7 @@ def test_replayed_passes_are_those_that_were_made(tmp_path):
     assert double(np.array([3.0]))[0] == 3.0  # without a journal nothing changes
 
 
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("estimator", [LCA(), NCA(tol=1e-2, random_state=0)])
 def test_a_journal_changes_no_fit(tmp_path, estimator):
     X, y = make_machine_states(50, random_state=1)

@@ -472,7 +472,7 @@ def test_label_dtypes(iris, labels, objective_):
 
 def test_boolean_labels(iris):
     X, y = iris
-    both = [NCA(2).fit(X, labels).components_ for labels in (y == 1, (y == 1).astype(int))]
+    both = [NCA(2, max_iter=5).fit(X, labels).components_ for labels in (y == 1, (y == 1).astype(int))]
     np.testing.assert_array_equal(*both)
 
 
@@ -580,18 +580,18 @@ def test_pandas_and_names(iris):
 
 def test_pickle_clone_and_search(iris):
     X, y = iris
-    nca = NCA(2, random_state=0).fit(X, y)
+    nca = NCA(2, max_iter=5, random_state=0).fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(nca)).transform(X), nca.transform(X))
     assert clone(nca).get_params() == nca.get_params()
     search = GridSearchCV(
-        make_pipeline(NCA(max_iter=20), KNeighborsClassifier(3)), {"nca__n_components": [1, 2]}, cv=2
+        make_pipeline(NCA(max_iter=5), KNeighborsClassifier(3)), {"nca__n_components": [1, 2]}, cv=2
     ).fit(X, y)
     assert search.best_score_ > 0.9
 
 
 def test_verbose_writes_to_stderr(iris, capsys):
     X, y = iris
-    NCA(2, verbose=1).fit(X, y)
+    NCA(2, max_iter=3, verbose=1).fit(X, y)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "[NCA] pass 1: objective" in captured.err

@@ -192,6 +192,10 @@ def test_results_of_other_code_are_measured_anew(tmp_path):
     # Words, claims and pictures do not make the numbers: hours of measurement survive a better sentence.
     words = '"""A text."""\nTENS = 10\ndef measure(run):\n    """Say it."""\n    # why\n    return run * TENS\ndef draw(): pass\n'
     assert run_with(words) == []
+    # Nor do annotations, nor what is imported for them alone.
+    typed = words.replace("TENS = 10", "from typing import Any\nTENS: int = 10").replace("(run)", "(run: int) -> Any")
+    assert typed.count("Any") == 2
+    assert run_with(typed) == []
     assert run_with(words.replace("TENS = 10", "TENS = 11")) == all_of_it
     assert run_with(words, fresh=True) == all_of_it
 

@@ -30,6 +30,7 @@ from vicinal.datasets import make_machine_states, make_slanted_bars
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'&\u2028\u202e${title}"
 SHOWN = EVIL.replace("\u2028", "\\u2028").replace("\u202e", "\\u202e")
 FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1}
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +176,9 @@ def test_outliers_are_left_out_scores():
     assert reason["name"] == "x0"
     assert reason["value"] == 900.0
     assert -400 < reason["low"] < reason["high"] < 400
-    assert reason["share"] == round(1 / 90, 4)  # of the 90 rows that are not flagged themselves
+    usual = 100 - found["flagged"]
+    assert 85 < usual < 95
+    assert reason["share"] == round(1 / usual, 4)  # of the rows that are not flagged themselves
     assert first["log_density"] < found["typical"] - 5
 
 

@@ -12,7 +12,7 @@ import vicinal
 from vicinal.datasets import make_machine_states, make_slanted_bars
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
-pytestmark = browsing.MARKS
+pytestmark = [*browsing.MARKS, pytest.mark.usefixtures("short_search_in_this_file")]
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 2}
 

@@ -24,13 +24,12 @@ def literal_fourth(X, entries, n_bases=None, seed=0):
     for k in range(entries.ids.max() + 1):
         points = X[entries.rows[entries.ids == k]]
         basis = helmert(len(points))
-        for _ in range(n_bases or 1):
-            rotation = np.eye(len(basis))
-            if n_bases:
-                q, r = np.linalg.qr(rng.normal(size=(len(basis), len(basis))))
-                rotation = q * np.sign(np.diag(r))
-            z = rotation @ basis @ points
-            total += (np.linalg.norm(z, axis=1) ** 4).sum() / (n_bases or 1)
+        rotations = np.eye(len(basis))[None]
+        if n_bases:
+            q, r = np.linalg.qr(rng.normal(size=(n_bases, len(basis), len(basis))))
+            rotations = q * np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None, :]
+        z = rotations @ basis @ points
+        total += (np.linalg.norm(z, axis=-1) ** 4).sum() / len(rotations)
     return total
 
 

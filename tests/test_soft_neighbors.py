@@ -233,12 +233,12 @@ def test_memory_budget_and_precision_do_not_matter(wine):
 
 def test_at_home_in_scikit_learn():
     X, y = load_iris(return_X_y=True, as_frame=True)
-    nca = NCA(2).set_output(transform="pandas").fit(X, y)
+    nca = NCA(2, max_iter=5).set_output(transform="pandas").fit(X, y)
     model = SoftNeighborsClassifier(nca).fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     frozen = clone(SoftNeighborsClassifier(FrozenEstimator(nca))).fit(X, y)
     np.testing.assert_allclose(frozen.metric_.transform(X), nca.transform(X))
-    search = GridSearchCV(SoftNeighborsClassifier(NCA(max_iter=200)), {"metric__n_components": [1, 2]}, cv=3)
+    search = GridSearchCV(SoftNeighborsClassifier(NCA(max_iter=10)), {"metric__n_components": [1, 2]}, cv=2)
     assert search.fit(X, y).best_score_ > 0.9
     names = pd.Series(np.array(["s", "v", "w"])[y], dtype="category")
     assert set(SoftNeighborsClassifier().fit(X, names).predict(X)) == {"s", "v", "w"}

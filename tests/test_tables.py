@@ -19,6 +19,7 @@ from vicinal.tables import ColumnType, TableError, column_types, prepare
 RNG = np.random.default_rng(0)
 N = 60
 NORMAL = RNG.normal(size=N)
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
 
 def kind_of(values, name="x"):

@@ -203,6 +203,7 @@ def test_estimators_without_an_engine_take_tensors_too(device, name, monkeypatch
     for answer in ANSWERS:
         if hasattr(expected, answer):
             found = getattr(fitted, answer)(there)
+            assert isinstance(found, torch.Tensor) or answer not in ("transform", "score_samples")
             found = found.cpu().numpy() if isinstance(found, torch.Tensor) else found
             np.testing.assert_allclose(found, getattr(expected, answer)(X), rtol=1e-6, atol=1e-8)
 
@@ -214,6 +215,24 @@ def test_the_density_of_a_detector_is_fitted_where_the_rows_are_and_scores_stay_
     assert detector.density_.engine_ == "torch"
     assert isinstance(detector.score_samples(there), torch.Tensor)
     assert isinstance(detector.p_values(there), np.ndarray)
+    np.testing.assert_allclose(detector.explain(there[:3]).shares, detector.explain(X[:3]).shares)
+
+
+def test_modes_are_sought_where_the_rows_are(device):
+    X, _ = rows()
+    there = torch.as_tensor(X, device=device)
+    fitted, expected = vicinal.ParzenMeanShift().fit(there), vicinal.ParzenMeanShift().fit(X)
+    assert fitted.engine_ == "torch"
+    np.testing.assert_array_equal(fitted.labels_, expected.labels_)
+    np.testing.assert_array_equal(fitted.predict(there), expected.predict(X))
+
+
+def test_a_precision_that_numpy_does_not_have_is_taken_as_float32(device):
+    X = torch.as_tensor(rows()[0], device=device).to(torch.bfloat16)
+    fitted, expected = vicinal.ParzenWindows(5.0).fit(X), vicinal.ParzenWindows(5.0).fit(X.float())
+    np.testing.assert_allclose(fitted.score_samples(X).cpu(), expected.score_samples(X.float()).cpu(), rtol=1e-6)
+    in_memory = vicinal.RCA().fit(X.cpu(), rows()[1])
+    np.testing.assert_array_equal(in_memory.components_, vicinal.RCA().fit(X.cpu().float(), rows()[1]).components_)
 
 
 @pytest.mark.parametrize(("name", "message"), [("gpu", "device must name a torch device"), ("cuda:99", "CUDA device")])

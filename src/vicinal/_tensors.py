@@ -17,7 +17,11 @@ _tensors: dict[int, tuple[weakref.ref, Any]] = {}
 
 def on_device(X: Any) -> bool:
     """Return whether X is a torch tensor on a device other than the CPU."""
-    return type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "device") and _elsewhere(X.device)
+    return _is_tensor(X) and _elsewhere(X.device)
+
+
+def _is_tensor(X: Any) -> bool:
+    return type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "device")
 
 
 def _elsewhere(device: Any) -> bool:
@@ -25,8 +29,14 @@ def _elsewhere(device: Any) -> bool:
 
 
 def as_host(values: Any) -> Any:
-    """Return a tensor on a device as a NumPy array, and anything else as it is."""
-    return values.detach().cpu().numpy() if on_device(values) else values
+    """Return a tensor on a device, or one in a precision that NumPy does not have, as a NumPy array; anything else as it is."""
+    if not _is_tensor(values):
+        return values
+    short = values.is_floating_point() and values.dtype.itemsize < 4  # NumPy has no bfloat16
+    if not (short or on_device(values)):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if short else values).numpy()
 
 
 def as_given(values: np.ndarray, X: Any) -> Any:

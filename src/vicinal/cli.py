@@ -6,8 +6,13 @@ Nothing heavy is imported before the command line has been parsed, so that ``vic
 import os
 import signal
 import sys
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.util import find_spec
+from types import FrameType
+from typing import Any
 
 from vicinal._app import errors
 from vicinal._app.clusters import cluster_of
@@ -37,23 +42,23 @@ _NO_PAPERS = (
 class _Signals:
     """Make Ctrl-C and SIGTERM end the command, even if a fit would return its best parameters when interrupted."""
 
-    def __init__(self):
-        self.code = None
+    def __init__(self) -> None:
+        self.code: int | None = None
 
-    def __call__(self, number, frame):
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         self.code = errors.INTERRUPTED if number == signal.SIGINT else errors.TERMINATED
         raise KeyboardInterrupt
 
-    def check(self):
+    def check(self) -> None:
         """Raise the interruption if one came in the meantime."""
         if self.code is not None:
             raise KeyboardInterrupt
 
-    def came(self):
+    def came(self) -> bool:
         """Return whether an interruption came."""
         return self.code is not None
 
-    def install(self):
+    def install(self) -> Callable[[], None]:
         """Install the signal handlers, and return a function that restores the previous ones."""
         before = {}
         try:
@@ -62,14 +67,14 @@ class _Signals:
         except ValueError:  # not the main thread, where signal handlers cannot be installed
             pass
 
-        def restore():
+        def restore() -> None:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
         return restore
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code (see docs/command.md)."""
     arguments = make_parser().parse_args(argv)
     console = Console(quiet=arguments.quiet)
@@ -85,7 +90,7 @@ def main(argv=None):
         restore()
 
 
-def _run(arguments, console, signals):
+def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
     import warnings
 
     from vicinal._app.outputs import silence_stdout
@@ -123,7 +128,7 @@ def _run(arguments, console, signals):
         return errors.BUG
 
 
-def _limited_threads(threads):
+def _limited_threads(threads: int | None) -> AbstractContextManager[Any]:
     """Limit BLAS and OpenMP to as many threads as the engine."""
     import contextlib
 

@@ -6,7 +6,7 @@ A fault is first tried with the test files that concern it, in the default selec
 tried with all files of the default run, and then with the tests that are marked `slow`: the default run must notice whatever
 the full one notices. A test that fails is tried without the fault as well, and does not count where it fails there
 (because a tool is missing on this machine, say). The exit status is 1 where only a slow test noticed a fault, and 2
-where a fault cannot be planted.
+where a fault cannot be planted (`--check` looks for these alone, within a second).
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Run(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Who noticed a fault: "default", "slow" or "nobody"."""
+    """Who noticed a fault: "default", "slow" or "nobody"; "time" where the tests were stopped before any of them failed."""
 
     by: str
     test: str
@@ -156,7 +156,7 @@ def try_fault(fault: Fault, everything: list[str], unchanged: Unchanged, limit: 
                 run = first_failure(tree, files, selection, unchanged, limit)
                 seconds += run.seconds
                 if run.failed:
-                    return Found(by, run.failed[0], seconds)
+                    return Found("time" if run.failed == ["time"] else by, run.failed[0], seconds)
         return Found("nobody", "", seconds)
 
 
@@ -176,22 +176,31 @@ def table(found: dict[int, tuple[Fault, Found]]) -> str:
     for number, (fault, who) in sorted(found.items()):
         test = who.test.removeprefix("tests/").replace("|", "\\|")
         lines.append(f"| {number} | `{fault.file}` | {fault.wrong} | {who.by} | {f'`{test}`' if test else ''} |")
-    counts = {by: sum(who.by == by for _, who in found.values()) for by in ("default", "slow", "nobody")}
+    counts = {by: sum(who.by == by for _, who in found.values()) for by in ("default", "slow", "nobody", "time")}
     lines += [
         "",
         f"{len(found)} faults: the default run noticed {counts['default']}, only slow tests noticed {counts['slow']}, and "
-        f"nobody noticed {counts['nobody']}.",
+        f"nobody noticed {counts['nobody']}. The tests of {counts['time']} were stopped by the limit of time.",
     ]
     return "\n".join(lines)
 
 
 def misplaced() -> list[str]:
-    """Faults that cannot be planted: their text does not occur exactly once."""
+    """Faults that cannot be planted: their text does not occur exactly once, or what is planted there is no Python."""
     said = []
     for number, fault in enumerate(FAULTS, 1):
-        times = (ROOT / "src" / "vicinal" / fault.file).read_text(encoding="utf-8").count(fault.text)
-        if times != 1:
-            said.append(f"fault {number}: {fault.text!r} occurs {times} times in {fault.file}")
+        path = ROOT / "src" / "vicinal" / fault.file
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if text.count(fault.text) != 1:
+            said.append(f"fault {number}: {fault.text!r} occurs {text.count(fault.text)} times in {fault.file}")
+            continue
+        try:
+            compile(text.replace(fault.text, fault.planted), fault.file, "exec")
+        except SyntaxError as error:
+            said.append(f"fault {number}: {fault.planted!r} in {fault.file} is no Python: {error}")
+        missing = [test for test in fault.tests if not (ROOT / "tests" / f"{test}.py").is_file()]
+        if missing:
+            said.append(f"fault {number}: there is no test file {', '.join(missing)}")
     return said
 
 
@@ -204,10 +213,14 @@ def main() -> int:
     parser.add_argument("--near", action="store_true", help="run only the test files that concern a fault")
     parser.add_argument("--output", type=Path, help="a file for the table")
     parser.add_argument("--compile", action="store_true", help="compile all kernels first, for an empty cache")
+    parser.add_argument("--check", action="store_true", help="only check that every fault can be planted; run no test")
     options = parser.parse_args()
     if said := misplaced():
         print(*said, sep="\n")
         return 2
+    if options.check:
+        print(f"all {len(FAULTS)} faults can be planted")
+        return 0
     if options.compile:
         compile_here(options.jobs)
     numbers = options.only or range(1, len(FAULTS) + 1)

@@ -2,12 +2,13 @@
 
 import time
 import warnings
+from argparse import Namespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vicinal._app.adapt_report import adapt_page
-from vicinal._app.console import count, one_line
+from vicinal._app.console import Console, count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import make_engine, save_model
 from vicinal._app.outputs import write_json, write_lines, write_text
@@ -46,7 +47,7 @@ class Texts(NamedTuple):
     queries: list[Any] | None
 
 
-def adapt(arguments: Any, console: Any) -> None:
+def adapt(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     names = [name.strip() for name in arguments.methods.split(",") if name.strip()]
     if not names or set(names) - set(METHODS):
@@ -82,7 +83,7 @@ def adapt(arguments: Any, console: Any) -> None:
         write_lines(_said(summary))
 
 
-def _texts(arguments: Any, console: Any, options: TableOptions, known: Known) -> Texts:
+def _texts(arguments: Namespace, console: Console, options: TableOptions, known: Known) -> Texts:
     """Return the texts of the rows of the corpus and of the queries, None where they were not given."""
     corpus = None
     if arguments.texts is not None:
@@ -97,7 +98,7 @@ def _texts(arguments: Any, console: Any, options: TableOptions, known: Known) ->
     )
 
 
-def _read(arguments: Any, console: Any, options: TableOptions) -> Known:
+def _read(arguments: Namespace, console: Console, options: TableOptions) -> Known:
     corpus = read_vectors(arguments.corpus, console, options, arguments.vector)
     queries = None if arguments.queries is None else read_vectors(arguments.queries, console, options, arguments.vector)
     if queries is not None and queries.shape[1] != corpus.shape[1]:
@@ -153,7 +154,7 @@ def _thirds(numbers: np.ndarray, size: int) -> list[np.ndarray]:
     return [(place >= low) & (place < high) for low, high in ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0))]
 
 
-def _fitted(name: str, known: Known, seed: int, console: Any) -> Any:
+def _fitted(name: str, known: Known, seed: int, console: Console) -> Any:
     """Return a pipeline with unit lengths before and after the map."""
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import Normalizer
@@ -215,7 +216,7 @@ def _evaluated(known: Known, part: np.ndarray, model: Any, engine: Any) -> Any:
 
 
 def _compared(
-    known: Known, models: dict[str, Any], seconds: dict[str, float], engine: Any, arguments: Any
+    known: Known, models: dict[str, Any], seconds: dict[str, float], engine: Any, arguments: Namespace
 ) -> tuple[dict[str, Any], str]:
     """Return the measures of all methods on the pairs for choosing, and those of the best method on the unseen pairs."""
     chosen = {}

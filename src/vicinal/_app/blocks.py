@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.console import count
+from vicinal._app.console import Console, Messages, count
 from vicinal._app.errors import DataFailure, need
 from vicinal._app.tables import (
     ALL_COLUMNS,
@@ -63,7 +63,7 @@ class TableBlocks:
     """
 
     def __init__(
-        self, source: str, options: TableOptions, console: Any, choice: ColumnChoice | NeededColumns = ALL_COLUMNS
+        self, source: str, options: TableOptions, console: Console, choice: ColumnChoice | NeededColumns = ALL_COLUMNS
     ) -> None:
         self._source, self._options, self._console, self._choice = source, options, console, choice
         self._kind = table_format(source, options)
@@ -200,7 +200,7 @@ def _dtypes(types: dict[Any, str]) -> dict[Any, Any]:
 
 
 def open_table(
-    source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
+    source: str, options: TableOptions, console: Console, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
 ) -> Any:
     """Return the blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
 
@@ -211,7 +211,7 @@ def open_table(
     return [read_table(source, options, console, choice)]
 
 
-def in_turn(blocks: Any, console: Any) -> Iterator[tuple[int, Any, Any]]:
+def in_turn(blocks: Any, console: Console) -> Iterator[tuple[int, Any, Messages]]:
     """Yield the number of the first row of each block, the block, and a console whose messages name the rows of the block."""
     first = 0
     for frame in blocks:
@@ -222,7 +222,7 @@ def in_turn(blocks: Any, console: Any) -> Iterator[tuple[int, Any, Any]]:
 class _BlockConsole:
     """A console whose messages refer to some rows of a table."""
 
-    def __init__(self, console: Any, first: int, n_rows: int) -> None:
+    def __init__(self, console: Console, first: int, n_rows: int) -> None:
         self._console, self._rows = console, f"rows {first:,} to {first + n_rows - 1:,}"
 
     def say(self, text: str) -> None:

@@ -3,10 +3,11 @@
 import argparse
 import contextlib
 import logging
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vicinal._app.console import count, one_line
+from vicinal._app.console import Console, count, one_line
 from vicinal._app.errors import UsageFailure, need
 
 _SECONDS_TO_CONNECT = 20
@@ -25,13 +26,13 @@ def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
     return parser
 
 
-def wants_cluster(arguments: Any) -> bool:
+def wants_cluster(arguments: Namespace) -> bool:
     """Return whether the command line asks for Dask workers."""
     return getattr(arguments, "workers", None) is not None or getattr(arguments, "cluster", None) is not None
 
 
 @contextlib.contextmanager
-def cluster_of(arguments: Any, console: Any) -> Iterator[None]:
+def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
     """Make the workers that the command line requests the active Dask client within the context; do nothing otherwise."""
     if not wants_cluster(arguments):
         yield

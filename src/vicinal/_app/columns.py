@@ -1,15 +1,18 @@
 """Preparation of tables by `vicinal.tables` for the command line, with messages on the console."""
 
-from typing import Any, NamedTuple
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.console import count, one_line, shown
+from vicinal._app.console import Console, Messages, count, one_line, shown
 from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.tables import check_columns, split_names
 from vicinal._tables import (
     COMMAND_WORDS,
     Note,
+    PreparedTable,
     TableEncoder,
     TableError,
     dependent_columns,
@@ -19,10 +22,23 @@ from vicinal._tables import (
     refuse_infinite,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vicinal._app.models import Model
+
 
 def prepare(
-    frame, console, arguments, *, label=None, label_option="--target", partial=False, also_drop=(), measured_only=False
-):
+    frame: "pd.DataFrame",
+    console: Console,
+    arguments: Namespace,
+    *,
+    label: str | None = None,
+    label_option: str = "--target",
+    partial: bool = False,
+    also_drop: Sequence[str] = (),
+    measured_only: bool = False,
+) -> PreparedTable:
     """Return the features of a table by the options of the command line; print what was done and what is unusual.
 
     Parameters
@@ -69,7 +85,7 @@ def prepare(
     return prepared
 
 
-def measured(prepared, console, method):
+def measured(prepared: PreparedTable, console: Console, method: str) -> PreparedTable:
     """Return the features that a density or LCA learns from.
 
     Print which columns are left out, and raise an error if none remains.
@@ -84,7 +100,7 @@ def measured(prepared, console, method):
     return narrow
 
 
-def note_dependence(prepared, console):
+def note_dependence(prepared: PreparedTable, console: Console) -> tuple[PreparedTable, list[str]]:
     """Print which columns are linear combinations of others, and what this means for a density.
 
     Returns
@@ -114,7 +130,7 @@ def note_dependence(prepared, console):
     return prepared._replace(notes=[*prepared.notes, note]), names
 
 
-def say_notes(notes, console):
+def say_notes(notes: Iterable[Note], console: Messages) -> None:
     """Print the notes on a table, those about problems as warnings."""
     for note in notes:
         text = note.text[:1].lower() + note.text[1:]
@@ -136,7 +152,9 @@ class Picked(NamedTuple):
     constants: dict[str, str]
 
 
-def pick_features(frame, model, console, missing, *, whole=True):
+def pick_features(
+    frame: "pd.DataFrame", model: "Model", console: Messages, missing: str, *, whole: bool = True
+) -> Picked:
     """Return the columns that a model was fitted on, by name; extra columns are ignored.
 
     A model without a TableEncoder needs numbers; "column=value" is computed from the column if the table has no
@@ -170,7 +188,7 @@ def pick_features(frame, model, console, missing, *, whole=True):
     return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows, broken, encoder.constants_)
 
 
-def _names_of(frame, model, console):
+def _names_of(frame: "pd.DataFrame", model: "Model", console: Messages) -> list[str]:
     from pandas.api.types import is_numeric_dtype
 
     if model.names is not None:
@@ -185,7 +203,7 @@ def _names_of(frame, model, console):
     return numeric
 
 
-def _mention_unseen(unseen, console):
+def _mention_unseen(unseen: dict[str, list[str]], console: Messages) -> None:
     """Warn of values that the model has never seen: all their 0/1 columns are 0."""
     for column, values in unseen.items():
         console.warn(
@@ -194,7 +212,9 @@ def _mention_unseen(unseen, console):
         )
 
 
-def _complete_rows(numbers, features, missing, console, whole):
+def _complete_rows(
+    numbers: np.ndarray, features: "pd.DataFrame", missing: str, console: Messages, whole: bool
+) -> np.ndarray:
     """Return positions of the rows to use."""
     incomplete = np.isnan(numbers).any(axis=1)
     if not incomplete.any() or missing == "keep":
@@ -216,7 +236,7 @@ def _complete_rows(numbers, features, missing, console, whole):
     return np.flatnonzero(~incomplete)
 
 
-def _refuse_infinite(numbers, names):
+def _refuse_infinite(numbers: np.ndarray, names: Iterable[str]) -> None:
     try:
         refuse_infinite(numbers, [str(name) for name in names])
     except TableError as error:

@@ -1,18 +1,30 @@
 """`vicinal compare`: measure whether a learned metric or density helps on a table."""
 
 import os
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
 
 from vicinal._app.columns import prepare
-from vicinal._app.console import one_line
+from vicinal._app.console import Console, one_line
 from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.models import make_engine
 from vicinal._app.outputs import output_failure, partial_file, write_json, write_lines, write_text
 from vicinal._app.reading_code import loading_code
 from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
 from vicinal._compare.words import score_name, shown
+from vicinal._engine import Engine
+from vicinal._tables import PreparedTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vicinal._compare.results import Comparison
 
 
-def compare(arguments, console):
+def compare(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     keep = partial_file(arguments, arguments.report, "--report FILE")
     chosen = _chosen(arguments)
@@ -47,16 +59,16 @@ def compare(arguments, console):
         write_lines(str(result))
 
 
-def run(X, y, console, arguments, **settings):
+def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespace, **settings: Any) -> "Comparison":
     """Run `vicinal.compare` with progress; interruptions are handled, and its errors become failures of the data."""
     import vicinal
     from vicinal._compare.rows import ComparisonError
 
-    def progress(done, total, text):
+    def progress(done: float, total: float, text: str) -> None:
         arguments.check_interrupted()
         console.progress(done, total, text, estimate=False)
 
-    def first_results(comparison):
+    def first_results(comparison: "Comparison") -> None:
         for line in _first_lines(comparison):
             console.say(line)
 
@@ -86,7 +98,7 @@ def run(X, y, console, arguments, **settings):
     raise KeyboardInterrupt
 
 
-def _first_lines(comparison):
+def _first_lines(comparison: "Comparison") -> Iterator[str]:
     """Yield the first results, before the slow methods begin: one line for metrics and one for densities."""
     for kind, results in (("metrics", comparison.metrics), ("densities", comparison.densities)):
         known = [f"{result.label} {shown(result.scale, result.main.mean)}" for result in results if result.main]
@@ -94,7 +106,7 @@ def _first_lines(comparison):
             yield f"first {kind} ({score_name(results[0].scale, comparison.n_neighbors)}): {', '.join(known)}"
 
 
-def _chosen(arguments):
+def _chosen(arguments: Namespace) -> dict[str, list[str]]:
     """Return which metrics and densities ``--methods`` names."""
     if arguments.methods is None:
         return {}
@@ -112,7 +124,14 @@ def _chosen(arguments):
     }
 
 
-def _write_report(result, table, prepared, arguments, console, engine):
+def _write_report(
+    result: "Comparison",
+    table: "pd.DataFrame",
+    prepared: PreparedTable,
+    arguments: Namespace,
+    console: Console,
+    engine: Engine,
+) -> None:
     import vicinal
 
     options = TableOptions.from_arguments(arguments)

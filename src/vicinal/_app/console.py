@@ -3,7 +3,8 @@
 import sys
 import time
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TextIO
 
 from vicinal._words import count as count
 from vicinal._words import duration as duration
@@ -12,6 +13,16 @@ from vicinal._words import shown as shown
 
 # The interval between progress lines if stderr is not a terminal.
 _SECONDS_BETWEEN_LINES = 5.0
+
+
+class Messages(Protocol):
+    """What takes messages and warnings: a `Console`, or one for the rows of a block."""
+
+    def say(self, text: str) -> None:
+        """Print a message."""
+
+    def warn(self, text: str) -> None:
+        """Print a warning; each text is printed only once."""
 
 
 class Console:
@@ -28,31 +39,34 @@ class Console:
         A function that rewrites a warning of the library in terms of the command line.
     """
 
-    def __init__(self, quiet=False):
+    def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.reword = str  # of Python's warnings
+        self.reword: Callable[[str], str] = str  # of Python's warnings
         self._bars: Any = None if quiet or not _is_terminal(sys.stderr) else _progress_bars()
         self._bar: Any = None
-        self._seen = set()
-        self._last_line, self._told_of = time.monotonic(), None  # the work of the last line
+        self._seen: set[str] = set()
+        self._last_line = time.monotonic()
+        self._told_of: object = None  # the work of the last line
         self._work: tuple[object, float, float] | None = None  # what the work is, when it began, and from where
 
-    def say(self, text):
+    def say(self, text: str) -> None:
         """Print a message."""
         if not self.quiet:
             self._line(text)
 
-    def warn(self, text):
+    def warn(self, text: str) -> None:
         """Print a warning; each text is printed only once."""
         if not self.quiet and text not in self._seen:
             self._seen.add(text)
             self._line(f"warning: {text}")
 
-    def fail(self, text):
+    def fail(self, text: str) -> None:
         """Print the reason why the command ends, even if quiet."""
         self._line(f"vicinal: error: {text}")
 
-    def progress(self, done, total, text, *, work=None, at_most=False, estimate=True):
+    def progress(
+        self, done: float, total: float, text: str, *, work: object = None, at_most: bool = False, estimate: bool = True
+    ) -> None:
         """Show progress: a bar on a terminal, a line every few seconds elsewhere, both with the remaining time.
 
         Parameters
@@ -85,7 +99,7 @@ class Console:
             self._last_line, self._told_of = now, work
             self._line(f"[{done:>{len(str(total))}}/{total}] {text}{left}")
 
-    def _draw(self, done, total, text):
+    def _draw(self, done: float, total: float, text: str) -> None:
         if self._bar is None or self._bar.total != total:
             self._clear()
             self._bar = self._bars(
@@ -99,16 +113,16 @@ class Console:
         if done >= total:
             self._clear()
 
-    def _clear(self):
+    def _clear(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
-    def _line(self, text):
+    def _line(self, text: str) -> None:
         self._clear()
         self._write(printable(text) + "\n")
 
-    def _write(self, text):
+    def _write(self, text: str) -> None:
         # A closed or full stderr must not change the result or the exit code of the command.
         try:
             sys.stderr.write(text)
@@ -116,22 +130,30 @@ class Console:
         except (OSError, ValueError, AttributeError):
             pass
 
-    def show_warning(self, message, category, filename, lineno, file=None, line=None):
+    def show_warning(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         """Replace `warnings.showwarning`: show the message without the file and line."""
         if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
             self.warn(self.reword(one_line(message)))
 
-    def take_warnings(self):
+    def take_warnings(self) -> None:
         """Redirect Python's warnings to this console, each text once."""
         warnings.simplefilter("always")
         warnings.showwarning = self.show_warning
 
 
-def _is_terminal(stream):
+def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def _progress_bars():
+def _progress_bars() -> Any:
     """Return tqdm, or None if it is not installed; progress is then shown as lines, as without a terminal."""
     try:
         from tqdm import tqdm
@@ -140,6 +162,6 @@ def _progress_bars():
     return tqdm
 
 
-def one_line(value):
+def one_line(value: object) -> str:
     """Return the text of an exception or warning on one line."""
     return " ".join(str(value).split())

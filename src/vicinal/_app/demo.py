@@ -1,15 +1,23 @@
 """`vicinal demo`: comparisons on built-in data that take less than a minute."""
 
 import os
+from argparse import Namespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vicinal._app.compare import run
+from vicinal._app.console import Console
 from vicinal._app.errors import OutputFailure, need
 from vicinal._app.models import make_engine
 from vicinal._app.outputs import output_file, write_json, write_lines, write_text
 from vicinal._app.parser import DEMO_FILES
 from vicinal._app.paths import check_writable
+from vicinal._engine import Engine
+
+if TYPE_CHECKING:
+    from vicinal._compare.results import Comparison
+
 
 _DENSITIES = ["parzen-scott", "parzen-loo", "lca"]
 _LOADING = """\
@@ -20,7 +28,7 @@ readings, y = make_machine_states(random_state=0)
 X = pd.DataFrame(readings, columns=[f"sensor {i}" for i in range(1, 9)])"""
 
 
-def demo(arguments, console):
+def demo(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     need("matplotlib", "the picture of the demonstration")
     if not os.path.isdir(arguments.folder):
@@ -59,7 +67,7 @@ def demo(arguments, console):
     )
 
 
-def _densities(arguments, console, engine, path):
+def _densities(arguments: Namespace, console: Console, engine: Engine, path: str) -> "Comparison":
     from vicinal._demo import draw_densities
     from vicinal.datasets import make_slanted_bars
 
@@ -78,7 +86,7 @@ def _densities(arguments, console, engine, path):
     return comparison
 
 
-def density_words(comparison):
+def density_words(comparison: "Comparison") -> str:
     """Return the held-out log-likelihoods in words and numbers."""
     scott, loo, lca = (comparison.result("density", name) for name in _DENSITIES)
     gain = lca.difference
@@ -100,7 +108,7 @@ def density_words(comparison):
     return "\n".join(lines)
 
 
-def _report(arguments, console, engine, path):
+def _report(arguments: Namespace, console: Console, engine: Engine, path: str) -> "Comparison":
     import pandas as pd
 
     import vicinal
@@ -127,7 +135,7 @@ def _report(arguments, console, engine, path):
     return comparison
 
 
-def _wine(arguments, console, engine):
+def _wine(arguments: Namespace, console: Console, engine: Engine) -> "Comparison":
     from sklearn.datasets import load_wine
 
     X, y = load_wine(return_X_y=True)

@@ -1,5 +1,7 @@
 """The failures that end a command early, and their exit codes."""
 
+from types import ModuleType
+
 OK = 0
 BUG = 1
 USAGE = 2
@@ -17,7 +19,7 @@ BROKEN_PIPE = 141
 class Failure(Exception):
     """A failure that the user can fix: a message without a traceback, and an exit code."""
 
-    def __init__(self, message, code):
+    def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
 
@@ -25,39 +27,39 @@ class Failure(Exception):
 class UsageFailure(Failure):
     """The command line is not valid."""
 
-    def __init__(self, message):
+    def __init__(self, message: str) -> None:
         super().__init__(message, USAGE)
 
 
 class DataFailure(Failure):
     """The data cannot be read or used."""
 
-    def __init__(self, message):
+    def __init__(self, message: str) -> None:
         super().__init__(message, DATA)
 
 
 class ModelFailure(Failure):
     """The model file cannot be used."""
 
-    def __init__(self, message):
+    def __init__(self, message: str) -> None:
         super().__init__(message, MODEL)
 
 
 class OutputFailure(Failure):
     """The result cannot be written."""
 
-    def __init__(self, message):
+    def __init__(self, message: str) -> None:
         super().__init__(message, OUTPUT)
 
 
 class FitFailure(Failure):
     """The method cannot be fitted to these data."""
 
-    def __init__(self, message):
+    def __init__(self, message: str) -> None:
         super().__init__(message, FIT)
 
 
-def need(module, what, extra="app"):
+def need(module: str, what: str, extra: str = "app") -> ModuleType:
     """Import an optional package, or raise an error that names the extra that contains it."""
     from importlib import import_module
 

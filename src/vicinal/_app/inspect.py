@@ -1,17 +1,19 @@
 """`vicinal inspect`: describe a model file."""
 
 import os
+from argparse import Namespace
+from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from vicinal._app.console import count, shown
-from vicinal._app.models import load_model, read_key
+from vicinal._app.console import Console, count, shown
+from vicinal._app.models import Model, load_model, read_key
 from vicinal._app.outputs import write_json, write_lines
 
 
-def inspect(arguments, console):
+def inspect(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     model = load_model(arguments.model, None, read_key(arguments.key_file))
     facts = describe(model, arguments.model)
@@ -21,7 +23,7 @@ def inspect(arguments, console):
         write_lines(as_text(facts))
 
 
-def describe(model, path):
+def describe(model: Model, path: str) -> dict[str, Any]:
     """Return the facts about a model as plain values."""
     # An adapter for embeddings ends with a Normalizer; describe the step before it.
     learned = [step for step in _steps(model) if not isinstance(step, Normalizer)]
@@ -57,11 +59,11 @@ def describe(model, path):
     }
 
 
-def _steps(model):
+def _steps(model: Model) -> list[Any]:
     return [step for _, step in model.whole.steps] if isinstance(model.whole, Pipeline) else [model.whole]
 
 
-def _feature_names(model):
+def _feature_names(model: Model) -> list[str]:
     """Return what the estimator's columns are called."""
     if model.encoder is not None:
         return [str(name) for name in model.encoder.get_feature_names_out()]
@@ -70,7 +72,7 @@ def _feature_names(model):
     return [str(name) for name in model.names]
 
 
-def _weights(model, names):
+def _weights(model: Model, names: list[str]) -> dict[str, float] | None:
     """Return the share of each column (one standard deviation of it) in the distance; None without a linear metric."""
     components = getattr(model.estimator, "components_", None)
     if components is None or components.shape[1] != len(names):
@@ -82,13 +84,13 @@ def _weights(model, names):
     return {names[i]: float(shares[i]) for i in np.argsort(-shares)}
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return np.asarray(value).tolist() if isinstance(value, (list, tuple, np.ndarray)) else type(value).__name__
 
 
-def as_text(facts):
+def as_text(facts: dict[str, Any]) -> str:
     """Return the facts as lines for a terminal."""
     lines = [f"{facts['class']} in {facts['file']} ({facts['bytes']:,} bytes)"]
     changed = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())

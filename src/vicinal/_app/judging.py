@@ -1,12 +1,16 @@
 """Scores, p-values and explanations of rows for `score` and `report`."""
 
+from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vicinal._app.console import count, one_line
+from vicinal._app.console import Console, Messages, count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
+from vicinal._density.explanation import Explanation
 from vicinal._density.gaps import incomplete_rows_in
 from vicinal._density.incomplete import judge_incomplete
 from vicinal._density.training_rows import (
@@ -17,10 +21,21 @@ from vicinal._density.training_rows import (
 )
 from vicinal._tables import N_DRAWS, fills_in, log_steps
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vicinal._app.models import Model
+    from vicinal._density.outliers import DensityOutlierDetector
+
+
 _BLOCK = 8192  # rows that are scored at a time
+# Applies a function to blocks of the rows of some tables, and puts its results together.
+InBlocks = Callable[[list[Any], Callable[[Any], dict[str, np.ndarray]]], dict[str, np.ndarray]]
 
 
-def judge_rows(model, features, arguments, console, most):
+def judge_rows(
+    model: "Model", features: "pd.DataFrame", arguments: Namespace, console: Console, most: int
+) -> tuple[dict[str, np.ndarray], list[list[str]]]:
     """Return the scores of some rows, and explanations of the `most` unusual ones as a list of texts per row.
 
     Returns
@@ -44,7 +59,7 @@ def judge_rows(model, features, arguments, console, most):
     return judged, [why[i] for i in judged["strangest"]]
 
 
-def versions_of(model, features):
+def versions_of(model: "Model", features: "pd.DataFrame | None") -> list[Any]:
     """Return the rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
     import pandas as pd
 
@@ -57,7 +72,7 @@ def versions_of(model, features):
     ]
 
 
-def mention_training_rows(own, console):
+def mention_training_rows(own: np.ndarray, console: Messages) -> None:
     if (own >= 0).any():
         console.say(
             f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
@@ -65,7 +80,7 @@ def mention_training_rows(own, console):
         )
 
 
-def ask(method, features):
+def ask(method: Any, features: "pd.DataFrame") -> np.ndarray:
     """Call a method on rows; its ValueErrors become failures of the data, other errors failures of the model."""
     from sklearn.exceptions import NotFittedError
 
@@ -78,10 +93,10 @@ def ask(method, features):
         raise DataFailure(one_line(error)) from error
 
 
-def in_blocks_of(arguments, console):
+def in_blocks_of(arguments: Namespace, console: Console) -> InBlocks:
     """Return a function that applies another to blocks of rows and shows progress."""
 
-    def in_blocks(versions, judge):
+    def in_blocks(versions: list[Any], judge: Callable[[Any], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         blocks = [(rows, start) for rows in versions for start in range(0, max(len(rows), 1), _BLOCK)]
         found = []
         for done, (rows, start) in enumerate(blocks):
@@ -94,7 +109,9 @@ def in_blocks_of(arguments, console):
     return in_blocks
 
 
-def judged_rows(model, detector, versions, own, in_blocks):
+def judged_rows(
+    model: "Model", detector: "DensityOutlierDetector", versions: list[Any], own: np.ndarray, in_blocks: InBlocks
+) -> dict[str, np.ndarray]:
     """Return scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
 
     Those of new rows are means over the draws of the noise on rounded columns. Each training row is scored with one draw,
@@ -118,7 +135,9 @@ def judged_rows(model, detector, versions, own, in_blocks):
     return judged
 
 
-def _judge_own_gaps(model, detector, own, judged):
+def _judge_own_gaps(
+    model: "Model", detector: "DensityOutlierDetector", own: np.ndarray, judged: dict[str, np.ndarray]
+) -> None:
     """Rank training rows with missing values by their known columns, as new rows are, each without itself."""
     density = last_step(detector.density_)
     training_rows = incomplete_rows_in(density)
@@ -134,7 +153,7 @@ def _judge_own_gaps(model, detector, own, judged):
     judged["log_density"][mine] += gaps @ _log_scale_of(model, gaps.shape[1])
 
 
-def _log_scale_of(model, n_features):
+def _log_scale_of(model: "Model", n_features: int) -> np.ndarray:
     """Return the logarithm of the scale of each column that the density sees."""
     from sklearn.preprocessing import StandardScaler
 
@@ -142,7 +161,9 @@ def _log_scale_of(model, n_features):
     return sum((np.log(scaler.scale_) for scaler in scalers), np.zeros(n_features))
 
 
-def _judged_as_new(model, detector, features):
+def _judged_as_new(
+    model: "Model", detector: "DensityOutlierDetector", features: "pd.DataFrame"
+) -> dict[str, np.ndarray]:
     """Return the same for rows that are all new, from their known values if they have missing values."""
     gaps = features.isna().to_numpy().any(axis=1)
     # A row that the model fills in has no gap left when the density sees it.
@@ -156,7 +177,9 @@ def _judged_as_new(model, detector, features):
     }
 
 
-def _judged_with_gaps(model, detector, features, gaps):
+def _judged_with_gaps(
+    model: "Model", detector: "DensityOutlierDetector", features: "pd.DataFrame", gaps: np.ndarray
+) -> dict[str, np.ndarray]:
     """Return the same if some rows have missing values: those are ranked by their known columns, the others as usual."""
     rows = features[gaps]
     for _, step in getattr(model.whole, "steps", [])[:-1]:
@@ -174,7 +197,9 @@ def _judged_with_gaps(model, detector, features, gaps):
     return judged
 
 
-def log_probabilities(model, log_density, features, own):
+def log_probabilities(
+    model: "Model", log_density: np.ndarray, features: "pd.DataFrame | None", own: np.ndarray
+) -> np.ndarray | None:
     """Bounds on the log-probabilities of rows whose columns are all rounded, NaN where a value was filled in; None where a column is not.
 
     Parameters
@@ -194,7 +219,7 @@ def log_probabilities(model, log_density, features, own):
     return np.where(gaps.any(axis=1), np.nan, found) if fills_in(model.whole) else found
 
 
-def _training_gaps(model, own):
+def _training_gaps(model: "Model", own: np.ndarray) -> np.ndarray:
     """Return where values of training rows were missing."""
     from vicinal import DensityImputer
 
@@ -204,7 +229,13 @@ def _training_gaps(model, own):
     return np.zeros((len(own), model.n_features), dtype=bool) if rows is None else np.isnan(rows[own])
 
 
-def reasons_of(model, detector, features, own, outliers):
+def reasons_of(
+    model: "Model",
+    detector: "DensityOutlierDetector",
+    features: "pd.DataFrame | None",
+    own: np.ndarray,
+    outliers: np.ndarray,
+) -> list[list[str]]:
     """Return explanations of the outliers, a list of texts per row; empty lists for the others."""
     flagged = np.flatnonzero(outliers)
     why: list[list[str]] = [[] for _ in outliers]
@@ -224,7 +255,7 @@ def reasons_of(model, detector, features, own, outliers):
     return why
 
 
-def _without_noise(model, found):
+def _without_noise(model: "Model", found: Explanation) -> Explanation:
     """Return an explanation of training rows with their values as they were before noise was added to rounded columns."""
     if model.noise is None:
         return found
@@ -236,13 +267,13 @@ def _without_noise(model, found):
     return replace(found, values=values)
 
 
-def _is_detector(model):
+def _is_detector(model: "Model") -> bool:
     from vicinal import DensityOutlierDetector
 
     return isinstance(model.estimator, DensityOutlierDetector)
 
 
-def _as_detector_sees(model, features):
+def _as_detector_sees(model: "Model", features: "pd.DataFrame") -> "pd.DataFrame":
     """Return rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
     import pandas as pd
     from sklearn.pipeline import Pipeline
@@ -252,7 +283,7 @@ def _as_detector_sees(model, features):
     return pd.DataFrame(np.asarray(model.whole[:-1].transform(features)), index=features.index)
 
 
-def detector_of(model, contamination):
+def detector_of(model: "Model", contamination: float | Literal["auto"]) -> "DensityOutlierDetector":
     """Return the detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
     from sklearn.exceptions import NotFittedError
 
@@ -273,7 +304,7 @@ def detector_of(model, contamination):
         raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
 
 
-def training_rows_of(model, features):
+def training_rows_of(model: "Model", features: "pd.DataFrame") -> np.ndarray:
     """Return for each row the position of an equal training row, or -1.
 
     The first draw of the noise on rounded columns is that of the first of equal training rows.

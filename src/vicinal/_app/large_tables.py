@@ -1,6 +1,7 @@
 """`vicinal learn` of a table that is larger than memory: its rows are converted to numbers in a temporary file."""
 
 import contextlib
+from argparse import Namespace
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from vicinal._app.blocks import in_turn
 from vicinal._app.columns import measured, prepare
-from vicinal._app.console import count, one_line, shown
+from vicinal._app.console import Console, Messages, count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure
 from vicinal._app.models import set_engine
 from vicinal._app.words import in_command_words
@@ -66,7 +67,7 @@ def random_rows(blocks: Any, most: int, seed: int) -> tuple[Any, int]:
     return kept, seen
 
 
-def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> LargeTable:
+def prepare_large(blocks: Any, arguments: Namespace, console: Console, **options: Any) -> LargeTable:
     """Return the features of a table in a temporary file.
 
     The kinds of the columns are those of the first block; later rows that do not agree with them raise an error.
@@ -129,7 +130,7 @@ def _scale(rows: np.ndarray, scaler: Any, names: list[str]) -> Any:
 
 
 def _numbers(
-    frame: Any, first_block: Any, arguments: Any, console: Any, **options: Any
+    frame: Any, first_block: Any, arguments: Namespace, console: Messages, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the features of a block, of the kinds that the columns have in the first, and the positions of the rows that
     are kept."""
@@ -161,7 +162,7 @@ def _numbers(
     return values[kept], kept
 
 
-def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any], engine: Any, console: Any) -> Any:
+def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any], engine: Any, console: Console) -> Any:
     """Return the fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
     from sklearn.pipeline import Pipeline
 

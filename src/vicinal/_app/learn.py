@@ -2,23 +2,32 @@
 
 import os
 import time
+from argparse import Namespace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from joblib import hash as hash_of
+from sklearn.pipeline import Pipeline
 
 from vicinal._app import large_tables
-from vicinal._app.blocks import open_table
+from vicinal._app.blocks import TableBlocks, open_table
 from vicinal._app.columns import measured, note_dependence, prepare
-from vicinal._app.console import count, one_line, shown
+from vicinal._app.console import Console, count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
+from vicinal._app.large_tables import LargeTable
 from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
 from vicinal._app.outputs import output_failure, partial_file, write_json
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
 from vicinal._app.words import in_command_words
+from vicinal._engine import Engine
 from vicinal._journal import OtherFitError, keep_journal
 from vicinal._lca.lca import LIMITS
-from vicinal._tables import Note
+from vicinal._tables import Note, PreparedTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
@@ -30,7 +39,7 @@ _FOR_WIDE_TABLES = {name: "manifold-parzen" if name == "parzen" else "rca" for n
 _UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
 
 
-def learn(arguments, console):
+def learn(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     method = arguments.method
     _check_supervision(arguments)
@@ -64,7 +73,7 @@ def learn(arguments, console):
         write_json(summary)
 
 
-def _read(arguments, console):
+def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, PreparedTable | LargeTable, list[str]]":
     """Return the table, the features that are learned from, and which of them follow from others."""
     method = arguments.method
     blocks = open_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
@@ -77,8 +86,8 @@ def _read(arguments, console):
     }
     large = not isinstance(blocks, list) and arguments.max_rows is None and arguments.missing in ("refuse", "drop")
     if large and method in large_tables.METHODS:
-        prepared = large_tables.prepare_large(blocks, arguments, console, **options)
-        return prepared.table, prepared, []
+        in_file = large_tables.prepare_large(blocks, arguments, console, **options)
+        return in_file.table, in_file, []
     table, seen = _whole(blocks, arguments)
     if arguments.id is not None:
         check_columns([arguments.id], table.columns, "--id")
@@ -87,13 +96,13 @@ def _read(arguments, console):
         prepared = measured(prepared, console, method)
         if arguments.target or arguments.groups:
             console.say(f"{method} learns without labels, so the column {prepared.labels.name!r} is not used.")
-    prepared, dependent = _sample(prepared, arguments, console, seen), []
+    prepared, dependent = _sample(prepared, arguments, console, seen), list[str]()
     if method in _UNSUPERVISED:
         prepared, dependent = note_dependence(prepared, console)
     return table, prepared, dependent
 
 
-def _whole(blocks, arguments):
+def _whole(blocks: "TableBlocks | list[pd.DataFrame]", arguments: Namespace) -> "tuple[pd.DataFrame, int]":
     """Return a table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
     import pandas as pd
 
@@ -109,7 +118,14 @@ def _whole(blocks, arguments):
     return large_tables.random_rows(blocks, arguments.max_rows, arguments.seed)
 
 
-def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
+def _fit_and_keep(
+    estimator: Any,
+    prepared: PreparedTable | LargeTable,
+    supervision: dict[str, Any],
+    engine: Engine,
+    arguments: Namespace,
+    console: Console,
+) -> Pipeline:
     """Return the fitted model. Passes are saved beside the output, reported, and not repeated with --resume."""
     digest = hash_of(
         (
@@ -140,16 +156,16 @@ def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
         raise
 
 
-def _how_to_resume(arguments):
+def _how_to_resume(arguments: Namespace) -> str:
     return "" if arguments.kept is None else f" Use --resume to continue from {arguments.kept}."
 
 
-def _tell_of_passes(estimator, console):
+def _tell_of_passes(estimator: Any, console: Console) -> None:
     """Let an estimator that takes a callback report its passes, at most `max_iter` of them."""
     if not hasattr(estimator, "callback"):
         return
 
-    def told(parameters, n_iter):
+    def told(parameters: Any, n_iter: int) -> None:
         # LCA's own limit depends on the solver, which is known when the passes begin.
         most = estimator.max_iter or LIMITS[getattr(estimator, "solver_", None) == "stochastic"][0]
         console.progress(min(n_iter, most), most, f"pass {n_iter} of at most {most}", at_most=True)
@@ -157,7 +173,7 @@ def _tell_of_passes(estimator, console):
     estimator.callback = told
 
 
-def _column_choice(arguments):
+def _column_choice(arguments: Namespace) -> ColumnChoice:
     """Return which columns are read, and how many the method can use."""
     needed = arguments.target, arguments.groups, arguments.id
     if arguments.method not in _SQUARE:
@@ -169,7 +185,7 @@ def _column_choice(arguments):
     return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
 
-def _sample(prepared, arguments, console, seen):
+def _sample(prepared: PreparedTable, arguments: Namespace, console: Console, seen: int) -> PreparedTable:
     """Keep a random sample of the rows if ``--max-rows`` requires it; warn if there are many rows without it.
 
     If a table of `seen` rows was too large to be read at once, the table is already a sample.
@@ -193,7 +209,7 @@ def _sample(prepared, arguments, console, seen):
     return sample._replace(notes=[*prepared.notes, Note(note)])
 
 
-def _check_supervision(arguments):
+def _check_supervision(arguments: Namespace) -> None:
     method, given = arguments.method, arguments.target or arguments.groups or arguments.pairs
     if method not in _UNSUPERVISED and not given:
         ways = "--target COL, --groups COL or --pairs FILE"
@@ -202,7 +218,7 @@ def _check_supervision(arguments):
         raise UsageFailure(f"{method} learns without labels and does not accept --pairs, which is for rca and nca.")
 
 
-def _labels(method, labels, estimator, console):
+def _labels(method: str, labels: "pd.Series", estimator: Any, console: Console) -> np.ndarray:
     """Return labels in the form that the estimator expects; continuous targets switch NCA to soft agreement."""
     values = labels.to_numpy()
     if labels.dtype.kind == "f" and method == "nca" and (np.floor(values) != values).any():
@@ -217,7 +233,7 @@ def _labels(method, labels, estimator, console):
     return labels.astype(object).where(labels.notna(), None).to_numpy()
 
 
-def _read_pairs(arguments, table, rows, console):
+def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, console: Console) -> np.ndarray:
     """Return pairs of positions among the kept rows."""
     frame = read_table(arguments.pairs, TableOptions(max_unpacked=arguments.max_unpacked), console)
     if frame.shape[1] < 2:
@@ -252,7 +268,7 @@ def _read_pairs(arguments, table, rows, console):
     return pairs[known]
 
 
-def _look_up(frame, ids, arguments):
+def _look_up(frame: "pd.DataFrame", ids: "pd.Series", arguments: Namespace) -> np.ndarray:
     keys = ids.astype(str)
     if keys.duplicated().any():
         raise DataFailure(f"--id {arguments.id}: {keys[keys.duplicated()].iloc[0]!r} occurs in more than one row.")
@@ -264,7 +280,14 @@ def _look_up(frame, ids, arguments):
     return np.array([[position[name] for name in pair] for pair in wanted])
 
 
-def _fit(estimator, prepared, supervision, engine, arguments, console):
+def _fit(
+    estimator: Any,
+    prepared: PreparedTable | LargeTable,
+    supervision: dict[str, Any],
+    engine: Engine,
+    arguments: Namespace,
+    console: Console,
+) -> Pipeline:
     """Return the encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
     if isinstance(prepared, large_tables.LargeTable):
         return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
@@ -310,7 +333,9 @@ def _fit(estimator, prepared, supervision, engine, arguments, console):
     return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
 
 
-def _summary(arguments, estimator, prepared, dependent, seconds):
+def _summary(
+    arguments: Namespace, estimator: Any, prepared: PreparedTable | LargeTable, dependent: list[str], seconds: float
+) -> dict[str, Any]:
     objectives = np.asarray(getattr(estimator, "objectives_", []))
     used = set(prepared.encoder.sources)
     return {
@@ -332,7 +357,7 @@ def _summary(arguments, estimator, prepared, dependent, seconds):
     }
 
 
-def _sentence(summary):
+def _sentence(summary: dict[str, Any]) -> str:
     passes = f" in {count(summary['passes'], 'pass')}" if summary["passes"] else ""
     components = "" if summary["components"] is None else f", {count(summary['components'], 'component')}"
     unused = [f"{name} ({kind})" for name, kind in summary["unused"].items()]

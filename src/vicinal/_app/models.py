@@ -6,13 +6,21 @@ Models that were made in Python may have other steps, or none.
 
 import ast
 import dataclasses
+from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vicinal._app.clusters import wants_cluster
 from vicinal._app.console import one_line, shown
 from vicinal._app.errors import ModelFailure, UsageFailure
 from vicinal._app.outputs import output_failure
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from vicinal._engine import Engine
+
 
 CLASSES = {
     "lca": "LCA",
@@ -24,7 +32,7 @@ CLASSES = {
 }
 
 
-def make_estimator(method, assignments, seed, *, class_name=None):
+def make_estimator(method: str, assignments: Iterable[str], seed: int, *, class_name: str | None = None) -> Any:
     """Return an unfitted estimator of a method with the parameters of ``--set NAME=VALUE``."""
     import vicinal
 
@@ -42,7 +50,7 @@ def make_estimator(method, assignments, seed, *, class_name=None):
     return estimator
 
 
-def set_parameter(estimator, name, value):
+def set_parameter(estimator: Any, name: str, value: Any) -> None:
     """Set a parameter, or a field of the record that a parameter may hold (``solver__batch_size``)."""
     records = {key: kind for key, kind in getattr(estimator, "_record_types", {}).items() if key != "engine"}
     fields = [f"{key}__{field.name}" for key, kind in records.items() for field in dataclasses.fields(kind)]
@@ -58,7 +66,7 @@ def set_parameter(estimator, name, value):
     estimator.set_params(**{name: value})
 
 
-def _literal(text):
+def _literal(text: str) -> Any:
     """Return a number, list, True, None ... or else the text itself."""
     try:
         return ast.literal_eval(text)
@@ -66,7 +74,7 @@ def _literal(text):
         return text
 
 
-def make_engine(arguments):
+def make_engine(arguments: Namespace) -> "Engine":
     """Return the Engine of ``--threads``, ``--memory``, ``--workers`` and ``--cluster``."""
     from vicinal import Engine
 
@@ -77,14 +85,14 @@ def make_engine(arguments):
         raise UsageFailure(f"--memory: {error}") from error
 
 
-def engine_for(engine, n_rows):
+def engine_for(engine: "Engine", n_rows: int) -> "Engine":
     """Return the engine for a whole fit: with many passes, compiled kernels are worthwhile for fewer rows."""
     from dataclasses import replace
 
     return replace(engine, kind="cpu") if engine.kind == "auto" and n_rows > 1_000 else engine
 
 
-def set_engine(estimator, engine):
+def set_engine(estimator: Any, engine: "Engine | None") -> None:
     """Set the engine of an estimator, which may already be fitted."""
     for owner in (estimator, getattr(estimator, "mixture_", None)):
         if owner is not None and "engine" in vars(owner):
@@ -111,7 +119,7 @@ class Model(NamedTuple):
     log_scale: float
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         """The class of the estimator."""
         return type(self.estimator).__name__
 
@@ -129,7 +137,7 @@ def read_key(path: str | None) -> bytes | None:
     return key
 
 
-def save_model(model, path, key=None):
+def save_model(model: "BaseEstimator", path: str, key: bytes | None = None) -> None:
     """Write a model file completely or not at all, signed if there is a key."""
     from vicinal import io
 
@@ -139,7 +147,7 @@ def save_model(model, path, key=None):
         raise output_failure(path, error) from error
 
 
-def load_model(path, engine, key=None):
+def load_model(path: str, engine: "Engine | None", key: bytes | None = None) -> Model:
     """Load a model file, check its signature if a key is given, and set its engine."""
     from sklearn.pipeline import Pipeline
 

@@ -5,6 +5,9 @@ import io
 import json
 import os
 import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._app.console import one_line
 from vicinal._app.errors import OutputFailure, UsageFailure
@@ -13,12 +16,16 @@ from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 from vicinal._words import printable
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+
 # The first characters of a cell that a spreadsheet would evaluate as a formula.
 _FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @contextlib.contextmanager
-def output_file(path):
+def output_file(path: str) -> Iterator[IO[bytes]]:
     """Open a binary file that replaces `path` if the block ends without an error.
 
     A device or a pipe cannot be replaced and is written directly.
@@ -30,18 +37,18 @@ def output_file(path):
         raise output_failure(path, error) from error
 
 
-def output_failure(path, error):
+def output_failure(path: str | None, error: OSError) -> OutputFailure:
     """Return the failure for an OSError; errors of `replacing` already name the file and the reason."""
     return OutputFailure(f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error))
 
 
-def write_text(path, text):
+def write_text(path: str, text: str) -> None:
     """Write a text file completely or not at all."""
     with output_file(path) as file:
         file.write(text.encode("utf-8"))
 
 
-def output_format(path):
+def output_format(path: str) -> str:
     """Return the format in which a table is written, by the ending of the file."""
     kind = format_of(path, what="output")
     if kind == "xlsx":
@@ -51,10 +58,10 @@ def output_format(path):
     return kind
 
 
-def without_formulas(frame):
+def without_formulas(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Return a table in which texts that a spreadsheet would evaluate are prefixed with an apostrophe, which marks text."""
 
-    def harmless(value):
+    def harmless(value: Any) -> Any:
         return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_BEGINS) else value
 
     texts = [name for name in frame if frame[name].dtype.kind not in "iufbMm"]
@@ -63,21 +70,21 @@ def without_formulas(frame):
     return frame.rename(columns=harmless)
 
 
-def write_json(value):
+def write_json(value: Any) -> None:
     """Write a JSON document to stdout."""
     with to_stdout() as stdout:
         # JSON reads these escapes as the characters themselves.
         stdout.write(printable(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)) + "\n")
 
 
-def write_lines(text):
+def write_lines(text: str) -> None:
     """Write text that is the result to stdout."""
     with to_stdout() as stdout:
         stdout.write(printable(text if text.endswith("\n") else text + "\n"))
 
 
 @contextlib.contextmanager
-def to_stdout():
+def to_stdout() -> Iterator[TextIO]:
     """Provide stdout as UTF-8 and flush it, so that a full disk or a closed pipe raises an error here and not at exit."""
     if sys.stdout is None:
         raise OutputFailure("cannot write to stdout: it is closed.")
@@ -101,14 +108,14 @@ def to_stdout():
         raise OutputFailure(f"cannot write to stdout: {error.strerror or error}.") from error
 
 
-def silence_stdout():
+def silence_stdout() -> None:
     """Redirect stdout to the null device, because it is closed and Python would report this again at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
 
 
-def partial_file(arguments, output, option):
+def partial_file(arguments: Namespace, output: str | None, option: str) -> str | None:
     """Return the path of the file for finished work, beside the output; None without an output.
 
     Without --resume the work starts again.

@@ -1,9 +1,10 @@
 """`vicinal papers`: the tables and figures of the four papers."""
 
 import os
+from argparse import Namespace
 from pathlib import Path
 
-from vicinal._app.console import count
+from vicinal._app.console import Console, count
 from vicinal._app.errors import CLAIM, DataFailure, Failure, OutputFailure, UsageFailure
 from vicinal._app.outputs import write_json, write_lines, write_text
 from vicinal._app.paths import keep_apart
@@ -11,6 +12,8 @@ from vicinal._engine import available_threads
 from vicinal.papers import (
     PAPERS,
     CannotWrite,
+    Experiment,
+    Outcome,
     Setting,
     data_folder,
     experiments,
@@ -22,7 +25,7 @@ from vicinal.papers import (
 )
 
 
-def papers(arguments, console):
+def papers(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     chosen = _choose(arguments.paper, arguments.figure)
     if arguments.list:
@@ -73,20 +76,20 @@ def papers(arguments, console):
     _finish(outcomes, arguments)
 
 
-def _listed(experiment):
+def _listed(experiment: Experiment) -> str:
     """Return a line of ``--list``: names, heading, minutes on one core."""
     quick, full = experiment.module.MINUTES
     minutes = f"quick {quick:g} min, full {full:g} min of one core"
     return f"{experiment.paper:8} {experiment.module.COVERS[0]:14} {experiment.title} ({minutes})"
 
 
-def _measured(chosen, left):
+def _measured(chosen: list[Experiment], left: dict[str, str]) -> str:
     """Return what ``--measure`` says at the end."""
     done = f"{len(chosen) - len(left)} of {count(len(chosen), 'experiment')} measured"
     return "\n".join([f"{done}.", *(f"{source}: {reason}" for source, reason in left.items())])
 
 
-def _choose(paper, figure):
+def _choose(paper: str | None, figure: str | None) -> list[Experiment]:
     found = [experiment for name in ([paper] if paper else PAPERS) for experiment in experiments(name)]
     if figure is None:
         return found
@@ -100,7 +103,7 @@ def _choose(paper, figure):
     return chosen
 
 
-def _finish(outcomes, arguments):
+def _finish(outcomes: list[Outcome], arguments: Namespace) -> None:
     claims = [claim for outcome in outcomes if outcome.summary for claim in outcome.summary.claims]
     failed = [claim for claim in claims if claim.fails]
     skipped = [outcome for outcome in outcomes if outcome.summary is None]

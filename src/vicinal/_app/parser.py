@@ -5,6 +5,7 @@ from typing import Any
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
+from vicinal._app.option_values import contamination, positive, rate, seed, two_or_more
 from vicinal._app.papers_options import add_papers
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
@@ -52,7 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_report(commands, table, general)
     add_adapt(commands, general)
     _add_demo(commands, general)
-    add_papers(commands, general, _positive)
+    add_papers(commands, general, positive)
     return parser
 
 
@@ -61,7 +62,7 @@ _Parser = argparse.ArgumentParser
 
 def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     learn = commands.add_parser(
-        "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
+        "learn", parents=[table, prepared, general, cluster_options(positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(
@@ -92,7 +93,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         help="a parameter of the method, as in --set n_components=2; may be repeated",
     )
     learn.add_argument(
-        "--max-rows", type=_positive, metavar="N", help="learn from a random sample of N rows; default: all"
+        "--max-rows", type=positive, metavar="N", help="learn from a random sample of N rows; default: all"
     )
     learn.add_argument("--no-scale", action="store_true", help="do not standardise the columns, as is done by default")
     add_output(
@@ -116,7 +117,7 @@ def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
 
 def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     score = commands.add_parser(
-        "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
+        "score", parents=[table, general, cluster_options(positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(score, data_nargs="?", in_blocks=True)
@@ -127,11 +128,11 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     )
     score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
     score.add_argument(
-        "--contamination", type=_contamination, default="auto", metavar="SHARE",
+        "--contamination", type=contamination, default="auto", metavar="SHARE",
         help="the share of training rows to flag as outliers, or auto: below the lower fence of a box plot of their scores (default)",
     )  # fmt: skip
     score.add_argument(
-        "--fdr", type=_rate, metavar="RATE",
+        "--fdr", type=rate, metavar="RATE",
         help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
     score.add_argument(
@@ -155,7 +156,7 @@ def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
         metavar="FILE",
         help="the rows to find neighbours for; default: the rows of DATA, none of which is its own neighbour",
     )
-    neighbors.add_argument("-k", type=_positive, default=10, metavar="K", help="the number of neighbours; default 10")
+    neighbors.add_argument("-k", type=positive, default=10, metavar="K", help="the number of neighbours; default 10")
     neighbors.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
     _add_table_output(neighbors)
 
@@ -195,23 +196,23 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
         help="write a report: one HTML file that needs no network",
     )
     compare.add_argument(
-        "-k", type=_positive, default=5, metavar="K", help="the number of neighbours per prediction; default 5"
+        "-k", type=positive, default=5, metavar="K", help="the number of neighbours per prediction; default 5"
     )
     compare.add_argument(
         "--methods",
         metavar="NAMES",
         help="compare only these methods (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca",
     )
-    compare.add_argument("--folds", type=_two_or_more, default=5, metavar="N", help="the number of folds; default 5")
+    compare.add_argument("--folds", type=two_or_more, default=5, metavar="N", help="the number of folds; default 5")
     compare.add_argument(
         "--repeats",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="the number of repetitions of the cross-validation; default 1 to 3, depending on the number of rows",
     )
     compare.add_argument(
         "--max-rows",
-        type=_positive,
+        type=positive,
         default=20_000,
         metavar="N",
         help="compare on a random sample of this many rows; default 20000",
@@ -296,13 +297,13 @@ of a machine, with a report; and metrics for 178 real wines. This takes less tha
 """
 
 
-def _general_options():
+def _general_options() -> _Parser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("general options")
     group.add_argument("-q", "--quiet", action="store_true", help="print only errors to stderr")
     group.add_argument("--json", action="store_true", help="print the result as JSON to stdout")
-    group.add_argument("--seed", type=_seed, default=0, metavar="N", help="the seed of all random choices; default 0")
-    group.add_argument("--threads", type=_positive, metavar="N", help="the number of threads; default: all available")
+    group.add_argument("--seed", type=seed, default=0, metavar="N", help="the seed of all random choices; default 0")
+    group.add_argument("--threads", type=positive, metavar="N", help="the number of threads; default: all available")
     group.add_argument(
         "--memory",
         type=size_text,
@@ -312,7 +313,7 @@ def _general_options():
     return parser
 
 
-def _table_options():
+def _table_options() -> _Parser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("reading tables")
     group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not say")
@@ -344,7 +345,7 @@ def _table_options():
     return parser
 
 
-def _prepare_options():
+def _prepare_options() -> _Parser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("choosing features")
     group.add_argument(
@@ -384,13 +385,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     _add_key_file(parser, _CHECKED)
 
 
-def _add_model_and_data(parser, data_nargs=None, *, in_blocks=False):
+def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:
     _add_model(parser)
     what = "a table (also a folder of Parquet files)" if in_blocks else "a table"
     add_input(parser, "data", table=in_blocks, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
 
 
-def _add_resume(parser, output):
+def _add_resume(parser: _Parser, output: str) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -398,7 +399,7 @@ def _add_resume(parser, output):
     )
 
 
-def _add_table_output(parser):
+def _add_table_output(parser: _Parser) -> None:
     add_output(
         parser,
         "-o",
@@ -407,44 +408,3 @@ def _add_table_output(parser):
         metavar="OUT",
         help="the table to write, in the format of its extension; default: CSV on stdout",
     )
-
-
-def _number(text, convert, least, what):
-    try:
-        value = convert(text)
-    except ValueError:
-        value = None
-    if value is None or not value >= least:
-        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
-    return value
-
-
-def _positive(text):
-    return _number(text, int, 1, "a whole number of at least 1")
-
-
-def _two_or_more(text):
-    return _number(text, int, 2, "a whole number of at least 2")
-
-
-def _seed(text):
-    value = _number(text, int, 0, "a whole number from 0 to 4294967295")
-    if value >= 2**32:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 4294967295, got {text!r}")
-    return value
-
-
-def _contamination(text):
-    if text == "auto":
-        return text
-    value = _number(text, float, 0.0, "'auto' or a number in (0, 0.5]")
-    if not 0 < value <= 0.5:
-        raise argparse.ArgumentTypeError(f"expected 'auto' or a number in (0, 0.5], got {text!r}")
-    return value
-
-
-def _rate(text):
-    value = _number(text, float, 0.0, "a number between 0 and 1")
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
-    return value

@@ -9,13 +9,18 @@ import contextlib
 import os
 import stat
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from vicinal._app.errors import DataFailure, ModelFailure, OutputFailure, UsageFailure
 
 # The extension of a file that holds finished work, and the first bytes of such a file.
 PARTIAL, PARTIAL_BEGINNING = ".partial", b'{"what": "vicinal '
+
+
+# The name of an argument, and the path or file descriptor that it stands for.
+Place = tuple[str, str | int]
 
 
 class Declared(NamedTuple):
@@ -36,12 +41,20 @@ class Declared(NamedTuple):
     beside: Sequence[str] = ()
 
 
-def add_input(parser, *names, folder=False, table=False, **options):
+def add_input(parser: ArgumentParser, *names: str, folder: bool = False, table: bool = False, **options: Any) -> None:
     """Add an argument that names a file to read, or with `folder` a folder; with `table` it may be a folder of Parquet files."""
     _add(parser, "inputs", names, options, folder=folder, table=table)
 
 
-def add_output(parser, *names, folder=False, stdout=False, files=(), beside=(), **options):
+def add_output(
+    parser: ArgumentParser,
+    *names: str,
+    folder: bool = False,
+    stdout: bool = False,
+    files: Sequence[str] = (),
+    beside: Sequence[str] = (),
+    **options: Any,
+) -> None:
     """Add an argument that names a file to write, or with `folder` a folder.
 
     Parameters
@@ -56,15 +69,15 @@ def add_output(parser, *names, folder=False, stdout=False, files=(), beside=(), 
     _add(parser, "outputs", names, options, folder=folder, stdout=stdout, files=files, beside=beside)
 
 
-def _add(parser, role, names, options, **facts):
+def _add(parser: ArgumentParser, role: str, names: tuple[str, ...], options: dict[str, Any], **facts: Any) -> None:
     """Add an argument and declare it in `inputs` or `outputs` of the parsed command line."""
     action = parser.add_argument(*names, **options)
     label = action.option_strings[0] if action.option_strings else action.metavar
-    declared = Declared(label, **facts)
+    declared = Declared(str(label), **facts)
     parser.set_defaults(**{role: {**(parser.get_default(role) or {}), action.dest: declared}})
 
 
-def check_paths(arguments):
+def check_paths(arguments: Namespace) -> None:
     """Raise an error if one file is both an output and an input, or two outputs, or if a path is not valid."""
     keep_apart(_given(arguments, "inputs"), _given(arguments, "outputs"))
     for role, check in (("inputs", _check_readable), ("outputs", check_writable)):
@@ -81,7 +94,7 @@ def check_paths(arguments):
                     raise DataFailure(f"the folder {path!r} of {declared.label} does not exist.")
 
 
-def _check_readable(path, label):
+def _check_readable(path: str, label: str) -> None:
     """Raise an error for a missing file or a folder, with the exit code of that kind of input."""
     kind = {"MODEL": ModelFailure, "--key-file": UsageFailure}.get(label, DataFailure)
     verb = "load" if label == "MODEL" else "read"
@@ -91,7 +104,7 @@ def _check_readable(path, label):
         raise kind(f"cannot {verb} {path}: it is a folder.")
 
 
-def check_writable(path, label=None):
+def check_writable(path: str, label: str | None = None) -> None:
     """Raise an error before any work if the output cannot be written."""
     if path == "-":
         raise UsageFailure(
@@ -110,7 +123,7 @@ def check_writable(path, label=None):
         raise OutputFailure(f"cannot write {path}: permission denied.")
 
 
-def _given(arguments, role):
+def _given(arguments: Namespace, role: str) -> list[Place]:
     """Labels and paths of the inputs or outputs that were given; stdin and stdout by their descriptors."""
     found = []
     standard = role == "outputs"  # every command writes to stdout, but reads stdin only where "-" asks for it
@@ -131,7 +144,7 @@ def _given(arguments, role):
     return found
 
 
-def keep_apart(inputs, outputs):
+def keep_apart(inputs: list[Place], outputs: list[Place]) -> None:
     """Raise an error for an output that is also an input, or that is named twice.
 
     Parameters
@@ -148,13 +161,13 @@ def keep_apart(inputs, outputs):
                 _refuse(output, other, "every output needs a separate file")
 
 
-def _refuse(output, other, rule):
+def _refuse(output: Place, other: Place, rule: str) -> NoReturn:
     first, second = (label if isinstance(path, int) else f"{label} {path}" for label, path in (output, other))
     kind = "folder" if os.path.isdir(output[1]) else "file"
     raise UsageFailure(f"{first} is the same {kind} as {second}: {rule}. Choose another path for {output[0]}.")
 
 
-def same_file(first, second):
+def same_file(first: str | int, second: str | int) -> bool:
     """Return whether two paths or descriptors refer to the same file or folder, through any links, even if it does not exist.
 
     Devices and pipes are never considered the same, because they hold no data that could be lost.
@@ -172,7 +185,7 @@ def same_file(first, second):
     return folder == other_folder or (name != "" and same_file(folder, other_folder))  # no name: the root of a drive
 
 
-def is_special(path):
+def is_special(path: str | int) -> bool:
     """Return whether a path or descriptor leads to something that exists and is neither a file nor a folder."""
     try:
         mode = os.stat(path).st_mode

@@ -1,10 +1,16 @@
 """The pandas code that reads and prepares a table as the command did, for the report."""
 
-from vicinal._app.tables import split_names
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from vicinal._app.tables import TableOptions, split_names
 from vicinal._tables import parse_types
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def loading_code(arguments, kind, options, table):
+
+def loading_code(arguments: Namespace, kind: str, options: TableOptions, table: "pd.DataFrame") -> str:
     """Return lines that create X (and y) from the file; a comment if the table came from stdin."""
     source, label = arguments.data, arguments.target
     lines = ["import pandas as pd", "from vicinal.tables import prepare", ""]
@@ -49,7 +55,7 @@ def loading_code(arguments, kind, options, table):
     return "\n".join(lines)
 
 
-def _from_arrays(source, table):
+def _from_arrays(source: str, table: "pd.DataFrame") -> list[str]:
     """Return lines that combine the arrays of an NPZ file."""
     import numpy as np
 

@@ -1,13 +1,22 @@
 """`vicinal report`: one page about a model file and the rows of a table."""
 
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from vicinal._app.console import count
+from vicinal._app.columns import Picked
+from vicinal._app.console import Console, count
 from vicinal._app.errors import DataFailure
 from vicinal._app.judging import judge_rows
+from vicinal._app.models import Model
 from vicinal._app.outputs import write_json, write_text
 from vicinal._app.tables import check_columns
 from vicinal._app.use import open_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _MOST_UNUSUAL = 10
 _CODE = """\
@@ -19,7 +28,7 @@ table = ...  # the rows of {data!r}, as a DataFrame
 {use}"""
 
 
-def report(arguments, console):
+def report(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     model, table, picked = open_model(arguments, console)
     y = None
@@ -66,7 +75,7 @@ def report(arguments, console):
         write_json(page.summary)
 
 
-def _filled(model, features, X):
+def _filled(model: Model, features: "pd.DataFrame", X: np.ndarray) -> tuple[np.ndarray, str]:
     """Return the rows with their missing values as the model fills them in, in the units of the table, and a note on that."""
     from vicinal import DensityImputer
     from vicinal._density.explanation import acts_by_column, in_units_of_data
@@ -82,12 +91,14 @@ def _filled(model, features, X):
     return np.where(gaps, rows, X), f"{found} are shown as the model fills them in."
 
 
-def _named_rows(arguments, table, picked):
+def _named_rows(arguments: Namespace, table: "pd.DataFrame", picked: Picked) -> np.ndarray:
     check_columns([arguments.id], table.columns, "--id")
     return table[arguments.id].astype(str).to_numpy()[picked.rows]
 
 
-def _outliers(model, features, row_names, arguments, console):
+def _outliers(
+    model: Model, features: "pd.DataFrame", row_names: np.ndarray, arguments: Namespace, console: Console
+) -> dict[str, Any]:
     """Return the least likely rows, as `vicinal score` judges them, with the reasons."""
     judged, reasons = judge_rows(model, features, arguments, console, _MOST_UNUSUAL)
     log_densities = judged["log_density"] - np.nan_to_num(model.log_scale)

@@ -56,7 +56,7 @@ class TableWriter:
             raise DataFailure(
                 f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet."
             )
-        file = self._stack.enter_context(output_file(self._output))
+        file: Any = self._stack.enter_context(output_file(self._output))
         if kind in ("csv", "tsv"):
             if self._output.lower().endswith(".gz"):
                 file = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))

@@ -5,14 +5,20 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 
-from vicinal._app.console import count, one_line, shown
+from vicinal._app.console import Messages, count, one_line, shown
 from vicinal._app.errors import DataFailure, UsageFailure, need
 from vicinal._app.text_tables import decoding, text_table
 from vicinal._app.unpacking import read_parquet, refuse_gzip_bomb, refuse_zip_bomb
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
 
 FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 _ENDINGS = {
@@ -42,7 +48,7 @@ class TableOptions(NamedTuple):
     max_unpacked: str | None = None
 
     @classmethod
-    def from_arguments(cls, arguments):
+    def from_arguments(cls, arguments: Namespace) -> Self:
         """Return the table options of a parsed command line."""
         return cls(**{name: getattr(arguments, name) for name in cls._fields})
 
@@ -75,7 +81,7 @@ class ColumnChoice(NamedTuple):
 _AS_NAMED, ALL_COLUMNS = TableOptions(), ColumnChoice()
 
 
-def format_of(path, *, what="file"):
+def format_of(path: str | Path, *, what: str = "file") -> str:
     """Return the format of a file by its extension."""
     path = Path(path)
     ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
@@ -88,7 +94,7 @@ def format_of(path, *, what="file"):
         ) from None
 
 
-def table_format(source, options):
+def table_format(source: str, options: TableOptions) -> str:
     """Return the format of a source: as requested, by its extension, or CSV for stdin."""
     if source == "-" or options.format:
         return options.format or "csv"
@@ -108,7 +114,7 @@ def split_names(options: Any, columns: Any) -> list[str]:
     return names
 
 
-def check_columns(names, columns, option):
+def check_columns(names: Iterable[str], columns: Collection[str], option: str) -> None:
     """Raise an error for names that the table does not have, with similar names as a hint."""
     from vicinal._tables import nearest_names
 
@@ -119,7 +125,9 @@ def check_columns(names, columns, option):
             raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
-def read_table(source, options=_AS_NAMED, console=None, choice=ALL_COLUMNS):
+def read_table(
+    source: str, options: TableOptions = _AS_NAMED, console: Messages | None = None, choice: ColumnChoice = ALL_COLUMNS
+) -> "pd.DataFrame":
     """Read a table into a DataFrame with unique text column names.
 
     Parameters
@@ -168,7 +176,7 @@ def reading_errors(name: str) -> Iterator[None]:
         raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
 
 
-def _opened(source, options):
+def _opened(source: str, options: TableOptions) -> BinaryIO:
     if source == "-":
         if sys.stdin is None:
             raise DataFailure("cannot read stdin: it is closed.")
@@ -180,10 +188,12 @@ def _opened(source, options):
     if not source.lower().endswith(".gz"):
         return open(source, "rb")
     refuse_gzip_bomb(source, options.max_unpacked)
-    return gzip.open(source)
+    return cast(BinaryIO, gzip.open(source))
 
 
-def _read_text(file, name, kind, options, console, choice):
+def _read_text(
+    file: BinaryIO, name: str, kind: str, options: TableOptions, console: Messages | None, choice: ColumnChoice
+) -> "pd.DataFrame":
     import pandas as pd
 
     text = text_table(file, name, kind, options, console, choice)
@@ -192,7 +202,7 @@ def _read_text(file, name, kind, options, console, choice):
     return text.named(frame)
 
 
-def _read_excel(file, name, options):
+def _read_excel(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFrame":
     """Return the first sheet of a workbook, or the one that ``--array`` names."""
     import pandas as pd
 
@@ -213,14 +223,14 @@ def _read_excel(file, name, options):
     return frame
 
 
-def _read_parquet(file, name, options, choice):
+def _read_parquet(file: BinaryIO, name: str, options: TableOptions, choice: ColumnChoice) -> "pd.DataFrame":
     need("pyarrow", "reading Parquet")
     with decoding(name, "a Parquet table"):
         table = read_parquet(file.read(), name, options.max_unpacked, lambda columns: choice.of(columns, name))
         return table.to_pandas().reset_index(drop=True)
 
 
-def _read_numpy(file, name, kind, options):
+def _read_numpy(file: BinaryIO, name: str, kind: str, options: TableOptions) -> "pd.DataFrame":
     import numpy as np
 
     start = file.read(6)
@@ -240,7 +250,7 @@ def _read_numpy(file, name, kind, options):
         return _frame_of_arrays({key: content[key] for key in content.files}, name, options.array)
 
 
-def _frame_of_arrays(arrays, name, wanted):
+def _frame_of_arrays(arrays: "dict[str, np.ndarray]", name: str, wanted: str | None) -> "pd.DataFrame":
     """Return the table of an NPZ file: the 2-D array `wanted` (or X, or the only one), and its row-wise companions."""
     tables = [key for key, value in arrays.items() if value.ndim == 2]
     if wanted is None:
@@ -273,7 +283,7 @@ def _frame_of_arrays(arrays, name, wanted):
     return frame
 
 
-def frame_of_array(array, name, names=None):
+def frame_of_array(array: "np.ndarray", name: str, names: Iterable[Any] | None = None) -> "pd.DataFrame":
     """Return the table of an array of numbers, or of an array with named fields."""
     import pandas as pd
 

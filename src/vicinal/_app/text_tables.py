@@ -8,9 +8,9 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from vicinal._app.console import one_line, shown
+from vicinal._app.console import Messages, one_line, shown
 from vicinal._app.errors import DataFailure, Failure, UsageFailure
 
 _SEPARATORS = (",", ";", "\t", "|")
@@ -65,7 +65,7 @@ class TextTable(NamedTuple):
         return frame
 
 
-def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choice: Any) -> TextTable:
+def text_table(file: Any, name: str, kind: str, options: Any, console: Messages | None, choice: Any) -> TextTable:
     """Return how to read a text file that is open at its beginning; its position is restored."""
     import pandas as pd
 
@@ -111,7 +111,7 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choi
     return table._replace(n_columns=len(read), columns=read if options.no_header else None)
 
 
-def _separator(file, encoding):
+def _separator(file: BinaryIO, encoding: str) -> str:
     """Return the character that divides the first lines into equally many fields: a comma if it does, else the one with
     most fields."""
     sample = file.read(_SAMPLE).decode(_decoder(encoding), errors="replace")
@@ -128,11 +128,11 @@ def _separator(file, encoding):
     return "," if found.get(",", 0) > 1 or found.get(best, 0) < 2 else best
 
 
-def _decoder(encoding):
+def _decoder(encoding: str) -> str:
     return "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
 
 
-def _header(file, sep, encoding):
+def _header(file: BinaryIO, sep: str, encoding: str) -> list[str] | None:
     """Return the fields of the first line that is not blank, or None."""
     text = io.TextIOWrapper(file, encoding=_decoder(encoding), newline="")
     try:
@@ -144,7 +144,7 @@ def _header(file, sep, encoding):
     return None
 
 
-def _check_header(header, name, sep, no_header, console):
+def _check_header(header: list[str], name: str, sep: str, no_header: bool, console: Messages | None) -> None:
     """Warn about an unusual first line."""
     if len(header) == 1:
         for other in (";", "\t", "|", ","):
@@ -165,7 +165,7 @@ def _check_header(header, name, sep, no_header, console):
         console.warn(f"{name} repeats the column names {shown(repeated)}: later ones are numbered (name.1, name.2).")
 
 
-def _is_number(field):
+def _is_number(field: str) -> bool:
     try:
         float(field)
     except ValueError:
@@ -173,7 +173,7 @@ def _is_number(field):
     return True
 
 
-def _undecodable(error):
+def _undecodable(error: UnicodeError) -> str:
     start = getattr(error, "start", None)
     data = getattr(error, "object", b"")
     where = (

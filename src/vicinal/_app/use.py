@@ -1,13 +1,15 @@
 """`vicinal transform`, `vicinal score` and `vicinal neighbors`: use a saved model."""
 
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from vicinal._app.blocks import NeededColumns, in_turn, open_table
-from vicinal._app.columns import pick_features
-from vicinal._app.console import count, shown
+from vicinal._app.blocks import NeededColumns, TableBlocks, in_turn, open_table
+from vicinal._app.columns import Picked, pick_features
+from vicinal._app.console import Console, Messages, count, shown
 from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
 from vicinal._app.judging import (
     ask,
@@ -20,13 +22,18 @@ from vicinal._app.judging import (
     training_rows_of,
     versions_of,
 )
-from vicinal._app.models import load_model, make_engine, read_key
+from vicinal._app.models import Model, load_model, make_engine, read_key
 from vicinal._app.outputs import output_format, write_json
 from vicinal._app.table_writer import TableWriter
 from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def transform(arguments, console):
+    from vicinal._density.outliers import DensityOutlierDetector
+
+
+def transform(arguments: Namespace, console: Console) -> None:
     """Run `vicinal transform`."""
     import pandas as pd
 
@@ -46,7 +53,7 @@ def transform(arguments, console):
             results.write(pd.concat(parts, axis=1))
 
 
-def score(arguments, console):
+def score(arguments: Namespace, console: Console) -> None:
     """Run `vicinal score`."""
     if (arguments.data is None) != arguments.training:
         raise UsageFailure("score needs either DATA or --training.")
@@ -78,7 +85,7 @@ def score(arguments, console):
         console.say(f"{count(n_outliers, 'outlier')} in {count(results.n_rows, 'row')}.")
 
 
-def _largest_discovery(p_values, rate):
+def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
     """Return the largest p-value that is a discovery at a false discovery rate, or -1 if there is none."""
     from scipy.stats import false_discovery_control
 
@@ -94,7 +101,7 @@ class _Judged(NamedTuple):
     rows: np.ndarray
     own: np.ndarray
     judged: dict[str, np.ndarray]
-    console: Any
+    console: Messages
     table: Any = None
     picked: Any = None
 
@@ -102,14 +109,14 @@ class _Judged(NamedTuple):
 class _Scorer:
     """What `vicinal score` does with a block of rows."""
 
-    def __init__(self, model, arguments, missing):
+    def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
         self._model, self._arguments, self._missing = model, arguments, missing
 
     @cached_property
-    def _detector(self):
+    def _detector(self) -> "DensityOutlierDetector":
         return detector_of(self._model, self._arguments.contamination)
 
-    def judged(self, blocks, console):
+    def judged(self, blocks: "Iterable[pd.DataFrame] | None", console: Console) -> Iterator[_Judged]:
         """Yield the judgement of each block; of the training rows, where there is no block."""
         model, arguments = self._model, self._arguments
         in_blocks = in_blocks_of(arguments, console)
@@ -129,7 +136,7 @@ class _Scorer:
             judged = judged_rows(model, detector, versions, own, in_blocks)
             yield _Judged(first + picked.rows, own, judged, told, table, picked)
 
-    def frame(self, block, most=None):
+    def frame(self, block: _Judged, most: float | None = None) -> "pd.DataFrame":
         """Return the rows of the output; `most` is the largest p-value of an outlier, where ``--fdr`` was settled before."""
         import pandas as pd
 
@@ -162,7 +169,7 @@ class _Scorer:
         return pd.concat([_kept(arguments, block.table, block.picked.rows), result], axis=1)
 
 
-def _with_broken(reasons, name, differs, block):
+def _with_broken(reasons: Iterable[str], name: str, differs: np.ndarray, block: _Judged) -> list[str]:
     """Return the reasons of rows, with that of another value than all training rows had."""
     reason = f"{name}: expected {block.picked.constants[name]} as in all training rows, got "
     values = block.table[name].iloc[block.picked.rows].astype(str).to_numpy()
@@ -172,7 +179,9 @@ def _with_broken(reasons, name, differs, block):
     ]
 
 
-def _mark_broken(judged, detector, broken, console):
+def _mark_broken(
+    judged: dict[str, np.ndarray], detector: "DensityOutlierDetector", broken: dict[str, np.ndarray], console: Messages
+) -> np.ndarray:
     """Give rows that break a constant of the training rows the smallest p-value, and return which they are."""
     rows = np.any(list(broken.values()), axis=0)
     judged["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), judged["p_value"])
@@ -183,7 +192,7 @@ def _mark_broken(judged, detector, broken, console):
     return rows
 
 
-def neighbors(arguments, console):
+def neighbors(arguments: Namespace, console: Console) -> None:
     """Run `vicinal neighbors`."""
     import pandas as pd
 
@@ -213,8 +222,8 @@ def neighbors(arguments, console):
             f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
         )
     # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
-    found = prepare("reference", images, leave_one_out=queries is None).at().nearest(arguments.k, queries)
-    positions, distances = found.indices, np.sqrt(found.scores)
+    nearest = prepare("reference", images, leave_one_out=queries is None).at().nearest(arguments.k, queries)
+    positions, distances = nearest.indices, np.sqrt(nearest.scores)
     n, k = positions.shape
     result = pd.DataFrame(
         {
@@ -228,13 +237,13 @@ def neighbors(arguments, console):
         results.write(result)
 
 
-def _check_output(arguments):
+def _check_output(arguments: Namespace) -> None:
     """Raise an error before any work if no table can be written under this name."""
     if arguments.output not in (None, "-"):
         output_format(arguments.output)
 
 
-def open_model(arguments, console):
+def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataFrame, Picked]":
     """Return the model, the table and the model's columns of it."""
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     missing = _about_missing(arguments, model)
@@ -242,7 +251,9 @@ def open_model(arguments, console):
     return model, table, pick_features(table, model, console, missing)
 
 
-def open_model_and_blocks(arguments, console):
+def open_model_and_blocks(
+    arguments: Namespace, console: Console
+) -> "tuple[Model, TableBlocks | list[pd.DataFrame] | None]":
     """Return the model, and the blocks of the table (None for ``score --training``)."""
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     if arguments.data is None:
@@ -257,7 +268,7 @@ def open_model_and_blocks(arguments, console):
     return model, open_table(arguments.data, TableOptions.from_arguments(arguments), console, in_blocks=columns)
 
 
-def _about_missing(arguments, model, *, marginalise=False):
+def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = False) -> str:
     """Return what is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
     from vicinal import DensityImputer
 
@@ -277,21 +288,21 @@ def _about_missing(arguments, model, *, marginalise=False):
     return "keep"
 
 
-def _method(model, name, otherwise):
+def _method(model: Model, name: str, otherwise: str) -> Callable[..., Any]:
     """Return a method of the model, or a failure that says what it is instead."""
     if not hasattr(model.whole, name):
         raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
     return getattr(model.whole, name)
 
 
-def _kept(arguments, table, rows):
+def _kept(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray) -> "pd.DataFrame":
     """Return the columns of ``--keep``."""
     names = split_names(arguments.keep, table.columns)
     check_columns(names, table.columns, "--keep")
     return table[names].iloc[rows].reset_index(drop=True)
 
 
-def _row_names(arguments, table, rows, what):
+def _row_names(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, what: str) -> np.ndarray:
     if arguments.id is None:
         return rows
     if arguments.id not in table.columns:
@@ -299,7 +310,7 @@ def _row_names(arguments, table, rows, what):
     return table[arguments.id].to_numpy()[rows]
 
 
-def _output_names(model, n_columns):
+def _output_names(model: Model, n_columns: int) -> list[str]:
     stem = model.kind.lower()
     return [f"{stem}{i}" for i in range(n_columns)]
 
@@ -307,21 +318,21 @@ def _output_names(model, n_columns):
 class Results:
     """The output of a command that makes a table: rows in a file or on stdout, or JSON."""
 
-    def __init__(self, arguments, console, model):
+    def __init__(self, arguments: Namespace, console: Console, model: Model) -> None:
         self._arguments, self._console, self._model = arguments, console, model
         self._as_json = arguments.json and arguments.output in (None, "-")
-        self._frames = []
+        self._frames: list[pd.DataFrame] = []
         self._writer = TableWriter(arguments.output)
 
     @property
-    def n_rows(self):
+    def n_rows(self) -> int:
         return sum(map(len, self._frames)) if self._as_json else self._writer.n_rows
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._writer.__enter__()
         return self
 
-    def write(self, frame):
+    def write(self, frame: "pd.DataFrame") -> None:
         """Take in a block of the table."""
         self._arguments.check_interrupted()
         if frame.columns.has_duplicates:
@@ -329,7 +340,7 @@ class Results:
             raise UsageFailure(f"--keep {name}: the output already has a column of that name. Rename it in the table.")
         self._frames.append(frame) if self._as_json else self._writer.write(frame)
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any) -> None:
         import pandas as pd
 
         if error[0] is None and self.n_rows == 0:
@@ -349,13 +360,13 @@ class Results:
                 write_json({"model": self._model.kind, "output": output, "rows": self.n_rows, "columns": columns})
 
 
-def _records(frame):
+def _records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     """Return rows as JSON objects with all digits; missing and infinite values as null, times as text."""
     columns = [[_plain(value) for value in frame[name].tolist()] for name in frame]
     return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     import pandas as pd
 
     if isinstance(value, float):

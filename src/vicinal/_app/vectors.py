@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._app.console import count, one_line, shown
+from vicinal._app.console import Console, count, one_line, shown
 from vicinal._app.errors import DataFailure
 from vicinal._app.tables import TableOptions, read_table, table_format
 
 
-def read_vectors(path: str, console: Any, options: TableOptions, vector: str | None = None) -> np.ndarray:
+def read_vectors(path: str, console: Console, options: TableOptions, vector: str | None = None) -> np.ndarray:
     """Return a table of numbers with one row per vector."""
     kind = table_format(path, options)
     if kind == "npy":
@@ -46,7 +46,7 @@ def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
         raise DataFailure(str(error).replace("--array", "--vector")) from error
 
 
-def _read_headed(path: str, console: Any, options: TableOptions) -> Any:
+def _read_headed(path: str, console: Console, options: TableOptions) -> Any:
     """Return a table whose first line may be data; a lost line would shift all row numbers.
 
     Column names that are numbers are data, except 0, 1, 2, ..., which pandas writes for columns without names.
@@ -90,7 +90,7 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
 
 
 def read_column(
-    path: str, console: Any, options: TableOptions, n_rows: int, option: str, whose: str = "the corpus"
+    path: str, console: Console, options: TableOptions, n_rows: int, option: str, whose: str = "the corpus"
 ) -> list[Any]:
     """Return the first column of a table with one line per row of the corpus, or of the queries."""
     frame = read_table(path, options, console)
@@ -102,7 +102,7 @@ def read_column(
     return values.astype(object).where(values.notna(), None).tolist()
 
 
-def read_pairs(path: str, console: Any, options: TableOptions, sizes: tuple[int, int]) -> np.ndarray:
+def read_pairs(path: str, console: Console, options: TableOptions, sizes: tuple[int, int]) -> np.ndarray:
     """Return pairs of row numbers; the first column refers to a table of the first size, the second to one of the second."""
     frame = _read_headed(path, console, options)
     if frame.shape[1] < 2:

@@ -1,6 +1,7 @@
 """Translation of messages of the library for the command line: ``--set reg=0.01`` instead of ``reg=0.01``."""
 
 import re
+from typing import Any
 
 # Advice that has no option on the command line, and its replacement.
 _OPTIONS = {"random_state": "--seed"}
@@ -8,7 +9,7 @@ _ONLY_IN_PYTHON = re.compile(r",? or look at objectives_|,? or look at \w+_(?=[.
 _ADVICE = r"\b([Rr]aise|[Ll]ower|[Pp]ass|[Uu]se|[Ss]et|[Cc]hoose|[Cc]hange)"
 
 
-def in_command_words(text, estimator):
+def in_command_words(text: str, estimator: Any) -> str:
     """Return a message of an estimator, with its parameters as ``--set`` takes them.
 
     Parameters
@@ -27,11 +28,11 @@ def in_command_words(text, estimator):
     return re.sub(rf"{_ADVICE} ({settable})(?![\w=])", _named, text)
 
 
-def _assignment(match):
+def _assignment(match: re.Match[str]) -> str:
     name = match.group(1)
     return f"{_OPTIONS[name]} " if name in _OPTIONS else f"--set {name}="
 
 
-def _named(match):
+def _named(match: re.Match[str]) -> str:
     verb, name = match.groups()
     return f"{verb} {name} ({_OPTIONS.get(name) or f'--set {name}=...'})"

@@ -3,9 +3,11 @@
 import inspect
 import math
 import numbers
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from textwrap import indent
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -42,12 +44,12 @@ class CodeWriter:
     from vicinal import LCA
     """
 
-    def __init__(self):
-        self.gaps = []
-        self._homes = {}  # of imported names
-        self._modules = {}  # imported as a whole, with the names that they go by
+    def __init__(self) -> None:
+        self.gaps: list[str] = []
+        self._homes: dict[str, str] = {}  # of imported names
+        self._modules: dict[str, str] = {}  # imported as a whole, with the names that they go by
 
-    def import_lines(self):
+    def import_lines(self) -> list[str]:
         """Return the import statements for the expressions so far, sorted."""
         whole = [
             f"import {module}" + (f" as {name}" if name != module else "") for module, name in self._modules.items()
@@ -58,11 +60,11 @@ class CodeWriter:
         ]
         return sorted(whole) + sorted(parts)
 
-    def import_module(self, module, name=None):
+    def import_module(self, module: str, name: str | None = None) -> None:
         """Add ``import module``, or ``import module as name``."""
         self._modules[module] = name or module
 
-    def expression(self, value, place="a value"):
+    def expression(self, value: Any, place: str = "a value") -> str:
         """Return the expression of a value; `place` is its location for `gaps`."""
         value = value.item() if isinstance(value, np.generic) else value
         kind = type(value)
@@ -92,13 +94,13 @@ class CodeWriter:
         self.gaps.append(f"{place}: {_described(value)}")
         return "..."
 
-    def _array(self, array, place):
+    def _array(self, array: np.ndarray, place: str) -> str:
         self.import_module("numpy", "np")
         plain = array.tolist()
         dtype = "" if np.array(plain).dtype == array.dtype else f", dtype={array.dtype.name!r}"
         return f"np.array({self.expression(plain, place)}{dtype})"
 
-    def _pipeline(self, pipeline):
+    def _pipeline(self, pipeline: Pipeline) -> str:
         """``make_pipeline`` where that gives the steps the names that they have."""
         values = pipeline.get_params(deep=False)
         steps = [step for _, step in pipeline.steps]
@@ -106,7 +108,13 @@ class CodeWriter:
             return self._call(type(pipeline), values, _parameters(type(pipeline)))
         return self._call(make_pipeline, values, _parameters(make_pipeline), steps)
 
-    def _call(self, function, values, parameters, positional=()):
+    def _call(
+        self,
+        function: Callable[..., Any],
+        values: dict[str, Any],
+        parameters: Iterable[inspect.Parameter],
+        positional: Iterable[Any] = (),
+    ) -> str:
         """Return a call with the values that differ from the defaults, in the order of the parameters."""
         owner = function.__name__
         items = [self.expression(value, f"a step of {owner}") for value in positional]
@@ -123,9 +131,9 @@ class CodeWriter:
             self.gaps.append(f"{owner}: {_described(function)}")
         return laid_out(f"{name}(", items, ")")
 
-    def _name(self, thing):
+    def _name(self, thing: Any) -> str | None:
         """Return the name of a class or function once it is imported; None where no module offers it under its name."""
-        name, home = getattr(thing, "__name__", None), _public_home(thing)
+        name, home = getattr(thing, "__name__", ""), _public_home(thing)
         if home is None:
             return None
         if home == "builtins":
@@ -136,7 +144,7 @@ class CodeWriter:
         return name
 
 
-def _public_home(thing):
+def _public_home(thing: Any) -> str | None:
     """Return the shortest module path that offers a class or function under its own name, or None."""
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", ""))
     parts = (getattr(thing, "__module__", None) or ("numpy" if isinstance(thing, np.ufunc) else "__main__")).split(".")
@@ -149,12 +157,12 @@ def _public_home(thing):
     return None
 
 
-def _parameters(function):
+def _parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
     """Return the parameters of a constructor or function, in their order."""
     return inspect.signature(function).parameters.values()
 
 
-def _same(value, default):
+def _same(value: Any, default: Any) -> bool:
     """Return whether a parameter has its default value; arrays and estimators are never defaults."""
     if value is default:
         return True
@@ -165,7 +173,7 @@ def _same(value, default):
     return bool(value == default or (value != value and default != default))
 
 
-def _described(value):
+def _described(value: Any) -> str:
     """Return a value that has no code, in a few words."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}"
@@ -174,7 +182,7 @@ def _described(value):
     return f"a {type(value).__name__}"
 
 
-def laid_out(head, items, tail):
+def laid_out(head: str, items: list[str], tail: str) -> str:
     """Return a call, list or dict on one line where it fits, else with an item per line."""
     line = f"{head}{', '.join(items)}{tail}"
     if (len(line) <= _WIDTH and "\n" not in line) or not items:

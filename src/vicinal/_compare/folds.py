@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ class Fits:
         return pipeline, 0, converged
 
 
-def fit_first(candidates, X, y=None):
+def fit_first(candidates: Sequence[Any], X: np.ndarray, y: np.ndarray | None = None) -> tuple[Any, int, bool]:
     """Fit the first candidate that can be fitted; return (estimator, which, converged), or raise the last error."""
     for which, candidate in enumerate(candidates):
         estimator = clone(candidate)
@@ -101,7 +102,7 @@ def fit_first(candidates, X, y=None):
     raise ValueError("there is no candidate to fit.")
 
 
-def metric_outcome(method, rows, n_neighbors, n_classes, fits):
+def metric_outcome(method: Method, rows: Rows, n_neighbors: int, n_classes: int | None, fits: Fits) -> Outcome:
     """Return k-nearest-neighbour scores of the test rows among all training rows, under a metric fitted to training rows.
 
     n_classes : None if the targets are numbers
@@ -125,7 +126,7 @@ def metric_outcome(method, rows, n_neighbors, n_classes, fits):
     return Outcome(scores, curve, None, which, converged, time.perf_counter() - start)
 
 
-def images_of(metric, X):
+def images_of(metric: Any, X: np.ndarray) -> np.ndarray:
     """Return rows transformed by the metric, as float64; raise an error if there are no columns."""
     with warnings.catch_warnings():
         # A model from a file may know the columns by name; here they are in its order.
@@ -148,7 +149,9 @@ def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) ->
     return placed.nearest(n_neighbors, queries).indices
 
 
-def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
+def neighbor_scores(
+    neighbor_labels: np.ndarray, labels: np.ndarray, n_neighbors: int, n_classes: int
+) -> tuple[dict[str, float], np.ndarray]:
     """Return the accuracy of the vote of k neighbours, recall@k (the share of right neighbours), and the purity curve.
 
     neighbor_labels : (m, longest) codes of the neighbours' classes, nearest first; labels : (m,)
@@ -167,7 +170,7 @@ def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
     return scores, curve[:LONGEST_CURVE]
 
 
-def number_scores(neighbor_values, values, training_values):
+def number_scores(neighbor_values: np.ndarray, values: np.ndarray, training_values: np.ndarray) -> dict[str, float]:
     """Return R² and the mean absolute error of the mean of the neighbours' values.
 
     R² = 1 - (mean squared error) / (variance of the training values), which is 0 for a constant prediction of the mean.
@@ -177,7 +180,7 @@ def number_scores(neighbor_values, values, training_values):
     return {"r2": 1.0 - float((errors**2).mean() / np.var(training_values)), "mean_error": float(np.abs(errors).mean())}
 
 
-def usable_dimensions(X):
+def usable_dimensions(X: np.ndarray) -> int:
     """Return how many principal components of the standardised columns a density can learn from these training rows."""
     correlations = np.atleast_2d(np.cov(StandardScaler().fit_transform(X).T, bias=True))
     eigenvalues = np.linalg.eigvalsh(correlations)
@@ -185,7 +188,7 @@ def usable_dimensions(X):
     return max(1, min(WIDE, len(X) // _ROWS_PER_DIMENSION, rank))
 
 
-def density_outcome(method, rows, fits):
+def density_outcome(method: Method, rows: Rows, fits: Fits) -> Outcome:
     """Return the mean log-density of the test rows, in the units of the data and averaged over the noise on rounded
     columns."""
     start = time.perf_counter()
@@ -201,13 +204,13 @@ def density_outcome(method, rows, fits):
     return Outcome({"log_likelihood": log_density}, None, None, which, converged, time.perf_counter() - start)
 
 
-def _mean_score(density, X):
+def _mean_score(density: Any, X: np.ndarray) -> float:
     """Return the mean log-density of rows in the units of the data, by their known values if some are missing."""
     if np.isnan(X).any() and not hasattr(steps_of(density)[-1], "score_incomplete"):
         raise ValueError("it cannot score rows with missing values")
     return float(np.mean(draw_scores(density, X).mean(axis=0) - known_log_volumes(density, X)))
 
 
-def steps_of(estimator):
+def steps_of(estimator: Any) -> list[Any]:
     """Return the steps of a pipeline, or the estimator as the only one; the last one does the work."""
     return [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
 
@@ -14,7 +15,9 @@ class Interval(NamedTuple):
     high: float
 
 
-def corrected_interval(values, test_share, *, level=0.95, n_comparisons=1):
+def corrected_interval(
+    values: ArrayLike, test_share: float, *, level: float = 0.95, n_comparisons: int = 1
+) -> Interval:
     r"""Return a Student interval for the mean of cross-validation scores, corrected for overlapping training sets.
 
     Scores of J folds are not independent: their training sets overlap, and the usual variance of a mean,

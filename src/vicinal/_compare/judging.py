@@ -1,13 +1,24 @@
 """Intervals, differences and the verdict, from the outcomes of folds."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.methods import Method
 from vicinal._compare.results import MethodResult, main_of
 
+if TYPE_CHECKING:
+    from vicinal._compare.folds import Outcome
 
-def method_results(kind, chosen: list[Method], outcomes, share, discreteness=None):
+
+def method_results(
+    kind: str,
+    chosen: list[Method],
+    outcomes: "dict[tuple[str, str], list[Outcome]]",
+    share: float,
+    discreteness: str | None = None,
+) -> list[MethodResult]:
     """Compute the intervals of each method, and of its differences from the best plain one."""
     kept = {method.name: _gather(outcomes[kind, method.name]) for method in chosen}
     reasons = {method.name: discreteness or kept[method.name][3] for method in chosen}
@@ -48,34 +59,37 @@ def method_results(kind, chosen: list[Method], outcomes, share, discreteness=Non
     return results
 
 
-def _gather(outcomes):
+def _gather(
+    outcomes: "list[Outcome]",
+) -> tuple[dict[str, np.ndarray], str | None, np.ndarray | None, str | None, float]:
     """Return scores by name over the folds, or the first reason why there are none."""
     failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
     seconds = sum(outcome.seconds for outcome in outcomes)
     if failures:
         where = "" if len(failures) == len(outcomes) else f" (in {len(failures)} of {len(outcomes)} folds)"
         return {}, f"{failures[0]}{where}", None, None, seconds
-    notes = []
+    notes: list[str] = []
     unfinished = sum(not outcome.converged for outcome in outcomes)
     if unfinished:
         notes.append(f"stopped before convergence in {unfinished} of {len(outcomes)} fits")
-    names = [name for name in outcomes[0].scores if all(name in outcome.scores for outcome in outcomes)]
-    scores = {name: np.array([outcome.scores[name] for outcome in outcomes]) for name in names}
-    curve = None
-    if outcomes[0].curve is not None:
-        length = min(len(outcome.curve) for outcome in outcomes)
-        curve = np.mean([outcome.curve[:length] for outcome in outcomes], axis=0)
+    found = [outcome.scores for outcome in outcomes if outcome.scores is not None]  # all: none has failed
+    names = [name for name in found[0] if all(name in scores for scores in found)]
+    scores = {name: np.array([one[name] for one in found]) for name in names}
+    curves, curve = [outcome.curve for outcome in outcomes if outcome.curve is not None], None
+    if curves:
+        length = min(map(len, curves))
+        curve = np.mean([one[:length] for one in curves], axis=0)
     return scores, None, curve, "; ".join(notes) or None, seconds
 
 
-def judge(results):
+def judge(results: list[MethodResult]) -> tuple[str | None, str | None, str | None]:
     """("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
     plain = [result for result in results if result.judged and not result.learned]
     learned = [result for result in results if result.judged and result.learned]
     best_plain = max(plain, key=lambda result: result.main.mean, default=None)
     clear = [result for result in learned if result.difference is not None and result.difference.low > 0]
     best = max(clear or learned, key=lambda result: result.main.mean, default=None)
-    names = (best_plain and best_plain.name, best and best.name)
+    names = (None if best_plain is None else best_plain.name, None if best is None else best.name)
     if best is None or best_plain is None:
         return None, *names
     if clear:

@@ -5,7 +5,8 @@ to the metric or density, with scaling and, if there are many columns, a project
 do not learn a metric; the learned ones are compared with the best plain method.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 from sklearn.compose import ColumnTransformer
 from sklearn.cross_decomposition import PLSRegression
@@ -14,7 +15,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from vicinal._tables import Dequantizer
+from vicinal._engine import Engine
+from vicinal._tables import ColumnType, Dequantizer
 
 # Pairwise computations in many dimensions are expensive, and few rows are not enough to learn from: the costly methods use
 # this many leading principal components of the standardised columns of wide tables.
@@ -60,17 +62,17 @@ class Columns(NamedTuple):
     steps: tuple[float, ...]
 
     @classmethod
-    def of(cls, types):
+    def of(cls, types: Sequence[ColumnType]) -> Self:
         """Return the columns of these types."""
         measured = tuple(j for j, kind in enumerate(types) if kind.measured)
         return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured))
 
     @property
-    def left_out(self):
+    def left_out(self) -> tuple[int, ...]:
         """The positions of the other columns."""
         return tuple(j for j in range(self.n_features) if j not in self.measured)
 
-    def first_steps(self, seed, *, training_only):
+    def first_steps(self, seed: int, *, training_only: bool) -> list[Any]:
         """Return the first steps of a density or, with `training_only`, of a metric that is learned as one."""
         choice = [ColumnTransformer([("measured", "passthrough", list(self.measured))])] if self.left_out else []
         if not any(self.steps):
@@ -78,12 +80,14 @@ class Columns(NamedTuple):
         return [*choice, Dequantizer(list(self.steps), training_only=training_only, random_state=seed)]
 
 
-def metric_dimensions(n_features, n_rows):
+def metric_dimensions(n_features: int, n_rows: int) -> int:
     """Return how many principal components of wide tables the costly metrics see, at most one for two training rows."""
     return n_features if n_features <= WIDE else max(1, min(WIDE, n_rows // 2))
 
 
-def metric_methods(columns, n_rows, seed, engine, task="classes"):
+def metric_methods(
+    columns: Columns, n_rows: int, seed: int, engine: Engine | str | None, task: str = "classes"
+) -> dict[str, Method]:
     """Return all metrics by name, the plain ones first.
 
     columns : Columns
@@ -137,7 +141,7 @@ def metric_methods(columns, n_rows, seed, engine, task="classes"):
     return {method.name: method for method in methods if n_measured or method.name not in AMOUNTS_ONLY}
 
 
-def density_methods(columns, n_dimensions, seed, engine):
+def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engine | str | None) -> dict[str, Method]:
     """Return all densities by name, the plain ones first.
 
     columns : Columns
@@ -146,41 +150,41 @@ def density_methods(columns, n_dimensions, seed, engine):
     from vicinal import LCAGauss, ManifoldParzen, ParzenWindows
 
     lca, lca_gauss = _lca_pair(seed, engine)
-    columns = density_columns(columns, n_dimensions, seed)
+    first = density_columns(columns, n_dimensions, seed)
     # With such a penalty on standardised columns no direction is local: one Gaussian, its covariance shrunk (Ledoit and Wolf)
     # where that helps held-out rows.
     gaussian = LCAGauss(reg=_ALL_GAUSSIAN, tol=1e-5, engine=engine)
     scott, loo = ParzenWindows("scott", engine=engine), ParzenWindows("loo", engine=engine)
     manifold = ManifoldParzen(engine=engine)
     methods = [
-        Method("gaussian", "Gaussian", False, False, (make_pipeline(*columns, gaussian),)),
-        Method("parzen-scott", "Parzen (Scott)", False, True, (make_pipeline(*columns, scott),)),
-        Method("parzen-loo", "Parzen (leave-one-out)", False, True, (make_pipeline(*columns, loo),)),
-        Method("lca", "LCA", True, True, (make_pipeline(*columns, lca),), shared=True),
+        Method("gaussian", "Gaussian", False, False, (make_pipeline(*first, gaussian),)),
+        Method("parzen-scott", "Parzen (Scott)", False, True, (make_pipeline(*first, scott),)),
+        Method("parzen-loo", "Parzen (leave-one-out)", False, True, (make_pipeline(*first, loo),)),
+        Method("lca", "LCA", True, True, (make_pipeline(*first, lca),), shared=True),
         Method(
             "lca-gauss",
             "LCA-Gauss",
             True,
             True,
-            (make_pipeline(*columns, lca_gauss),),
+            (make_pipeline(*first, lca_gauss),),
             shared=True,
         ),
-        Method("manifold-parzen", "Manifold Parzen", True, True, (make_pipeline(*columns, manifold),)),
+        Method("manifold-parzen", "Manifold Parzen", True, True, (make_pipeline(*first, manifold),)),
     ]
     return {method.name: method for method in methods}
 
 
-def own_metric(name, estimator):
+def own_metric(name: str, estimator: Any) -> Method:
     """Return a line for a metric of the caller, which sees the columns as they are."""
     return Method(name, name, True, False, (estimator,))
 
 
-def own_density(name, estimator, columns, n_dimensions, seed):
+def own_density(name: str, estimator: Any, columns: Columns, n_dimensions: int, seed: int) -> Method:
     """Return a line for a density of the caller, which sees what the other densities see."""
     return Method(name, name, True, False, (make_pipeline(*density_columns(columns, n_dimensions, seed), estimator),))
 
 
-def density_columns(columns, n_dimensions, seed):
+def density_columns(columns: Columns, n_dimensions: int, seed: int) -> tuple[Any, ...]:
     """Return the first steps of the pipeline of a density: amounts, with noise on rounded ones, standardised."""
     return (
         *columns.first_steps(seed, training_only=False),
@@ -188,7 +192,7 @@ def density_columns(columns, n_dimensions, seed):
     )
 
 
-def prepared_columns(n_features, n_dimensions, seed):
+def prepared_columns(n_features: int, n_dimensions: int, seed: int) -> tuple[Any, ...]:
     """Return the first steps of a pipeline: standardised columns, or their leading principal components."""
     if n_dimensions == n_features:
         return (StandardScaler(),)
@@ -198,19 +202,19 @@ def prepared_columns(n_features, n_dimensions, seed):
 _ONE = Columns(1, (0,), (0.0,))
 
 
-def metric_names():
+def metric_names() -> tuple[str, ...]:
     """Return the names of all metrics, for classes and for numbers."""
     return tuple({name: None for task in ("classes", "numbers") for name in metric_methods(_ONE, 1, 0, None, task)})
 
 
-def density_names():
+def density_names() -> tuple[str, ...]:
     """Return the names of all densities."""
     return tuple(density_methods(_ONE, 1, 0, None))
 
 
-def _lca_pair(seed, engine):
+def _lca_pair(seed: int, engine: Engine | str | None) -> tuple[Any, Any]:
     from vicinal import LCA, LCAGauss
 
     # Scores are compared to hundredths of a nat, so the last digits of the optimum are not needed.
-    settings = {"tol": 1e-5, "engine": engine}
+    settings: dict[str, Any] = {"tol": 1e-5, "engine": engine}
     return LCA(**settings, random_state=seed), LCAGauss(**settings)

@@ -1,13 +1,18 @@
 """The notebook display of a comparison: the verdict, a table for metrics and one for densities, and the notes."""
 
 from html import escape
+from typing import TYPE_CHECKING
 
 from vicinal._compare.words import difference_text, score_name, shown
+
+if TYPE_CHECKING:
+    from vicinal._compare.results import Comparison, MethodResult
+
 
 _CELL = 'style="text-align:left;padding:2px 12px 2px 0;vertical-align:top"'
 
 
-def comparison_html(comparison):
+def comparison_html(comparison: "Comparison") -> str:
     """Return the HTML of a comparison, without scripts."""
     parts = [f'<p style="max-width:80ch"><b>{escape(comparison.verdict)}</b></p>']
     for kind, results in (("Metric", comparison.metrics), ("Density", comparison.densities)):
@@ -22,7 +27,7 @@ def comparison_html(comparison):
     return f"<div>{''.join(parts)}<ul style='opacity:.8;max-width:90ch'>{items}</ul></div>"
 
 
-def _table(kind, results, comparison):
+def _table(kind: str, results: "list[MethodResult]", comparison: "Comparison") -> str:
     scale = next((result.scale for result in results if result.main), results[0].kind)
     head = [kind, score_name(scale, comparison.n_neighbors), "", "Against the best plain one"]
     means = [result.main.mean for result in results if result.main]
@@ -31,7 +36,7 @@ def _table(kind, results, comparison):
     for result in results:
         name = f"{escape(result.label)}{' *' if result.learned else ''}"
         if result.main is None:
-            rows.append(f"<tr><td {_CELL}>{name}</td><td {_CELL} colspan='3'>{escape(result.failure)}</td></tr>")
+            rows.append(f"<tr><td {_CELL}>{name}</td><td {_CELL} colspan='3'>{escape(result.failure or '')}</td></tr>")
             continue
         width = 10 + 110 * ((result.main.mean - low) / span if span else 1.0)
         colour = "#0b8a7b" if result.learned else "#8a939b"

@@ -1,6 +1,6 @@
 """The plan of a comparison: the rows, the folds, the methods and the notes, all validated before any work is done."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -231,7 +231,7 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
     return n_dimensions
 
 
-def _choose(wanted, known, name, make_own):
+def _choose(wanted: Any, known: dict[str, Method], name: str, make_own: Callable[[str, Any], Method]) -> list[Method]:
     """Return the methods to compare: all, some by name, or the plain ones besides the caller's own."""
     if wanted is None:
         return list(known.values())
@@ -249,7 +249,7 @@ def _choose(wanted, known, name, make_own):
     return [known[key] for key in known if key in set(wanted)]
 
 
-def _wanted(wanted, chosen):
+def _wanted(wanted: Any, chosen: list[Method]) -> list[str] | dict[str, Any]:
     """Return the argument that chooses these methods again: names, or the caller's own estimators by name."""
     if isinstance(wanted, Mapping) and chosen:
         return {str(name): clone(estimator) for name, estimator in wanted.items()}

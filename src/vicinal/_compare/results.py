@@ -1,7 +1,7 @@
 """The results of a comparison: `MethodResult` of a method, `Comparison` of the whole."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -13,11 +13,15 @@ from vicinal._compare.words import comparison_table
 from vicinal._engine import Engine
 from vicinal._lca.imputer import DensityImputer
 
+if TYPE_CHECKING:
+    from vicinal._compare.intervals import Interval
+
+
 # The score that decides, by kind: of those that there are, the first.
 MAIN = {"metric": ("accuracy", "r2"), "density": ("log_likelihood",)}
 
 
-def main_of(kind, by_name):
+def main_of(kind: str, by_name: dict[str, Any]) -> Any:
     """Return the entry of the score that decides, or None."""
     return next((by_name[name] for name in MAIN[kind] if name in by_name), None)
 
@@ -66,22 +70,22 @@ class MethodResult:
     not_judged: str | None = None
 
     @property
-    def judged(self):
+    def judged(self) -> bool:
         """Whether it has scores that the verdict can use."""
         return self.failure is None and self.not_judged is None
 
     @property
-    def main(self):
-        """The interval of the score that decides."""
+    def main(self) -> Any:
+        """The interval of the score that decides; None if there is no score."""
         return main_of(self.kind, self.intervals)
 
     @property
-    def difference(self):
+    def difference(self) -> Any:
         """The interval of its difference from the best plain method; None for that one itself."""
         return main_of(self.kind, self.differences)
 
     @property
-    def scale(self):
+    def scale(self) -> str:
         """The scale of its main score: "metric" (a share), "r2" or "density" (nats)."""
         return "r2" if "r2" in self.intervals else self.kind
 
@@ -136,10 +140,10 @@ class Comparison:
     rows: np.ndarray = field(repr=False)
     methods: dict = field(repr=False)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return comparison_table(self)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return comparison_html(self)
 
     def result(self, kind: str, name: str) -> Any:
@@ -205,14 +209,14 @@ class Comparison:
         }
 
 
-def _plain_setting(value):
+def _plain_setting(value: Any) -> Any:
     """Return an argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
     if isinstance(value, dict):
         return {name: item if isinstance(item, str) else CodeWriter().expression(item) for name, item in value.items()}
     return CodeWriter().expression(value) if isinstance(value, Engine) else value
 
 
-def _plain(result):
+def _plain(result: MethodResult) -> dict[str, Any]:
     return {
         "name": result.name,
         "label": result.label,
@@ -228,7 +232,7 @@ def _plain(result):
     }
 
 
-def _triple(interval):
+def _triple(interval: "Interval | None") -> dict[str, float | None] | None:
     if interval is None:
         return None
     return {name: float(value) if np.isfinite(value) else None for name, value in interval._asdict().items()}

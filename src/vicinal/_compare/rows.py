@@ -1,10 +1,12 @@
 """Rows of a comparison: targets, samples and folds."""
 
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold, train_test_split
 
 from vicinal._checks import check_choice, check_integer
@@ -27,20 +29,27 @@ class ComparisonError(ValueError):
         Other values of the template.
     """
 
-    def __init__(self, template, values=()):
+    def __init__(self, template: str, values: Mapping[str, Any] | tuple[()] = ()) -> None:
         super().__init__(template, values)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.worded()
 
-    def worded(self, y="y", task="task", keep="keep", metrics="metrics", densities="densities"):
+    def worded(
+        self,
+        y: str = "y",
+        task: str = "task",
+        keep: str = "keep",
+        metrics: str = "metrics",
+        densities: str = "densities",
+    ) -> str:
         """Return the message with the caller's names of the arguments."""
         template, values = self.args
         return template.format(y=y, task=task, keep=keep, metrics=metrics, densities=densities, **dict(values))
 
 
 @contextmanager
-def _named_by_the_caller():
+def _named_by_the_caller() -> Iterator[None]:
     """Turn errors about a target named ``{y}`` into `ComparisonError`; they contain no text of the user."""
     try:
         yield
@@ -63,11 +72,13 @@ class ComparedTargets(NamedTuple):
     values: np.ndarray | None
 
     @property
-    def y(self):
+    def y(self) -> np.ndarray:
         """The target to which a metric is fitted."""
-        return self.values if self.codes is None else self.codes
+        found = self.values if self.codes is None else self.codes
+        assert found is not None
+        return found
 
-    def take(self, rows):
+    def take(self, rows: np.ndarray) -> Self:
         """Return the targets of some rows."""
         return self._replace(
             codes=None if self.codes is None else self.codes[rows],
@@ -75,7 +86,7 @@ class ComparedTargets(NamedTuple):
         )
 
 
-def read_targets(y, n_rows, task="auto", notes=None):
+def read_targets(y: ArrayLike, n_rows: int, task: str = "auto", notes: list[str] | None = None) -> ComparedTargets:
     """Return classes or numbers, by `task` or, for "auto", by the values of y."""
     check_choice(task, "task", TASKS)
     with _named_by_the_caller():
@@ -89,7 +100,7 @@ def read_targets(y, n_rows, task="auto", notes=None):
     return ComparedTargets("classes", classes, codes, None)
 
 
-def _guess(labels, notes):
+def _guess(labels: np.ndarray, notes: list[str]) -> str:
     """Return "numbers" for numbers with fractions and for whole numbers that rarely repeat, otherwise "classes"."""
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.dtype.kind not in "iuf" or labels.ndim != 1 or not np.isfinite(labels).all():
@@ -107,7 +118,7 @@ def _guess(labels, notes):
     return "numbers"
 
 
-def _read_numbers(y, values, n_rows):
+def _read_numbers(y: ArrayLike, values: np.ndarray, n_rows: int) -> np.ndarray:
     try:
         values.astype(np.float64)
     except (TypeError, ValueError):
@@ -130,7 +141,7 @@ def _read_numbers(y, values, n_rows):
     return values.ravel()
 
 
-def _read_classes(y, n_rows):
+def _read_classes(y: ArrayLike, n_rows: int) -> tuple[list[str], np.ndarray]:
     """Class names as text, and a code for each row."""
     with _named_by_the_caller():
         classes, codes = code_labels(
@@ -154,7 +165,7 @@ def _read_classes(y, n_rows):
     return names, codes
 
 
-def _texts(classes):
+def _texts(classes: np.ndarray) -> list[str]:
     """Return the names of classes as texts that differ."""
     if classes.dtype.kind == "f":
         classes = classes.astype(np.int64)
@@ -162,7 +173,7 @@ def _texts(classes):
     return names if len(set(names)) == len(names) else [repr(name) for name in classes.tolist()]
 
 
-def sample_rows(n, codes, max_rows, seed, notes):
+def sample_rows(n: int, codes: np.ndarray | None, max_rows: int, seed: int, notes: list[str]) -> np.ndarray:
     """Return positions of at most `max_rows` rows, classes in proportion."""
     if n <= max_rows:
         return np.arange(n)
@@ -173,7 +184,7 @@ def sample_rows(n, codes, max_rows, seed, notes):
     return np.sort(train_test_split(rows, train_size=max_rows, stratify=codes, random_state=seed)[0])
 
 
-def note_twins(X, notes):
+def note_twins(X: np.ndarray, notes: list[str]) -> None:
     twins = len(X) - len(np.unique(X, axis=0))
     if twins:
         notes.append(
@@ -182,7 +193,9 @@ def note_twins(X, notes):
         )
 
 
-def make_folds(X, codes, n_splits, n_repeats, seed, notes):
+def make_folds(
+    X: np.ndarray, codes: np.ndarray | None, n_splits: int, n_repeats: int | None, seed: int, notes: list[str]
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], int, int]:
     n = len(X)
     if n_repeats is None:
         n_repeats = 3 if n <= 1_000 else 2 if n <= 3_000 else 1

@@ -1,6 +1,8 @@
 """The execution of a comparison: every method in every fold, saved as soon as it is finished."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +29,7 @@ class Run:
         Where finished outcomes are kept.
     """
 
-    def __init__(self, plan: Plan, keep=None) -> None:
+    def __init__(self, plan: Plan, keep: str | PathLike[str] | None = None) -> None:
         self.plan = plan
         tasks = [("metric", method) for method in plan.metrics] + [("density", method) for method in plan.densities]
         self._quick: list[Task] = [(kind, method) for kind, method in tasks if not (method.costly and method.learned)]
@@ -35,7 +37,11 @@ class Run:
         self._outcomes: dict[tuple[str, str], dict[int, Outcome]] = {(kind, m.name): {} for kind, m in tasks}
         self._kept = None if keep is None else KeptOutcomes(keep, plan)
 
-    def go(self, progress=None, first_results=None) -> Comparison:
+    def go(
+        self,
+        progress: Callable[[int, int, str], Any] | None = None,
+        first_results: Callable[[Comparison], Any] | None = None,
+    ) -> Comparison:
         """Run the comparison, fast methods first; return the finished work if the user interrupts it."""
         try:
             self._do(progress, first_results)
@@ -46,7 +52,9 @@ class Run:
             return stopped
         return self._conclude(range(len(self.plan.splits)), [*self.plan.metrics, *self.plan.densities])
 
-    def _do(self, progress, first_results) -> None:
+    def _do(
+        self, progress: Callable[[int, int, str], Any] | None, first_results: Callable[[Comparison], Any] | None
+    ) -> None:
         n_folds = len(self.plan.splits)
         done, total = 0, n_folds * (len(self._quick) + len(self._slow))
         for fold, tasks in self._in_order():
@@ -113,7 +121,7 @@ class Run:
             seconds += sum(known) / len(known)
         return f"; about {duration(seconds)} left"
 
-    def _conclude(self, folds, methods: list[Method], *notes: str) -> Comparison:
+    def _conclude(self, folds: range, methods: list[Method], *notes: str) -> Comparison:
         """Return the comparison of some methods in some folds."""
         plan = self.plan
         train, test = plan.splits[0]

@@ -1,12 +1,19 @@
 """A comparison in words: the verdict, and a table for the terminal."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vicinal._compare.intervals import Interval
+    from vicinal._compare.results import Comparison, MethodResult
+
+
 _NOTHING = "There is no verdict, because no learned method, or no plain method to compare it with, could be fitted."
 _SHORT = {"helped": "helps", "unclear": "does not clearly help", "hurt": "does not help"}
 _WIDEST = 72  # characters of the last column of a table
 _AFTER_ANOTHER = {**_SHORT, "unclear": "does not clearly"}  # where the sentence has said "help" before
 
 
-def headline(helped):
+def headline(helped: dict[str, Any]) -> str:
     """Return the verdict in one short sentence without figures."""
     judged = [(kind, helped[kind]) for kind in ("metric", "density") if helped[kind] is not None]
     if not judged:
@@ -24,7 +31,14 @@ def headline(helped):
     return f"A learned metric {_SHORT[first]} here; a learned density {_AFTER_ANOTHER[second]}."
 
 
-def verdict_sentences(results, *, helped, reference, best, n_neighbors):
+def verdict_sentences(
+    results: "dict[str, list[MethodResult]]",
+    *,
+    helped: dict[str, str | None],
+    reference: dict[str, Any],
+    best: dict[str, Any],
+    n_neighbors: int,
+) -> dict[str, str]:
     """Return the verdict by kind, one sentence for metrics and one for densities."""
     found = {}
     for kind in ("metric", "density"):
@@ -42,7 +56,7 @@ def verdict_sentences(results, *, helped, reference, best, n_neighbors):
     return found
 
 
-def _gaussian_ahead(results):
+def _gaussian_ahead(results: "list[MethodResult]") -> str | None:
     """Return a sentence if one Gaussian scores better than all kernel densities (LCA-Gauss contains it and is excluded)."""
     gaussian = next((result for result in results if result.name == "gaussian"), None)
     kernels = [result for result in results if result.name not in ("gaussian", "lca-gauss")]
@@ -55,18 +69,25 @@ def _gaussian_ahead(results):
     )
 
 
-def verdict_sentence(results, *, left_out="", **judged):
+def verdict_sentence(results: "dict[str, list[MethodResult]]", *, left_out: str = "", **judged: Any) -> str:
     """Return the same as one text, with the columns that densities and LCA do not see."""
     sentences = [" ".join(verdict_sentences(results, **judged).values()) or _NOTHING]
     return " ".join(sentences + ([left_out_sentence(left_out)] if left_out else []))
 
 
-def left_out_sentence(left_out):
+def left_out_sentence(left_out: str) -> str:
     """Return which columns densities and LCA do not see."""
     return f"Densities and LCA learn from quantities and do not use these columns: {left_out}."
 
 
-def _sentence(kind, helped, plain, learned, n_neighbors, results):
+def _sentence(
+    kind: str,
+    helped: str | None,
+    plain: "MethodResult",
+    learned: "MethodResult",
+    n_neighbors: int,
+    results: "list[MethodResult]",
+) -> str:
     scale = learned.scale
     change = signed(scale, learned.difference)
     what = f"held-out {score_name(scale, n_neighbors)}"
@@ -96,12 +117,12 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
     return f"{nothing} {clearly}: {compared}, which includes zero{raw}."
 
 
-def percent(value, digits=1):
+def percent(value: float, digits: int = 1) -> str:
     """Return a share as a percentage."""
     return f"{100 * value:.{digits}f} %"
 
 
-def score_name(scale, n_neighbors):
+def score_name(scale: str, n_neighbors: int) -> str:
     """Return the score that decides, in words."""
     return {
         "metric": f"{n_neighbors}-nearest-neighbour accuracy",
@@ -110,12 +131,12 @@ def score_name(scale, n_neighbors):
     }[scale]
 
 
-def shown(scale, value):
+def shown(scale: str, value: float) -> str:
     """Return a main score: a share as a percentage, an R² to three digits, nats to two."""
     return percent(value) if scale == "metric" else f"{value:.{3 if scale == 'r2' else 2}f}"
 
 
-def signed(scale, interval, *, named=True):
+def signed(scale: str, interval: "Interval", *, named: bool = True) -> str:
     """Return a difference with its interval, in percentage points, points of R², or nats; `named` adds the level."""
     factor, digits, unit = {"metric": (100, 1, " points"), "r2": (1, 3, ""), "density": (1, 2, " nats")}[scale]
     mean, low, high = (factor * value for value in interval)
@@ -126,7 +147,7 @@ def signed(scale, interval, *, named=True):
     return f"{mean:+.{digits}f}{unit} ({name}{low:+.{digits}f} to {high:+.{digits}f})"
 
 
-def comparison_table(comparison):
+def comparison_table(comparison: "Comparison") -> str:
     """Return the verdict, the tables and the notes, as text."""
     parts = [comparison.verdict]
     if comparison.metrics:
@@ -156,11 +177,11 @@ def comparison_table(comparison):
     return "\n\n".join(parts)
 
 
-def _mark(result, comparison):
+def _mark(result: "MethodResult", comparison: "Comparison") -> str:
     return ("* " if result.learned else "  ") + result.label
 
 
-def _metric_line(result, comparison):
+def _metric_line(result: "MethodResult", comparison: "Comparison") -> list[str]:
     if result.failure:
         return [
             _mark(result, comparison),
@@ -190,14 +211,14 @@ def _metric_line(result, comparison):
     ]
 
 
-def _density_line(result, comparison):
+def _density_line(result: "MethodResult", comparison: "Comparison") -> list[str]:
     if result.failure:
         return [_mark(result, comparison), "-", "", result.failure]
     interval = f"{result.main.low:.2f} to {result.main.high:.2f}"
     return [_mark(result, comparison), f"{result.main.mean:.2f}", interval, difference_text(result, comparison)]
 
 
-def difference_text(result, comparison):
+def difference_text(result: "MethodResult", comparison: "Comparison") -> str:
     """Return how a method differs from the best plain one, or why it is not judged."""
     if result.not_judged:
         return f"not judged: {result.not_judged}"
@@ -210,7 +231,7 @@ def difference_text(result, comparison):
     return text + clear
 
 
-def _table(head, lines):
+def _table(head: list[str], lines: list[list[str]]) -> str:
     """Return columns aligned with spaces; only the last one may be long, and is truncated."""
     lines = [[*line[:-1], line[-1] if len(line[-1]) <= _WIDEST else line[-1][: _WIDEST - 3] + "..."] for line in lines]
     widths = [max(len(row[i]) for row in [head, *lines]) for i in range(len(head))]

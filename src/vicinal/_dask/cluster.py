@@ -1,15 +1,20 @@
 """Find the active Dask client, and handle the loss of workers."""
 
+import asyncio
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
 import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker, wait
 
 PATIENCE = 20.0  # seconds without any worker before a call gives up
+LOOK_EVERY = 2.0  # seconds after which a call that waits looks whether there still are workers
 _ATTEMPTS = 3  # to send something to all workers
+_COPY_LOOKS = 10  # of half a second each, after which nobody waits any more for a worker to copy what was sent
 
 
 class LostError(Exception):
@@ -65,17 +70,42 @@ def wait_for_a_worker(client: Client) -> None:
 
 
 def broadcast(client: Client, things: dict[str, Any]) -> dict[str, Future]:
-    """Send objects to all workers, by key."""
+    """Send objects to all workers, by key (see `new_key`).
+
+    Dask's own broadcast waits for ever if a worker leaves while it copies something (`Scheduler.replicate` asks it again and
+    again), and so does every later one on that scheduler.  Here the objects are put on some workers, and a task on each
+    worker lets it fetch them from the others.  A worker that is late fetches them with its first task.
+    """
     try:
-        return dict(client.scatter(things, broadcast=True, timeout=2.0))
+        sent = dict(client.scatter(things, timeout=2.0))
     except (OSError, TimeoutError, KeyError, ValueError) as error:  # no worker, or one left while it was sent something
         wait_for_a_worker(client)
         raise LostError(f"{type(error).__name__}: {error}") from error
+    workers = threads_of_workers(client)
+    if len(workers) > 1:
+        copies = [
+            client.submit(_hold, *sent.values(), workers=[name], key=new_key("vicinal.copy"), pure=False)
+            for name in workers
+        ]
+        with suppress(CancelledError):
+            for _ in range(_COPY_LOOKS):
+                try:
+                    wait(copies, timeout=0.5)
+                    break
+                except TimeoutError:
+                    if workers.keys() - threads_of_workers(client).keys():
+                        break
+    return sent
 
 
-def sent_to_all(client: Client, key: str, thing: Any) -> Future:
-    """Send an object to all workers; try again if workers are lost meanwhile."""
+def _hold(*things: Any) -> None:
+    """Do nothing, on a worker that has fetched some objects for it."""
+
+
+def sent_to_all(client: Client, name: str, thing: Any) -> Future:
+    """Send an object to all workers, under a key that begins with a name; try again if workers are lost meanwhile."""
     for _ in range(_ATTEMPTS):
+        key = new_key(name)
         try:
             return broadcast(client, {key: thing})[key]
         except LostError as error:
@@ -83,6 +113,15 @@ def sent_to_all(client: Client, key: str, thing: Any) -> Future:
     raise RuntimeError(
         f"Dask workers were lost {_ATTEMPTS} times while data were sent to them ({lost}). Look at their logs."
     )
+
+
+def new_key(name: str) -> str:
+    """Return a key that was never used; Dask's dashboard shows the name.
+
+    A key that is used again may be forgotten: the message that its last user has let go of it travels beside the one that
+    brings the new data, and may be overtaken.
+    """
+    return f"{name}-{uuid.uuid4().hex}"
 
 
 def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) -> Iterator[tuple[Future, Any]]:
@@ -96,7 +135,7 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
     since = time.monotonic()
     while not any(task.done() for task in tasks):
         try:
-            wait(tasks, timeout=2.0, return_when="FIRST_COMPLETED")
+            wait(tasks, timeout=LOOK_EVERY, return_when="FIRST_COMPLETED")
         except (TimeoutError, CancelledError):
             wait_for_a_worker(client)
             if time.monotonic() - since > PATIENCE / 2 and _held_up(client, tasks):
@@ -105,7 +144,7 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
     try:
         if any(task.status in ("cancelled", "lost") for task in done):
             raise LostError("a task was cancelled")
-        answers = client.sync(client._gather, done, callback_timeout=2 * PATIENCE)
+        answers = _fetched(client, done)
     except KilledWorker as error:
         raise RuntimeError(
             f"several Dask workers in a row died at the same task, most likely because their memory was full: {error} {explain()} Give "
@@ -114,6 +153,20 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
     except (CancelledError, TimeoutError, OSError) as error:
         raise LostError(f"{type(error).__name__}: {error}") from error
     yield from zip(done, answers, strict=True)
+
+
+def _fetched(client: Client, done: list[Future]) -> list[Any]:
+    """Return the results of finished tasks; stop waiting if no worker is available."""
+    fetching = asyncio.run_coroutine_threadsafe(client.gather(done, asynchronous=True), client.loop.asyncio_loop)
+    try:
+        while not fetching.done():
+            with suppress(TimeoutError):
+                fetching.exception(timeout=LOOK_EVERY)
+            if not fetching.done():
+                wait_for_a_worker(client)
+        return list(fetching.result())
+    finally:
+        fetching.cancel()
 
 
 def _held_up(client: Client, tasks: list[Future]) -> bool:

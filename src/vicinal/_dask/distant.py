@@ -1,6 +1,5 @@
 """Represent a density whose components are on the workers of a cluster."""
 
-import uuid
 from typing import Any
 
 from vicinal._dask.cluster import LostError, active_client, answer_of, sent_to_all
@@ -26,7 +25,7 @@ class DistantMixture:
     @classmethod
     def of(cls, mixture: Any) -> "DistantMixture":
         """Send a mixture to the workers."""
-        future = sent_to_all(active_client(), f"vicinal-density-{uuid.uuid4().hex}", mixture)
+        future = sent_to_all(active_client(), "vicinal-density", mixture)
         return cls(future, mixture.centres.shape, mixture.engine)
 
     @property

@@ -114,8 +114,7 @@ def _shared(thing: Any) -> Any:
     size = len(thing) if isinstance(thing, bytes) else thing.nbytes
     if size <= _LARGE or not has_client():
         return dask.delayed(thing, pure=True)
-    key = f"vicinal-shared-{dask.base.tokenize(thing)}"
-    return dask.delayed(sent_to_all(active_client(), key, thing))
+    return dask.delayed(sent_to_all(active_client(), "vicinal-shared", thing))
 
 
 def answered(estimator: Any, asked: Any, X: Any) -> Any:

@@ -14,13 +14,15 @@ from vicinal._mixtures import Mixture
 SEEKING_PASSES = 20  # the approximate number of steps, from which the engine chooses a backend
 
 
-def seek_modes(mixture: Mixture, X, *, max_iter, tol):
+def seek_modes(mixture: Mixture, X, *, max_iter, tol, engine=None):
     """Follow each row of X uphill until its step is shorter than `tol`, in units of the kernels.
 
     Parameters
     ----------
     mixture : Mixture
     X : array of shape (m, D)
+    engine : Engine, optional
+        The engine for the steps, if it is not that of the mixture.
 
     Returns
     -------
@@ -30,7 +32,7 @@ def seek_modes(mixture: Mixture, X, *, max_iter, tol):
     converged : boolean array of shape (m,)
     """
     units = mixture.kernel_units
-    placed = mixture.placement(len(X), SEEKING_PASSES)
+    placed = mixture.placement(len(X), SEEKING_PASSES, engine=engine)
     modes = np.array(X, dtype=np.float64)
     moving = np.arange(len(modes))
     n_iter = 0

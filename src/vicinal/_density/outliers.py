@@ -333,7 +333,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             return explain(self, None, names, self._constant_values(), asked.astype(np.int64))
         if rows is not None:
             raise ValueError("rows selects training rows, so it needs X=None. Pass other rows as X.")
-        return explain(self, self._rows(X)[0], names, self._constant_values())
+        return explain(self, as_host(self._rows(X)[0]), names, self._constant_values())
 
     @answers_collections(dtype=float_numbers)
     def p_values(self, X: ArrayLike) -> NDArray[Any]:

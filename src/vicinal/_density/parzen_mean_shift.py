@@ -16,9 +16,10 @@ from vicinal._checks import check_integer, check_positive, check_rows, check_wei
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.mode_seeking import SEEKING_PASSES, seek_modes
-from vicinal._engine import Engine, Work, prepare
+from vicinal._engine import Engine, Work, engine_at, prepare, works_there
 from vicinal._mixtures import Mixture
 from vicinal._notebook import NotebookMixin
+from vicinal._tensors import on_device
 
 
 class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
@@ -116,14 +117,15 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         options = {} if weight is None else {"sample_weight": weight}
         self.density_ = clone(density).fit(rows_as_passed(passed, X, density=density), **options)
         mixture = self._mixture()
-        ends, self.n_iter_, arrived = seek_modes(mixture, X, max_iter=max_iter, tol=step_tol)
-        problem = mixture.placement(len(X), SEEKING_PASSES).problem
+        engine = self._engine_for(mixture, passed)
+        ends, self.n_iter_, arrived = seek_modes(mixture, X, max_iter=max_iter, tol=step_tol, engine=engine)
+        problem = mixture.placement(len(X), SEEKING_PASSES, engine=engine).problem
         self.engine_, self.certified_row_error_ = problem.backend, problem.certified_row_error
         self._warn(arrived)
         self.converged_ = bool(arrived.all())
 
         alive = ends if weight is None else ends[weight > 0]  # a row of weight 0 makes no mode
-        groups = linked_groups(mixture.in_kernel_units(alive), radius, mixture.engine)
+        groups = linked_groups(mixture.in_kernel_units(alive), radius, engine)
         heights = mixture.score_samples(alive)
         # A mode is the highest end of its group; groups are numbered by height.
         order = np.argsort(-heights, kind="stable")
@@ -134,7 +136,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         self.mode_log_densities_ = heights[best[rank]]
         number = np.empty(len(found), dtype=np.int64)
         number[found[rank]] = np.arange(len(found))
-        self.labels_ = self._nearest_mode(mixture, ends)
+        self.labels_ = self._nearest_mode(mixture, ends, engine)
         self.labels_[slice(None) if weight is None else weight > 0] = number[groups]
         return self
 
@@ -142,13 +144,19 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         """Follow new rows uphill and return the cluster of the nearest mode, shape (n_samples,)."""
         check_is_fitted(self)
         mixture = self._mixture()
+        engine = self._engine_for(mixture, X)
         X = check_rows(self, X, reset=False, precision=mixture.centres.dtype)
-        ends, _, arrived = seek_modes(mixture, X, max_iter=self.max_iter, tol=self.step_tol)
+        ends, _, arrived = seek_modes(mixture, X, max_iter=self.max_iter, tol=self.step_tol, engine=engine)
         self._warn(arrived)
-        return self._nearest_mode(mixture, ends)
+        return self._nearest_mode(mixture, ends, engine)
 
-    def _nearest_mode(self, mixture, ends):
-        modes = prepare(mixture.engine, mixture.in_kernel_units(self.cluster_centers_), n_queries=len(ends))
+    @staticmethod
+    def _engine_for(mixture: Mixture, X: Any) -> Engine | str | None:
+        """Return the engine of the mixture, or torch for rows that are a tensor on a GPU."""
+        return engine_at(mixture.engine, X) if on_device(X) and works_there(mixture.engine) else mixture.engine
+
+    def _nearest_mode(self, mixture, ends, engine):
+        modes = prepare(engine, mixture.in_kernel_units(self.cluster_centers_), n_queries=len(ends))
         return modes.at().nearest(1, mixture.in_kernel_units(ends)).indices[:, 0]
 
     @property

@@ -32,6 +32,8 @@ from vicinal._engine._sharing import NOTHING, Filled
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     FEW_CLASSES,
+    FEW_PAIRS,
+    FEW_PAIRS_OF_TRIALS,
     FLOAT32,
     FLOAT64,
     HALF_SCATTER_FROM_COORDINATES,
@@ -219,7 +221,10 @@ class CpuPlaced(CompiledRows):
         unweighted = self._images.log_weights is None
         half = self._half(queries, self._images.packed, self._images.k) if unweighted else None
         if half is None:
-            return self._signed_pull(queries, row_weights, likelihood)
+            # Kernels so narrow that most rows underflow are those of a few trials of a fit.
+            few = unweighted and queries.are_all and self._images.n**2 <= FEW_PAIRS_OF_TRIALS
+            by = self._in_numpy().class_pull if few else self._signed_pull
+            return by(queries, row_weights, likelihood)
         least = _LEAST_AGREEMENT[self._images.dtype]
         with one_blas_thread():
             found = half.class_pull(
@@ -229,7 +234,10 @@ class CpuPlaced(CompiledRows):
         pull = self._outside(found.pull)
         if len(found.underflowed):
             again = self._at_places(queries, found.underflowed)
-            more = self._signed_pull(again, row_weights[again.positions], likelihood)
+            # A few rows are done before a kernel is compiled for them.
+            few = len(found.underflowed) * self._images.n <= FEW_PAIRS
+            by = self._in_numpy().class_pull if few else self._signed_pull
+            more = by(again, row_weights[again.positions], likelihood)
             log_sums[again.positions], log_agreement[again.positions] = more.log_sums, more.log_agreement
             pull += more.pull
         return Pull(log_sums, log_agreement, pull)

@@ -12,7 +12,6 @@ is sent again where it was lost.  The active client is found at each call and ne
 """
 
 import time
-import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from distributed import Client, Future
 
-from vicinal._dask.cluster import LostError, active_client, broadcast, finished, threads_of_workers
+from vicinal._dask.cluster import LostError, active_client, broadcast, finished, new_key, threads_of_workers
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
@@ -147,7 +146,7 @@ class ClusterSharing:
         except LostError:  # they are asked for it again later
             return
         self._made_ahead += [
-            client.submit(make_ahead, job, *data, workers=[name], key=f"vicinal.at-{uuid.uuid4().hex}", pure=False)
+            client.submit(make_ahead, job, *data, workers=[name], key=new_key("vicinal.at"), pure=False)
             for name in workers
         ]
 
@@ -210,7 +209,8 @@ class ClusterSharing:
                 if attempts >= _ATTEMPTS:
                     raise RuntimeError(
                         f"the Dask workers lost what they were sent {attempts} times ({error}): they are restarted or killed "
-                        "faster than they can answer. Look at their logs and at the memory that they may use."
+                        f"faster than they can answer, most likely because their memory is full. {_MEMORY} Look at their logs, "
+                        "and give them more memory."
                     ) from None
                 self._held.clear()
                 _sent.clear()
@@ -236,9 +236,7 @@ class ClusterSharing:
     def _submit(client: Client, work: Callable[[Any], Any], job: Job, group: Group, data: list[Future]) -> Future:
         # The part of the key before the last dash names the task in Dask's dashboard.
         name = work.__qualname__.replace(".<locals>", "").rpartition(".")[0].strip("_").replace("._", ".")
-        return client.submit(
-            do_pieces, job, group, *data, key=f"vicinal.{name}-{uuid.uuid4().hex}", pure=False, retries=0
-        )
+        return client.submit(do_pieces, job, group, *data, key=new_key(f"vicinal.{name}"), pure=False, retries=0)
 
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
         """Return the arrays as data of the cluster, on every worker; those that it does not have are sent."""
@@ -247,13 +245,14 @@ class ClusterSharing:
             key = client.id, digest
             sent = self._held.pop(key, None) or _sent.get(key)
             if sent is None or sent.future.status in ("cancelled", "lost", "error"):
-                missing[f"vicinal-data-{client.id}-{digest}"] = array
+                missing[new_key("vicinal-data")] = digest, array
             else:
                 self._held[key] = sent
         if missing:
-            for name, future in broadcast(client, missing).items():
-                key = client.id, name.rpartition("-")[2]
-                self._held[key] = _sent[key] = _Sent(future)
+            futures = broadcast(client, {name: array for name, (_, array) in missing.items()})
+            for name, (digest, _) in missing.items():
+                key = client.id, digest
+                self._held[key] = _sent[key] = _Sent(futures[name])
         while len(self._held) > max(_HELD, len(arrays)):
             self._held.popitem(last=False)
         return [self._held[client.id, digest].future for digest in arrays]

@@ -22,6 +22,17 @@ class Recipe(NamedTuple):
     used: dict[str, bytes]
 
 
+class Place(NamedTuple):
+    """Where workers find an object of this process: the recipe, and the attribute of what it makes.
+
+    The object is held, so that no other one can have its identity meanwhile.
+    """
+
+    thing: Any
+    key: str
+    path: tuple[Any, ...]
+
+
 class Packed:
     """Objects as they travel.
 
@@ -60,7 +71,7 @@ class Packed:
         if id(thing) in self._filled:
             return "filled", self._filled[id(thing)], None
         if id(thing) in self._places:
-            key, path = self._places[id(thing)]
+            _, key, path = self._places[id(thing)]
             recipe = self._recipes[key]
             self.data |= recipe.data
             self.used |= {**recipe.used, key: recipe.code}
@@ -106,21 +117,23 @@ class Recipes:
         """Return the recipes of what still lives in this process."""
         return frozenset(key for key, recipe in self._recipes.items() if recipe.made() is not None)
 
-    def places(self) -> dict[int, tuple[str, tuple[Any, ...]]]:
-        """By identity, where workers find objects of this process: the recipe, and the attribute of what it makes."""
-        found: dict[int, tuple[str, tuple[Any, ...]]] = {}
+    def places(self) -> dict[int, Place]:
+        """Return where workers find objects of this process, by identity."""
+        found: dict[int, Place] = {}
         for key, recipe in self._recipes.items():
             made = recipe.made()
             if made is None:
                 continue
             for name, value in getattr(made, "__dict__", {}).items():
                 if isinstance(value, np.ndarray):
-                    found[id(value)] = key, (name,)
+                    found[id(value)] = Place(value, key, (name,))
                 elif isinstance(value, tuple):
                     found |= {
-                        id(part): (key, (name, i)) for i, part in enumerate(value) if isinstance(part, np.ndarray)
+                        id(part): Place(part, key, (name, i))
+                        for i, part in enumerate(value)
+                        if isinstance(part, np.ndarray)
                     }
-            found[id(made)] = key, ()
+            found[id(made)] = Place(made, key, ())
         return found
 
     def digest(self, array: np.ndarray, constant: bool) -> str:

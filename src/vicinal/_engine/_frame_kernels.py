@@ -7,6 +7,7 @@ import numpy as np
 from numba import float64, int64, njit, void
 
 from vicinal._engine._kernels import _OPTIONS, _SUMS, _exp, _kernel
+from vicinal._engine._vectors import differences_alone, products_alone
 
 _ROWS = 4  # queries that share one load of a tile's coordinates
 
@@ -20,79 +21,14 @@ def _project_signature(real):
 def _along(queries, i, frame, out):
     """out[r, j] = sum_k frame[k, j] queries[i + r, k] for _ROWS rows; past the end, the last row again."""
     last = queries.shape[0] - 1
-    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-    n_features = frame.shape[0]
-    k = 0
-    if n_features % 2 == 1:
-        a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
-        for j in range(frame.shape[1]):
-            v0 = frame[0, j]
-            out[0, j] = a0 * v0
-            out[1, j] = b0 * v0
-            out[2, j] = c0 * v0
-            out[3, j] = e0 * v0
-        k = 1
-    else:
-        a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
-        a1, b1, c1, e1 = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1]
-        for j in range(frame.shape[1]):
-            v0, v1 = frame[0, j], frame[1, j]
-            out[0, j] = a0 * v0 + a1 * v1
-            out[1, j] = b0 * v0 + b1 * v1
-            out[2, j] = c0 * v0 + c1 * v1
-            out[3, j] = e0 * v0 + e1 * v1
-        k = 2
-    while k + 3 < n_features:
-        a0, b0, c0, e0 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        a1, b1, c1, e1 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
-        a2, b2, c2, e2 = queries[i, k + 2], queries[i1, k + 2], queries[i2, k + 2], queries[i3, k + 2]
-        a3, b3, c3, e3 = queries[i, k + 3], queries[i1, k + 3], queries[i2, k + 3], queries[i3, k + 3]
-        for j in range(frame.shape[1]):
-            v0, v1, v2, v3 = frame[k, j], frame[k + 1, j], frame[k + 2, j], frame[k + 3, j]
-            out[0, j] += a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
-            out[1, j] += b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3
-            out[2, j] += c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
-            out[3, j] += e0 * v0 + e1 * v1 + e2 * v2 + e3 * v3
-        k += 4
-    if k < n_features:
-        a0, b0, c0, e0 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        a1, b1, c1, e1 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
-        for j in range(frame.shape[1]):
-            v0, v1 = frame[k, j], frame[k + 1, j]
-            out[0, j] += a0 * v0 + a1 * v1
-            out[1, j] += b0 * v0 + b1 * v1
-            out[2, j] += c0 * v0 + c1 * v1
-            out[3, j] += e0 * v0 + e1 * v1
+    products_alone(queries, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), frame, out)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _square_distances(queries, i, points, out):
-    """out[r, j] = |queries[i + r] - points[:, j]|^2 for _ROWS rows; past the end, the last row again."""
+def _minus_half_squares(queries, i, points, out):
+    """out[r, j] = -|queries[i + r] - points[:, j]|^2 / 2 for _ROWS rows; past the end, the last row again."""
     last = queries.shape[0] - 1
-    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-    n_features = points.shape[0]
-    k = 0
-    if n_features % 2 == 1:
-        a, b, c, e = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
-        for j in range(points.shape[1]):
-            t = points[0, j]
-            out[0, j] = (a - t) * (a - t)
-            out[1, j] = (b - t) * (b - t)
-            out[2, j] = (c - t) * (c - t)
-            out[3, j] = (e - t) * (e - t)
-        k = 1
-    else:
-        out[:, :] = 0
-    while k < n_features:
-        a, b, c, e = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        a1, b1, c1, e1 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
-        for j in range(points.shape[1]):
-            t, s = points[k, j], points[k + 1, j]
-            out[0, j] += (a - t) * (a - t) + (a1 - s) * (a1 - s)
-            out[1, j] += (b - t) * (b - t) + (b1 - s) * (b1 - s)
-            out[2, j] += (c - t) * (c - t) + (c1 - s) * (c1 - s)
-            out[3, j] += (e - t) * (e - t) + (e1 - s) * (e1 - s)
-        k += 2
+    differences_alone(queries, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), points, out)
 
 
 @_kernel(_project_signature)
@@ -106,10 +42,13 @@ def project(queries, points, frames, offsets, depths, residuals, squares):
     n_points = points.shape[1]
     along = np.empty((_ROWS, n_points), points.dtype)
     left = np.empty((_ROWS, n_points), points.dtype)
-    zero = points.dtype.type(0)
+    zero, two = points.dtype.type(0), points.dtype.type(2)
     for i in range(0, queries.shape[0], _ROWS):
         count = min(_ROWS, queries.shape[0] - i)
-        _square_distances(queries, i, points, left)
+        _minus_half_squares(queries, i, points, left)
+        for r in range(count):
+            for j in range(n_points):
+                left[r, j] *= -two
         l = 0
         for m in range(depths.shape[0]):
             while l < depths[m]:
@@ -227,14 +166,14 @@ def accumulate(residuals, squares, inverse_variances, constants, precisions, dep
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _to_scores(squares, half_precision, constants):
-    """squares <- constants - half_precision squares, for _ROWS rows."""
+def _to_scores(scores, precision, constants):
+    """scores <- constants + precision scores, for _ROWS rows."""
     for j in range(constants.shape[0]):
         c = constants[j]
-        squares[0, j] = c - half_precision * squares[0, j]
-        squares[1, j] = c - half_precision * squares[1, j]
-        squares[2, j] = c - half_precision * squares[2, j]
-        squares[3, j] = c - half_precision * squares[3, j]
+        scores[0, j] = c + precision * scores[0, j]
+        scores[1, j] = c + precision * scores[1, j]
+        scores[2, j] = c + precision * scores[2, j]
+        scores[3, j] = c + precision * scores[3, j]
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -264,21 +203,21 @@ def _tiles_signature(real):
 
 
 @_kernel(_tiles_signature)
-def add_tiles(queries, points, frames, offsets, gains, constants, half_precision, tiles, starts, skipped, tops, totals):
+def add_tiles(queries, points, frames, offsets, gains, constants, precision, tiles, starts, skipped, tops, totals):
     """Add some tiles of points to the log-sum-exp states of a block of queries, for one depth and noise.
 
-    All in the cache: the score of a pair is constants - half_precision |q - x|^2 + sum_l gains_l (V_l'q -
+    All in the cache: the score of a pair is constants - precision |q - x|^2 / 2 + sum_l gains_l (V_l'q -
     offsets_l)^2 with gains (1 / sigma^2 - 1 / lambda_l) / 2.  Query i must not see the places
     skipped[starts[i] : starts[i + 1]], which are counted through all tiles.
     """
     n_points = points.shape[2]
     scores = np.empty((_ROWS, n_points), points.dtype)
     along = np.empty((_ROWS, n_points), points.dtype)
-    half = points.dtype.type(half_precision)
+    over_noise = points.dtype.type(precision)
     for t in tiles:
         for i in range(0, queries.shape[0], _ROWS):
-            _square_distances(queries, i, points[t], scores)
-            _to_scores(scores, half, constants[t])
+            _minus_half_squares(queries, i, points[t], scores)
+            _to_scores(scores, over_noise, constants[t])
             for l in range(frames.shape[1]):
                 _along(queries, i, frames[t, l], along)
                 _add_gain(scores, along, offsets[t, l], gains[t, l])

@@ -38,7 +38,7 @@ def adder_in_cache(
     def add(tiles: np.ndarray | None) -> None:
         packed, place = placed.packed if tiles is None else placed.packed_in_order
         some = np.arange(len(packed[0])) if tiles is None else tiles
-        add_tiles(q, *packed, 0.5 / placed.noises[0], some, starts, place[point], tops[0, 0], totals[0, 0])
+        add_tiles(q, *packed, 1.0 / placed.noises[0], some, starts, place[point], tops[0, 0], totals[0, 0])
 
     return add
 

@@ -11,17 +11,21 @@ import numpy as np
 
 from vicinal._engine import _pruned_boxes as kernels
 from vicinal._engine._accuracy import largest_accurate_square
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._contract import to_images
 from vicinal._engine._order import spatial_order
 from vicinal._engine._pool import in_order
-from vicinal._engine._tuning import PRUNED_TILE, QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
+from vicinal._engine._tuning import ALGEBRA_ROWS, PRUNED_TILE, QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
 
 _TILES_AT_ONCE = 256
 
 
 class QueryGroups(NamedTuple):
-    """Queries in a spatial order: images, what each leaves out, its home tile; blocks, and the tiles that each may see."""
+    """Queries in a spatial order: images or places, what each leaves out, its home tile; blocks, and the tiles that each may
+    see."""
 
-    images: np.ndarray  # (m, k)
+    images: np.ndarray | None  # (m, k) of new rows; None where the queries are points
+    places: np.ndarray | None  # (m,) of points; None where they are all points
     left_out: np.ndarray  # (m,): places, or -1
     home: np.ndarray  # (m,): a tile near the query, for a lower bound of its sum
     blocks: np.ndarray  # (n_blocks + 1,): where blocks begin
@@ -46,12 +50,12 @@ class Masses(NamedTuple):
 
 
 class Tiles:
-    """Points under a metric, ordered in space and cut into tiles.
+    """Points under a metric, ordered in space and cut into tiles, which are the only copy of their images.
 
     Parameters
     ----------
-    images : array of shape (n, k)
-        In the order in which the points were given.
+    rows : array of shape (n, D)
+    metric : array of shape (k, D) or (D,), or None
     log_weights : array of shape (n,), optional
     order : integer array of shape (n,)
         The position of the point at each place.
@@ -61,19 +65,19 @@ class Tiles:
     """
 
     def __init__(
-        self, images: np.ndarray, log_weights: np.ndarray | None, order: np.ndarray, groups: np.ndarray, threads: int
-    ) -> None:
-        self.order, self.groups, self.dtype = order, groups, images.dtype
-        self.n, self.k = images.shape
-        self.images = np.ascontiguousarray(images[order])
+        self, rows: np.ndarray, metric: np.ndarray | None, log_weights: np.ndarray | None, order: np.ndarray,
+        groups: np.ndarray, threads: int,
+    ) -> None:  # fmt: skip
+        self.order, self.groups, self.dtype = order, groups, rows.dtype
+        self.n, self.k = len(rows), rows.shape[1] if metric is None or metric.ndim == 1 else len(metric)
         starts = [np.arange(start, stop, PRUNED_TILE) for start, stop in pairwise(groups)]
         self.tiles_of_groups = np.cumsum([0, *map(len, starts)])
         self.starts = np.concatenate([*starts, [self.n]]).astype(np.int64)
         self.n_tiles = len(self.starts) - 1
-        weights = np.empty(0) if log_weights is None else log_weights[order]
-        self._fill(weights.astype(self.dtype, copy=False), threads)
+        self.widest = largest_accurate_square(self.dtype) / 4.0
+        self._fill(rows, metric, log_weights, threads)
 
-    def _fill(self, log_weights: np.ndarray, threads: int) -> None:
+    def _fill(self, rows: np.ndarray, metric: np.ndarray | None, log_weights: np.ndarray | None, threads: int) -> None:
         t, k, spans = self.n_tiles, self.k, -(-self.n_tiles // TILE_SPAN)
         self.packed = np.empty((t, k, PRUNED_TILE), self.dtype)
         self.centres, self.offsets = np.empty((t, k), self.dtype), np.empty((t, PRUNED_TILE), self.dtype)
@@ -82,10 +86,16 @@ class Tiles:
         self.log_mass, self.heaviest = np.empty(t), np.empty(t)
 
         def work(first: int) -> None:
+            last = min(first + _TILES_AT_ONCE, t)
+            tiles, boxes = slice(first, last), slice(first // TILE_SPAN, -(-last // TILE_SPAN))
+            starts = self.starts[first : last + 1]
+            some = self.order[starts[0] : starts[-1]]
+            images = np.ascontiguousarray(to_images(rows[some], metric))
+            weights = np.empty(0) if log_weights is None else log_weights[some]
             kernels.fill_tiles(
-                self.images, log_weights, self.starts, largest_accurate_square(self.dtype) / 4.0, first,
-                min(first + _TILES_AT_ONCE, t), self.packed, self.centres, self.offsets, self.wide, low, high,
-                self.log_mass, self.heaviest,
+                images, weights.astype(self.dtype, copy=False), starts - starts[0], self.widest, 0, last - first,
+                self.packed[tiles], self.centres[tiles], self.offsets[tiles], self.wide[tiles], low[boxes], high[boxes],
+                self.log_mass[tiles], self.heaviest[tiles],
             )  # fmt: skip
 
         for _ in in_order(work, range(0, t, _TILES_AT_ONCE), threads):
@@ -109,11 +119,18 @@ class Tiles:
         """The tile of each place."""
         return np.repeat(np.arange(self.n_tiles), np.diff(self.starts))
 
+    def images(self, places: np.ndarray) -> np.ndarray:
+        """Return the images of the points at some places, (m, k), to the rounding of their tiles."""
+        t = self.tile_at[places]
+        return self.packed[t, :, places - self.starts[t]] + self.centres[t]
+
     def pack(self, values: np.ndarray) -> np.ndarray:
         """Return values of the points, in their given order, as (n_tiles, v, PRUNED_TILE), padded with zeros."""
-        packed = np.zeros((self.n_tiles, PRUNED_TILE, values.shape[1]), dtype=self.dtype)
-        packed[self.tile_at, np.arange(self.n) - self.starts[self.tile_at]] = values[self.order]
-        return np.ascontiguousarray(packed.transpose(0, 2, 1))
+        packed = np.zeros((self.n_tiles, values.shape[1], PRUNED_TILE), dtype=self.dtype)
+        for part in Blocks(self.n, ALGEBRA_ROWS):
+            t = self.tile_at[part]
+            packed[t, :, np.arange(part.start, part.stop) - self.starts[t]] = values[self.order[part]]
+        return packed
 
     def centred(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return values of the points, packed about the middle of each tile, and those middles (n_tiles, v)."""
@@ -127,8 +144,11 @@ class Tiles:
 
     def unpack(self, tiles: np.ndarray) -> np.ndarray:
         """(n_tiles, v, PRUNED_TILE) as an array of the points in their given order, (n, v)."""
-        ordered = tiles.transpose(0, 2, 1)[self.tile_at, np.arange(self.n) - self.starts[self.tile_at]]
-        return ordered[self.place]
+        given = np.empty((self.n, tiles.shape[1]), tiles.dtype)
+        for part in Blocks(self.n, ALGEBRA_ROWS):
+            t = self.tile_at[part]
+            given[self.order[part]] = tiles[t, :, np.arange(part.start, part.stop) - self.starts[t]]
+        return given
 
     def masses(self, values: np.ndarray | None = None) -> Masses:
         """Return what tiles weigh; with values of the points (n, v), those that lie far from the others weigh more."""
@@ -151,7 +171,7 @@ class Tiles:
         """Return all points as queries."""
         counts = np.diff(self.tiles_of_groups)
         return QueryGroups(
-            self.images, self._places(left_out, self.order), self.tile_at, self.starts,
+            None, None, self._places(left_out, self.order), self.tile_at, self.starts,
             np.repeat(self.tiles_of_groups[:-1], counts), np.repeat(self.tiles_of_groups[1:], counts), self.order,
         )  # fmt: skip
 
@@ -167,7 +187,7 @@ class Tiles:
         blocks = np.append(np.concatenate(parts), len(places)).astype(np.int64)
         groups = group[blocks[:-1]]
         return QueryGroups(
-            np.ascontiguousarray(self.images[places]), self._places(left_out, order), home, blocks,
+            None, places, self._places(left_out, order), home, blocks,
             self.tiles_of_groups[groups], self.tiles_of_groups[groups + 1], order,
         )  # fmt: skip
 
@@ -184,8 +204,15 @@ class Tiles:
         homes = self._nearest_tiles(images, query_groups, threads, slice(first, last))
         none, every = np.full(len(blocks) - 1, first), np.full(len(blocks) - 1, last)
         return QueryGroups(
-            images, self._places(left_out, order), np.repeat(homes, np.diff(query_groups)), blocks, none, every, order
-        )
+            images, None, self._places(left_out, order), np.repeat(homes, np.diff(query_groups)), blocks, none, every, order,
+        )  # fmt: skip
+
+    def images_of(self, query_groups: QueryGroups, part: slice) -> np.ndarray:
+        """Return the images of consecutive queries, (m, k), contiguous."""
+        if query_groups.images is not None:
+            return query_groups.images[part]
+        places = np.arange(part.start, part.stop) if query_groups.places is None else query_groups.places[part]
+        return self.images(places)
 
     def _nearest_tiles(self, images: np.ndarray, query_groups: np.ndarray, threads: int, seen: slice) -> np.ndarray:
         """For each query group, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""

@@ -95,10 +95,11 @@ def summed_and_listed(
     return tree.total(), listed
 
 
-def _touched_and_items(found: Sums | WithItem) -> tuple[Sums | Touched, list[Any]]:
+def _touched_and_items(found: Sums | Touched | WithItem) -> tuple[Sums | Touched, list[Any]]:
     """Return the sums of a piece without their zeros, which would take much memory until they are added, and its item."""
     sums, items = (found.sums, [found.item]) if isinstance(found, WithItem) else (found, [])
-    return Touched.of(sums) if sums and sums[0].ndim > 1 else sums, items
+    dense = not isinstance(sums, Touched) and sums and sums[0].ndim > 1
+    return Touched.of(sums) if dense else sums, items
 
 
 def _pooled(work: Callable[[_Item], _Result], items: Iterator[_Item], n_threads: int) -> Iterator[_Result]:

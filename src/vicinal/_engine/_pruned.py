@@ -14,11 +14,13 @@ import numpy as np
 
 from vicinal._engine import _pruned_kernels as kernels
 from vicinal._engine._accuracy import scatter_is_accurate
-from vicinal._engine._blocks import cut_by_cost
+from vicinal._engine._blocks import Blocks, cut_by_cost
 from vicinal._engine._plan import Masses, QueryGroups, Tiles
 from vicinal._engine._pool import summed_and_listed
+from vicinal._engine._received import ReceivedTiles
 from vicinal._engine._sharing import Filled, WithItem, shared_by
 from vicinal._engine._tuning import (
+    ALGEBRA_ROWS,
     DENSE_COST,
     MANY_BLOCKS,
     MANY_PIECES,
@@ -122,7 +124,7 @@ class PrunedSweeps:
         entropies : bool
             Whether the entropies of the softmax weights are wanted.
         """
-        tiles, m = self.tiles, len(query_groups.images)
+        tiles, m = self.tiles, len(query_groups.order)
         packed = tiles.packed[:, :0] if values is None else tiles.pack(values)
         packed = tiles.packed if relative else np.ascontiguousarray(packed)
         given = np.empty((m, 0)) if query_values is None else query_values[query_groups.order]
@@ -155,7 +157,7 @@ class PrunedSweeps:
     ) -> tuple[PrunedScatter, float]:
         tiles = self.tiles
         if values is None:
-            of_points, about = tiles.packed, (tiles.centres, query_groups.images)
+            of_points, about = tiles.packed, (tiles.centres, None)
         else:
             of_points, middles = tiles.centred(values[0])
             about = middles, np.ascontiguousarray(values[1][query_groups.order], dtype=tiles.dtype)
@@ -173,6 +175,27 @@ class PrunedSweeps:
         scatter = 0.5 * (scatter + scatter.T)
         return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.certificates)), size
 
+    def pull(self, query_groups: QueryGroups, factors: np.ndarray) -> np.ndarray:
+        """What points pull at each other: ``sum_i f_i p_ij (z_j - q_i)``, and the opposite for the queries, which are points.
+
+        Returns an array of shape (n, k), in the order in which the points were given.
+        """
+        tiles = self.tiles
+        found = self._visit(
+            query_groups, tiles.masses(), 1.0, tiles.packed, relative=True, query_images=True, factors=factors,
+            n_columns=tiles.k + 1, n_means=tiles.k,
+        )  # fmt: skip
+        # Sums over the neighbours of points and of queries are as large as the rows: they are changed in place.
+        received = found.columns
+        for some in Blocks(tiles.n_tiles, ALGEBRA_ROWS // PRUNED_TILE):
+            received[some, :-1] = received[some, -1:] * tiles.packed[some] - received[some, :-1]
+        pull = tiles.unpack(received[:, :-1])
+        places = query_groups.places
+        for part in Blocks(len(query_groups.order), ALGEBRA_ROWS):
+            mine = tiles.order[part if places is None else places[part]]
+            pull[mine] -= factors[query_groups.order[part], None] * found.means[part]
+        return pull
+
     def class_shares(
         self, query_groups: QueryGroups, codes: np.ndarray, n_classes: int
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -187,41 +210,57 @@ class PrunedSweeps:
     def _visit(
         self, query_groups: QueryGroups, masses: Masses, power: float, values: np.ndarray, *, relative: bool = False,
         query_values: np.ndarray | None = None, query_images: bool = False, factors: np.ndarray | None = None,
-        codes: np.ndarray | None = None, about: tuple[np.ndarray, np.ndarray] | None = None, direct: bool = False,
+        codes: np.ndarray | None = None, about: tuple[np.ndarray, np.ndarray | None] | None = None, direct: bool = False,
         n_means: int = 0, n_columns: int = 0, n_classes: int = 0, n_scatter: int = 0, entropies: bool = False,
     ) -> _Visited:  # fmt: skip
         """Run the kernel on pieces of the blocks, which depend on the data alone; add them in a tree."""
-        tiles, m, n_blocks = self.tiles, len(query_groups.images), len(query_groups.blocks) - 1
+        tiles, m, n_blocks = self.tiles, len(query_groups.order), len(query_groups.blocks) - 1
         # Distances of boxes are rounded down by more than the distances of pairs are rounded up.
         shrink = 1.0 - (2 * tiles.k + 16) * float(np.finfo(tiles.dtype).eps)
         plan = (*tiles.boxes, tiles.heaviest, masses.of_tiles, shrink)
         rule = (float(self._error), power, masses.log_unit, masses.log_all, float(tiles.n))
-        none = np.empty((0, 0), dtype=tiles.dtype)
+        none, blocks = np.empty((0, 0), dtype=tiles.dtype), query_groups.blocks
         f = np.ones(m) if factors is None else np.ascontiguousarray(factors[query_groups.order], dtype=np.float64)
-        asked = (*query_groups[:6], tiles.points, plan, masses.heavy, rule)
-        wanted = (
-            values, relative, none if query_values is None else query_values, query_images, f,
-            np.empty((0, 0), dtype=np.int64) if codes is None else codes, (none, none) if about is None else about,
-            direct,
-        )  # fmt: skip
+        given = none if query_values is None else query_values
+        classes = np.empty((0, 0), dtype=np.int64) if codes is None else codes
         log_sums, certificates, means = np.empty(m), np.zeros(m), np.empty((m, n_means))
         entropy, shares = np.empty(m if entropies else 0), np.zeros((m, n_classes))
-        shape = (tiles.n_tiles if n_columns else 0, n_columns, PRUNED_TILE)
+
+        def rows_of(piece: tuple[int, int]) -> slice:
+            return slice(int(blocks[piece[0]]), int(blocks[piece[1]]))
 
         def work(piece: tuple[int, int]) -> WithItem:
-            columns, counts = np.zeros(shape), np.zeros(2, dtype=np.int64)
-            scatter, size = np.zeros((n_scatter, n_scatter)), np.zeros(1)
-            kernels.visit_groups(
-                *asked, *wanted, *piece, log_sums, certificates, means, entropy, columns, shares, scatter, size, counts
+            mine, own = rows_of(piece), slice(*piece)
+            images = tiles.images_of(query_groups, mine)
+            asked = (
+                images, query_groups.left_out[mine], query_groups.home[mine], blocks[piece[0] : piece[1] + 1] - mine.start,
+                query_groups.first_tiles[own], query_groups.last_tiles[own], tiles.points, plan, masses.heavy, rule,
+            )  # fmt: skip
+            centres, of_queries = (none, none) if about is None else about
+            wanted = (
+                values, relative, given[mine], query_images, f[mine], classes,
+                (centres, images if of_queries is None else of_queries[mine]), direct,
+            )  # fmt: skip
+            counts, scatter, size = np.zeros(2, dtype=np.int64), np.zeros((n_scatter, n_scatter)), np.zeros(1)
+            found = (
+                log_sums[mine],
+                certificates[mine],
+                means[mine],
+                entropy[mine],
+                shares[mine],
+                scatter,
+                size,
+                counts,
             )
-            return WithItem((columns, scatter, size), counts)
+            received = ReceivedTiles(tiles.n_tiles, n_columns)
+            while received.progress[0] < piece[1] - piece[0]:
+                kernels.visit_groups(*asked, *wanted, *found, received.columns, received.slots, received.progress)
+                received.make_room()
+            return WithItem(received.sums(scatter, size), counts)
 
-        blocks, costs = query_groups.blocks, self._costs(query_groups)
+        costs = self._costs(query_groups)
         pieces = cut_by_cost(costs, PIECES if n_blocks < MANY_BLOCKS else MANY_PIECES) if n_blocks else [(0, 0)]
-        filled = Filled(
-            (log_sums, certificates, means, entropy, shares),
-            lambda piece: slice(int(blocks[piece[0]]), int(blocks[piece[1]])),
-        )
+        filled = Filled((log_sums, certificates, means, entropy, shares), rows_of)
         of_pieces = np.array([costs[slice(*piece)].sum() for piece in pieces])
         sums, counts = summed_and_listed(work, pieces, self._threads, filled, of_pieces)
         assert sums is not None

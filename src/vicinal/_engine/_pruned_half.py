@@ -17,7 +17,7 @@ import numpy as np
 
 from vicinal._engine import _pruned_half_kernels as kernels
 from vicinal._engine._accuracy import scatter_is_accurate
-from vicinal._engine._blocks import cut_by_cost
+from vicinal._engine._blocks import Blocks, cut_by_cost
 from vicinal._engine._plan import Tiles
 from vicinal._engine._pool import in_order, summed, summed_and_listed
 from vicinal._engine._pruned_boxes import SLACK
@@ -148,7 +148,12 @@ class PrunedHalves:
         tiles, low = self._tiles, np.empty(self._tiles.n)
 
         def work(piece: tuple[int, int]) -> None:
-            kernels.lower_bounds(tiles.images, self._left_out, tiles.tile_at, tiles.points, self._plan, *piece, low)
+            mine = slice(int(tiles.starts[piece[0]]), int(tiles.starts[piece[1]]))
+            images = tiles.images(np.arange(mine.start, mine.stop))
+            starts = tiles.starts[piece[0] : piece[1] + 1] - mine.start
+            kernels.lower_bounds(
+                images, self._left_out[mine], tiles.tile_at[mine], tiles.points, self._plan, starts, low[mine]
+            )
 
         for _ in in_order(work, _even_pieces(tiles.n_tiles), self._threads):
             pass
@@ -180,7 +185,7 @@ class PrunedHalves:
         radius = np.empty(tiles.n_tiles)
 
         def work(piece: tuple[int, int]) -> None:
-            kernels.radii(tiles.images, self._plan, rule, least, *piece, radius)
+            kernels.radii(tiles.centres, self._plan, rule, least, *piece, radius)
 
         for _ in in_order(work, _even_pieces(tiles.n_tiles), self._threads):
             pass
@@ -209,7 +214,7 @@ class PrunedHalves:
         counts = np.zeros(tiles.n_tiles, dtype=np.int64)
 
         def count(piece: tuple[int, int]) -> None:
-            kernels.count_later(tiles.images, self._plan, *listed, *piece, counts)
+            kernels.count_later(tiles.centres, self._plan, *listed, *piece, counts)
 
         for _ in in_order(count, _even_pieces(tiles.n_tiles), self._threads):
             pass
@@ -220,11 +225,11 @@ class PrunedHalves:
         def work(piece: tuple[int, int]) -> WithItem:
             mine = slice(*piece)
             most = int(counts[mine].sum())
-            given, found = np.zeros(tiles.n), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
+            given, found = self._of_places(), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
             tile_of, alive = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint16)
             kernels.half_sums(
-                tiles.images, self._left_out, levels, self._log_weights, tiles.points, self._plan, raised, *listed,
-                *piece, sums, given, tile_of, alive, found,
+                tiles.centres, self._left_out, levels, self._log_weights, tiles.points, self._plan, raised, *listed,
+                *piece, sums, given.ravel(), tile_of, alive, found,
             )  # fmt: skip
             n_taken = int(found[mine].sum())
             visited = int(found[-2]), int(found[-1])
@@ -239,7 +244,11 @@ class PrunedHalves:
         columns, taken = summed_and_listed(work, pieces, self._threads, filled, costs)
         assert columns is not None
         weights = np.exp(self._log_weights) if len(self._log_weights) else 1.0
-        return sums + columns[0] / weights, _Taken(levels, taken)
+        return sums + columns[0].ravel()[: tiles.n] / weights, _Taken(levels, taken)
+
+    def _of_places(self) -> np.ndarray:
+        """Zeros for all places, tile by tile, because a piece of work reaches few tiles and keeps nothing of the others."""
+        return np.zeros((self._tiles.n_tiles, PRUNED_TILE))
 
     def _scatter(
         self,
@@ -256,12 +265,12 @@ class PrunedHalves:
 
         def work(item: tuple[int, _TakenPiece]) -> tuple[np.ndarray, ...]:
             which, piece = item
-            mass, of_tiles, trace = np.zeros(tiles.n), np.zeros((v, v)), np.zeros(1)
+            mass, of_tiles, trace = self._of_places(), np.zeros((v, v)), np.zeros(1)
             counts = np.zeros(tiles.n_tiles, dtype=np.int64)
             counts[slice(*piece.row_tiles)] = piece.counts
             kernels.half_scatter(
-                tiles.images, self._left_out, levels[which], self._log_weights, tiles.points, raised, packed, middles, factors,
-                piece.tile_of.astype(np.int64), piece.alive.copy(), counts, *piece.row_tiles, mass, of_tiles, trace,
+                tiles.centres, self._left_out, levels[which], self._log_weights, tiles.points, raised, packed, middles, factors,
+                piece.tile_of.astype(np.int64), piece.alive.copy(), counts, *piece.row_tiles, mass.ravel(), of_tiles, trace,
             )  # fmt: skip
             return mass, of_tiles, trace
 
@@ -270,16 +279,11 @@ class PrunedHalves:
         found = summed(work, items, self._threads, NOTHING, costs)
         assert found is not None
         mass, scatter, size = found[0], found[1], float(found[2][0])
-        for t in range(0, tiles.n_tiles, 64):
-            some = slice(t, t + 64)
-            first, last = tiles.starts[t], tiles.starts[min(t + 64, tiles.n_tiles)]
-            weights = np.zeros((len(packed[some]), PRUNED_TILE))
-            weights[tiles.tile_at[first:last] - t, np.arange(first, last) - tiles.starts[tiles.tile_at[first:last]]] = (
-                mass[first:last]
-            )
+        for some in Blocks(tiles.n_tiles, 64):
             y = packed[some].transpose(0, 2, 1).reshape(-1, v).astype(np.float64)
-            scatter += (y * weights.reshape(-1, 1)).T @ y
-            size += float(weights.ravel() @ np.square(y).sum(axis=1))
+            weights = mass[some].ravel()
+            scatter += (y * weights[:, None]).T @ y
+            size += float(weights @ np.square(y).sum(axis=1))
         return 0.5 * (scatter + scatter.T), size
 
 

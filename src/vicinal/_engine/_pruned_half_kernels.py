@@ -39,18 +39,18 @@ def _types(real):
 
 def _lows_signature(real):
     a2, _, doubles, ints, points, plan = _types(real)
-    return void(a2, ints, ints, points, plan, int64, int64, doubles)
+    return void(a2, ints, ints, points, plan, ints, doubles)
 
 
 @_kernel(_lows_signature)
-def lower_bounds(images, left_out, home, points, plan, from_tile, to_tile, low):
-    """low[i] <= log sum_j exp(s_ij) for the rows of tiles from..to, from their own tiles."""
-    starts, d = points[4], images.shape[1]
+def lower_bounds(images, left_out, home, points, plan, starts, low):
+    """low[i] <= log sum_j exp(s_ij) for the rows of some tiles, which begin at `starts`, from their own tiles."""
+    d = images.shape[1]
     scratch = (
         np.empty((QUERY_GROUP, TILE), images.dtype), np.empty((QUERY_GROUP, d), images.dtype), np.empty(QUERY_GROUP),
         np.empty(QUERY_GROUP),
     )  # fmt: skip
-    for t in range(from_tile, to_tile):
+    for t in range(starts.shape[0] - 1):
         first, stop = starts[t], starts[t + 1]
         _lower_bounds(
             images, first, stop, points, plan[5], home, int64(0), points[0].shape[0], left_out, low[first:stop], scratch
@@ -70,14 +70,14 @@ def _radii_signature(real):
 
 
 @_kernel(_radii_signature)
-def radii(images, plan, rule, least, from_tile, to_tile, radius):
+def radii(centres, plan, rule, least, from_tile, to_tile, radius):
     """radius[t]: tiles whose boxes are at this squared distance, or farther, are within the error of all rows of tile t.
 
     rule = (error, power, log_unit, log_all), and ``least[t]`` is a lower bound of the log-sums of the tile's rows.  Parts of
     tile t may be farther away than its box, so that a tile which is nearer counts as if it were at the radius.
     """
     error, power, log_unit, log_all = rule
-    n_tiles, d = plan[4].shape[0], images.shape[1]
+    n_tiles, d = plan[4].shape[0], centres.shape[1]
     lists = (
         np.empty(n_tiles, np.int64), np.empty(n_tiles), np.empty(_BINS, np.int64), np.empty(_BINS),
         np.empty(n_tiles, np.int64),
@@ -137,9 +137,9 @@ def _counts_signature(real):
 
 
 @_kernel(_counts_signature)
-def count_later(images, plan, radius, widest, from_offset, to_offset, from_tile, to_tile, counts):
+def count_later(centres, plan, radius, widest, from_offset, to_offset, from_tile, to_tile, counts):
     """counts[t]: how many tiles `list_later` lists."""
-    box, tiles = np.empty((2, images.shape[1])), np.empty(radius.shape[0], np.int64)
+    box, tiles = np.empty((2, centres.shape[1])), np.empty(radius.shape[0], np.int64)
     for t in range(from_tile, to_tile):
         counts[t] = _list_later(plan, t, box, radius, widest, from_offset, to_offset, tiles)
 
@@ -239,7 +239,7 @@ def _sums_signature(real):
 
 @_kernel(_sums_signature)
 def half_sums(
-    images, left_out, levels, log_weights, points, plan, raised, radius, widest, from_offset, to_offset,
+    centres, left_out, levels, log_weights, points, plan, raised, radius, widest, from_offset, to_offset,
     from_tile, to_tile, sums, column_sums, tile_of, alive, counts,
 ):  # fmt: skip
     """Sums of ``K_ij = exp(s_ij + raised)`` over the pairs of tiles from..to that matter.
@@ -248,8 +248,8 @@ def half_sums(
     tile t was taken with go to `tile_of`, ``counts[t]`` of them, and which groups of four of its rows to the bits of
     `alive`.  The last two of `counts` are the pairs whose distances and whose exponentials were computed.
     """
-    starts, n_tiles, d, dtype = points[4], points[0].shape[0], images.shape[1], images.dtype
-    (rows_of_tile, squares, delta), half, start_scores, work = _workspace(d, images)
+    starts, n_tiles, d, dtype = points[4], points[0].shape[0], centres.shape[1], centres.dtype
+    (rows_of_tile, squares, delta), half, start_scores, work = _workspace(d, centres)
     scores, reached = work[0], work[3]
     box, other_box, group_boxes = np.empty((2, d)), np.empty((2, d)), np.empty((TILE // QUERY_GROUP, 2, d))
     others, factors, column = np.empty(TILE, dtype), np.zeros(ROWS), np.empty(TILE)
@@ -258,12 +258,15 @@ def half_sums(
     for t in range(from_tile, to_tile):
         first, count = starts[t], starts[t + 1] - starts[t]
         listed = _list_later(plan, t, box, radius, widest, from_offset, to_offset, tiles)
-        for g in range(0, count, QUERY_GROUP):
-            b = group_boxes[g // QUERY_GROUP]
-            _box(images, first + g, first + min(g + QUERY_GROUP, count), b[0], b[1])
         counts[t] = 0
         sums[first : first + count] = 0.0
         _open_tile(points[0][t], rows_of_tile, squares)
+        for g in range(0, count, QUERY_GROUP):
+            b = group_boxes[g // QUERY_GROUP]
+            _box(rows_of_tile, g, min(g + QUERY_GROUP, count), b[0], b[1])
+            for k in range(d):
+                b[0, k] += float64(centres[t, k])
+                b[1, k] += float64(centres[t, k])
         for u in tiles[:listed]:
             start, width = starts[u], starts[u + 1] - starts[u]
             _meet(points, t, u, squares, delta, half, start_scores)
@@ -349,7 +352,7 @@ def _scatter_signature(real):
 
 @_kernel(_scatter_signature)
 def half_scatter(
-    images, left_out, levels, log_weights, points, raised, values, middles, factors, tile_of, alive, counts,
+    centres, left_out, levels, log_weights, points, raised, values, middles, factors, tile_of, alive, counts,
     from_tile, to_tile, mass, scatter, size,
 ):  # fmt: skip
     """``sum m_ij (v_i - v_j)(v_i - v_j)'`` over the pairs that `half_sums` took, but for what `mass` tells.
@@ -359,8 +362,8 @@ def half_scatter(
     the caller of the mass of each point, those in x y' of what a tile gathers of all others, and those in z here, for
     each pair of tiles.  size[0] += the trace of the terms in z z', before they cancel.
     """
-    starts, d, dtype, v = points[4], images.shape[1], images.dtype, values.shape[1]
-    (rows_of_tile, squares, delta), half, start_scores, work = _workspace(d, images)
+    starts, d, dtype, v = points[4], centres.shape[1], centres.dtype, values.shape[1]
+    (rows_of_tile, squares, delta), half, start_scores, work = _workspace(d, centres)
     scores, reached = work[0], work[3]
     others, weights, ones, totals = np.zeros(TILE, dtype), np.zeros(ROWS), np.ones(ROWS), np.zeros(ROWS)
     gathered, here, rows, theirs = np.empty((TILE, v)), np.empty((ROWS, v)), np.empty(TILE), np.empty(TILE, dtype)

@@ -49,9 +49,9 @@ def _means_of_group(
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _received_of_tile(
-    queries, first, in_group, points, c, weights, workspace, query_values, images, factors, scaled, columns
+    queries, first, in_group, points, c, weights, workspace, query_values, images, factors, scaled, received
 ):
-    """What the points of the c-th tile receive: ``f_i p_ij`` times the values of the queries.
+    """What the points of the c-th tile receive, `received` (u, TILE): ``f_i p_ij`` times the values of the queries.
 
     For `images`, times ``q_i - c`` and 1, with c the centre of the tile.
     """
@@ -72,7 +72,7 @@ def _received_of_tile(
             else:
                 for k in range(scaled.shape[1]):
                     scaled[r, k] = factor * query_values[i, k]
-        _add_to_points(weights[g : g + ROWS], scaled, 0, columns[t])
+        _add_to_points(weights[g : g + ROWS], scaled, 0, received)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -115,7 +115,7 @@ def _add_differences(scatter, weight, exponentials, r, tiles, t, x):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _scatter_of_tile(
-    first, in_group, points, c, weights, workspace, values, about, row_weights, direct, of_rows, columns, scatter
+    first, in_group, points, c, weights, workspace, values, about, row_weights, direct, of_rows, received, scatter
 ):
     """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns and the rows tell.
 
@@ -158,7 +158,7 @@ def _scatter_of_tile(
         return 0.0
     for g in range(0, in_group, ROWS):
         if alive[c, g // ROWS]:
-            _add_columns(columns[t, 0], weights[g : g + ROWS], factors[g : g + ROWS])
+            _add_columns(received[0], weights[g : g + ROWS], factors[g : g + ROWS])
     return _add_outer(scatter, tile_mass, z, tile_sums, 1.0)
 
 
@@ -182,24 +182,37 @@ def _signature(real):
     plan = types.Tuple((boxes, boxes, table, table, doubles, doubles, float64))
     asked = (a2, ints, ints, ints, ints, ints, points, plan, doubles, types.UniTuple(float64, 5))
     wanted = (a3, boolean, a2, boolean, doubles, int64[:, ::1], types.UniTuple(a2, 2), boolean)
-    found = (doubles, doubles, table, doubles, boxes, table, table, doubles, ints)
-    return void(*asked, *wanted, int64, int64, *found)
+    found = (doubles, doubles, table, doubles, table, table, doubles, ints)
+    return void(*asked, *wanted, *found, boxes, ints, ints)
+
+
+@njit(**_OPTIONS)
+def _line_of(t, slots, progress):
+    """Return the line that holds what a tile receives: the next one where it has none yet."""
+    if slots[t] < 0:
+        slots[t] = progress[1]
+        progress[1] += 1
+    return slots[t]
 
 
 @_kernel(_signature)
 def visit_groups(
     queries, left_out, home, blocks, first_tiles, last_tiles, points, plan, heavy, rule,
-    values, relative, query_values, query_images, factors, codes, about, direct, from_block, to_block,
-    log_sums, certificates, means, entropies, columns, shares, scatter, size, counts,
+    values, relative, query_values, query_images, factors, codes, about, direct,
+    log_sums, certificates, means, entropies, shares, scatter, size, counts, columns, slots, progress,
 ):  # fmt: skip
-    """Blocks from..to of queries: log-sums and their certificates, and what else has room in the answers.
+    """Blocks of queries: log-sums and their certificates, and what else has room in the answers.
 
     - means (m, v) of `values`; with `relative` the values are the points as they are packed, and the means those of
       ``z_j - q_i``; entropies (m,);
-    - columns (n_tiles, u, TILE): what each point receives of the `query_values` times `factors`;
+    - columns (lines, u, TILE): what each point receives of the `query_values` times `factors`; the line of a tile is in
+      `slots`, or -1;
     - shares (m, n_classes) of the classes `codes` (n_tiles, TILE);
     - scatter (v, v) of the values about their centres, ``about = (centres, values of the queries)``, weighted by
       `factors`; then the columns have one line, for `_scatter_of_tile`.
+
+    progress = (blocks that are done, lines in use, lines that the next block may need): where these are too many, the kernel
+    returns, and is called again with more room.
     """
     n_tiles, n_received, n_classes = points[0].shape[0], columns.shape[1], shares.shape[1]
     wants_scatter = scatter.shape[0] > 0
@@ -207,11 +220,14 @@ def visit_groups(
     workspace = make_workspace(n_tiles, queries.shape[1], values.shape[1], queries)
     low, spans = np.empty(QUERY_BLOCK), np.empty(-(-n_tiles // TILE_SPAN), np.int64)
     scaled, of_rows = np.empty((ROWS, max(n_received, 1)), queries.dtype), np.empty((QUERY_GROUP, scatter.shape[0] + 1))
-    for b in range(from_block, to_block):
+    for b in range(progress[0], blocks.shape[0] - 1):
         start, stop, first_tile, last_tile = blocks[b], blocks[b + 1], first_tiles[b], last_tiles[b]
         n_spans = start_block(
             queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, workspace[1]
         )
+        progress[2] = min(n_spans * TILE_SPAN, last_tile - first_tile) if n_received > 0 else 0
+        if progress[1] + progress[2] > columns.shape[0]:
+            return
         for first in range(start, stop, QUERY_GROUP):
             in_group = min(QUERY_GROUP, stop - first)
             taken = sweep_group(
@@ -226,17 +242,20 @@ def visit_groups(
             of_rows[:, :] = 0.0
             for c in range(taken):
                 weights = exponentials_of_tile(queries, first, in_group, points, left_out, c, workspace)
+                if n_classes > 0:
+                    _shares_of_tile(first, in_group, c, weights, workspace, codes, shares)
+                    continue
+                received = columns[_line_of(workspace[2][1][c], slots, progress)]
                 if wants_scatter:
                     size[0] += _scatter_of_tile(
-                        first, in_group, points, c, weights, workspace, values, about, factors, direct, of_rows, columns,
+                        first, in_group, points, c, weights, workspace, values, about, factors, direct, of_rows, received,
                         scatter,
                     )  # fmt: skip
-                elif n_classes > 0:
-                    _shares_of_tile(first, in_group, c, weights, workspace, codes, shares)
                 else:
                     _received_of_tile(
                         queries, first, in_group, points, c, weights, workspace, query_values, query_images, factors, scaled,
-                        columns,
+                        received,
                     )  # fmt: skip
             if wants_scatter:
                 size[0] += _scatter_of_rows(first, in_group, about, of_rows, scatter)
+        progress[0] = b + 1

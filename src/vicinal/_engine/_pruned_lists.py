@@ -29,9 +29,13 @@ def listed_by_boxes(
 
     def work(block: int) -> Pairs:
         start, stop = query_groups.blocks[block : block + 2]
-        asked, mine = query_groups.order[start:stop], query_groups.images[start:stop].astype(np.float64)
+        asked, mine = (
+            query_groups.order[start:stop],
+            tiles.images_of(query_groups, slice(start, stop)).astype(np.float64),
+        )
         squares, given = np.einsum("ij,ij->i", mine, mine), np.where(floors[asked] > -np.inf, floors[asked], 0.0)
-        margin = score_error(False, squares, 0.0, heaviest, tiles.k, tiles.dtype, given)
+        # Images have been rounded in their tiles, about centres that may be farther away than the origin.
+        margin = score_error(False, squares + tiles.widest, 0.0, heaviest, tiles.k, tiles.dtype, given)
         least = np.where(floors[asked] > -np.inf, given - margin, -np.inf)
         gaps = np.maximum(np.maximum(low - mine.max(axis=0), mine.min(axis=0) - high), 0.0)
         reached = tiles.heaviest - 0.5 * rounding * np.einsum("ij,ij->i", gaps, gaps)
@@ -40,7 +44,7 @@ def listed_by_boxes(
         # The places of all points of these tiles, in their order.
         ends = np.cumsum(counts[near])
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts[near] - ends + counts[near], counts[near])
-        theirs = tiles.images[places].astype(np.float64, copy=False)
+        theirs = tiles.images(places).astype(np.float64, copy=False)
         parts = []
         for first in range(0, len(mine), step := max(LISTED_BYTES // (8 * max(len(places), 1)), 1)):
             some = slice(first, min(first + step, len(mine)))

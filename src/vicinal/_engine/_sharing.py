@@ -47,7 +47,7 @@ NOTHING = Filled((), lambda piece: slice(0, 0))  # of pieces that only return so
 class WithItem(NamedTuple):
     """Hold the result of a piece that has an item besides its sums; items of all pieces are listed."""
 
-    sums: Sums
+    sums: "Sums | Touched"
     item: Any
 
 

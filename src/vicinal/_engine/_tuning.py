@@ -47,6 +47,11 @@ HALF_PRODUCTS_FROM = {FLOAT64: 112, FLOAT32: 96}
 # Up to this many classes, their shares are means of indicators; beyond, a kernel of their own adds up the points of each.
 FEW_CLASSES = 8
 
+# Up to this many pairs, work that is rarely needed is done in NumPy, because a kernel of its own would have to be compiled: rows that
+# a sweep leaves over (in some 10 ms), and passes in which most rows underflow, of which a fit needs few (in some 50 ms).
+FEW_PAIRS = 2**19
+FEW_PAIRS_OF_TRIALS = 2**21
+
 PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of rows stay in the cache.  Measured.
 
@@ -113,6 +118,7 @@ QUERY_BLOCK = 64  # queries that share a list of candidates
 KEPT_TILES = 512  # tiles whose exponentials a query group keeps; those beyond are made again
 # Pieces of work for threads and workers, and from this many blocks of queries on: powers of the tree's fan.
 PIECES, MANY_PIECES, MANY_BLOCKS = 64, 256, 2**14
+RECEIVED_BYTES = 2**24  # of what the points of tiles receive in a piece of work, before it is added up
 NEXT_TILES = 8  # tiles that a tile sees first: they tell how large the sums of its rows are at least
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 # What skipping may add to a sum where the user says nothing, and the most that the user may ask for.

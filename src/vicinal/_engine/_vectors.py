@@ -1,8 +1,8 @@
 """Compiled: the products that pair work is made of, written as vector instructions.
 
 LLVM's own vectoriser keeps sums over coordinates in memory, and spends seconds on it in every kernel that uses them.  Here they
-stay in registers: four rows by one vector of points.  Rows are as long as a whole number of vectors of WIDE bytes, and
-the last axis of every array is contiguous; neither is checked.
+stay in registers: four rows by one vector of points.  Unless a function says otherwise, rows are as long as a whole number of
+vectors of WIDE bytes; the last axis of every array is contiguous.  Neither is checked.
 """
 
 from collections.abc import Callable
@@ -58,27 +58,27 @@ def _splat(builder: Any, number: Any, kind: Any) -> Any:
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count))
 
 
-def _loop(builder: Any, stop: Any, step: int = 1) -> Any:
-    zero = ir.Constant(stop.type, 0)
-    return cgutils.for_range_slice(builder, zero, stop, ir.Constant(stop.type, step), inc=True)
+def _loop(builder: Any, stop: Any, step: int = 1, start: Any = None) -> Any:
+    start = ir.Constant(stop.type, 0) if start is None else start
+    return cgutils.for_range_slice(builder, start, stop, ir.Constant(stop.type, step), inc=True)
 
 
-def _rows_by_points(term: Callable[[Any, Any, Any, Any], Any], n_rows: int = 4, judged: bool = False) -> _Emit:
+def _rows_by_points(
+    term: Callable[[Any, Any, Any, Any], Any], n_rows: int = 4, judged: bool = False, any_length: bool = False
+) -> _Emit:
     """Code for ``out[r, j] = start_j + sum_k term(q_rk, z_kj)``; `term` adds to a sum.
 
     Where they are `judged`, bit j of reached[r] says whether ``out[r, j] - lift[r] >= min(own[r], others[j])``; there are
-    at most 64 of them.
+    at most 64 of them.  With `any_length`, points beyond the last whole vector are done one by one, and start_j is 0.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = (0, n_rows + 1, n_rows + 2, n_rows + 3)
-        queries, tile, start, out = (_Rows(context, builder, signature.args[at], args[at]) for at in arrays)
+        places = [0, n_rows + 1, *range(n_rows + 2, n_rows + (3 if any_length else 4))]
+        queries, tile, *start, out = (_Rows(context, builder, signature.args[at], args[at]) for at in places)
         rows = [builder.sext(row, ir.IntType(64)) if row.type.width < 64 else row for row in args[1 : n_rows + 1]]
-        kind = ir.VectorType(tile.real, WIDE // tile.bytes)
-        sums = [cgutils.alloca_once(builder, kind) for _ in rows]
-        judge = _Judge(context, builder, signature, args, kind) if judged else None
-        with _loop(builder, tile.shape[1], kind.count) as (j, _):
-            first = start.vector(None, j, kind)
+
+        def take(kind: Any, j: Any, sums: list[Any]) -> list[Any]:
+            first = start[0].vector(None, j, kind) if start else ir.Constant(kind, [0.0] * kind.count)
             for total in sums:
                 builder.store(first, total)
             with _loop(builder, tile.shape[0]) as (k, _):
@@ -89,8 +89,21 @@ def _rows_by_points(term: Callable[[Any, Any, Any, Any], Any], n_rows: int = 4, 
             scores = [builder.load(total) for total in sums]
             for r, score in enumerate(scores):
                 out.set_vector(ir.Constant(j.type, r), j, score)
+            return scores
+
+        kind, n = ir.VectorType(tile.real, WIDE // tile.bytes), tile.shape[1]
+        sums = [cgutils.alloca_once(builder, kind) for _ in rows]
+        judge = _Judge(context, builder, signature, args, kind) if judged else None
+        whole = builder.and_(n, ir.Constant(n.type, -kind.count)) if any_length else n
+        with _loop(builder, whole, kind.count) as (j, _):
+            scores = take(kind, j, sums)
             if judge is not None:
                 judge.take(j, scores)
+        if any_length:
+            one = ir.VectorType(tile.real, 1)
+            few = [cgutils.alloca_once(builder, one) for _ in rows]
+            with _loop(builder, n, start=whole) as (j, _):
+                take(one, j, few)
         if judge is not None:
             judge.finish()
         return context.get_dummy_value()
@@ -148,6 +161,18 @@ def _minus_half_square(builder: Any, query: Any, points: Any, total: Any) -> Any
 def products(typing_context, queries, i0, i1, i2, i3, tile, start, out):
     """out[r, j] = start[j] + queries[i_r]'tile[:, j] for four rows."""
     return types.void(queries, i0, i1, i2, i3, tile, start, out), _rows_by_points(_product)
+
+
+@intrinsic
+def products_alone(typing_context, queries, i0, i1, i2, i3, tile, out):
+    """out[r, j] = queries[i_r]'tile[:, j] for four rows and any number of points."""
+    return types.void(queries, i0, i1, i2, i3, tile, out), _rows_by_points(_product, any_length=True)
+
+
+@intrinsic
+def differences_alone(typing_context, queries, i0, i1, i2, i3, tile, out):
+    """out[r, j] = -|queries[i_r] - tile[:, j]|^2 / 2 for four rows and any number of points."""
+    return types.void(queries, i0, i1, i2, i3, tile, out), _rows_by_points(_minus_half_square, any_length=True)
 
 
 @intrinsic

@@ -17,6 +17,7 @@ from vicinal._lca.lca import LCA
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.steps import Structure
 from vicinal._notebook import NotebookMixin
+from vicinal._tensors import as_given
 
 # The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
 # with gaps. This is a heuristic, chosen on samples of five of the six sets of benchmarks/imputation.py.
@@ -193,7 +194,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         ndarray of shape (n_samples, n_features)
         """
         rows = self._rows(X)
-        return self._draws(rows, None, 1, self.random_state)[0] if self.sample else self._means(rows, None)
+        filled = self._draws(rows, None, 1, self.random_state)[0] if self.sample else self._means(rows, None)
+        return as_given(filled, X)
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """Fit the density and return the rows, each filled in from the others.
@@ -209,7 +211,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         """
         rows = self.fit(X)._rows(X)
         left_out = np.arange(len(rows))
-        return self._draws(rows, left_out, 1, self.random_state)[0] if self.sample else self._means(rows, left_out)
+        filled = self._draws(rows, left_out, 1, self.random_state)[0] if self.sample else self._means(rows, left_out)
+        return as_given(filled, X)
 
     def draw(self, X: Any, n_draws: int = 1, random_state: Any = None, *, training: bool = False) -> np.ndarray:
         """Return several imputations, which are independent draws of the missing values.

@@ -75,5 +75,5 @@ class Mixture(Protocol):
     def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
         """Return the step uphill ``(sum_j p_ij C_j^-1)^-1 sum_j p_ij C_j^-1 (c_j - x_i)`` of each row, shape (m, D)."""
 
-    def placement(self, n_queries: int, passes: int = 1) -> Placement:
+    def placement(self, n_queries: int, passes: int = 1, engine: Engine | str | None = None) -> Placement:
         """Return the components as placed by the engine for scoring so many rows so many times."""

@@ -1,10 +1,13 @@
 """The states of densities, of estimators built on them and of their mixtures in a model file, in the notation of `_model_files/fields`."""
 
+from typing import Any
+
 import numpy as np
 
 from vicinal._model_files.fields import (
     DIGEST,
     FLAG,
+    Fields,
     Kind,
     State,
     count,
@@ -46,7 +49,7 @@ from vicinal._model_files.sklearn_states import ROWS
 _COVARIANCE = "the covariance of mixture_"
 
 
-def _is_cv_results(value, sizes, params=None):
+def _is_cv_results(value: Any, sizes: dict[str, int], params: Kind | None = None) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("params"), list) or "mean_test_score" not in value:
         return False
     params = _BEST_PARAMS if params is None else params
@@ -57,7 +60,7 @@ def _is_cv_results(value, sizes, params=None):
     return numbers and sound and all(column.shape == (size,) for column in tables)
 
 
-def _is_local_results(value, sizes):
+def _is_local_results(value: Any, sizes: dict[str, int]) -> bool:
     """Return the same for the members of the family of Local LCA, whose centre and vicinity are strings."""
     if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
         return False
@@ -65,7 +68,7 @@ def _is_local_results(value, sizes):
     return all(isinstance(t, np.ndarray) and t.dtype.kind == "U" and t.shape == (sizes["c"],) for t in texts)
 
 
-def _is_reg_search(value):
+def _is_reg_search(value: Any) -> bool:
     if not isinstance(value, dict) or not {"family", "factor", "mean_test_score"} <= set(value):
         return False
     columns = value.values()
@@ -74,7 +77,7 @@ def _is_reg_search(value):
     return all(isinstance(name, str) for name in value) and len({len(column) for column in columns}) == 1
 
 
-_MIXTURE = {
+_MIXTURE: Fields = {
     "centres": floats("n", "d", least=-LARGEST, most=LARGEST),
     "log_weights": floats("n", finite=False, most=1e-6),
     "engine": field(*ENGINE),
@@ -91,7 +94,7 @@ _FRAMES_HAVE_LENGTH_ONE = relation("frames", "directions of length one", are_dir
 _SHARED_MIXTURE = record("SharedMixture", centres=("n", "a"))
 
 # The values of constant columns, NaN in those that vary; the mixture is that of the latter.
-_ACTIVE = {"constants": private("_constants", None, floats("d", nan=True))}
+_ACTIVE: Fields = {"constants": private("_constants", None, floats("d", nan=True))}
 
 _ACTIVE_HOLD = relation("mixture_, constants, n_features_in_", "a mixture of the columns that vary", is_of_active)
 
@@ -101,9 +104,12 @@ _REG_SEARCH = Kind("the table of a search for a penalty", _is_reg_search)
 _MIXTURE_OF_METRIC = field(_SHARED_MIXTURE, record("RowsLeftOut"))
 
 # Of a fit to rows with missing values.
-_INCOMPLETE_ROWS = {"incomplete_rows": maybe(floats("n", "d", nan=True), attribute="_incomplete_rows")}
+_INCOMPLETE_ROWS: Fields = {"incomplete_rows": maybe(floats("n", "d", nan=True), attribute="_incomplete_rows")}
 
-_OF_GAPS = {"left_out_scores": maybe(floats("n", finite=False), attribute="_left_out_scores"), **_INCOMPLETE_ROWS}
+_OF_GAPS: Fields = {
+    "left_out_scores": maybe(floats("n", finite=False), attribute="_left_out_scores"),
+    **_INCOMPLETE_ROWS,
+}
 
 _LOCAL_MEMBER = mapping(
     shared=number(least=0),

@@ -17,6 +17,7 @@ Names in a file never change; the attribute of a field can be renamed, here and 
 """
 
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -46,15 +47,15 @@ class Kind:
     The function of a kind with sizes also takes the sizes that are known so far, and adds to them.
     """
 
-    def __init__(self, text, holds, *, sized=False):
+    def __init__(self, text: str, holds: Callable[..., Any], *, sized: bool = False) -> None:
         self._text = text
         self._holds = holds
         self._sized = sized
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self._text
 
-    def is_satisfied_by(self, value, sizes=None):
+    def is_satisfied_by(self, value: Any, sizes: dict[str, int] | None = None) -> bool:
         """Return whether the value is of this kind; only then are sizes added."""
         if not self._sized:
             return bool(self._holds(value))
@@ -77,21 +78,24 @@ class Field(NamedTuple):
     attribute: str | None = None  # None: as in the file
     required: bool = True
 
-    def __str__(self):
+    def __str__(self) -> str:
         return " or ".join(map(str, self.kinds))
 
 
-def field(*kinds):
+Fields = Mapping[str, Kind | Field]  # by their names in a file
+
+
+def field(*kinds: Kind | None) -> Field:
     """Return a field that holds a value of one of the kinds; None among them is the value None."""
     return Field(tuple(_NONE if kind is None else kind for kind in kinds))
 
 
-def maybe(*kinds, attribute=None):
+def maybe(*kinds: Kind | None, attribute: str | None = None) -> Field:
     """Return a field that some states do not have."""
     return field(*kinds)._replace(attribute=attribute, required=False)
 
 
-def private(attribute, *kinds):
+def private(attribute: str, *kinds: Kind | None) -> Field:
     """Return a field whose attribute has another name than the field."""
     return field(*kinds)._replace(attribute=attribute)
 
@@ -104,7 +108,7 @@ class Relation(NamedTuple):
     holds: Any
 
 
-def relation(listed, expected, holds):
+def relation(listed: str, expected: str, holds: Callable[..., Any]) -> Relation:
     """Return a relation between fields (and parameters) by name.
 
     It is checked if all of them are present; a name with a question mark may be absent and is then None.
@@ -124,14 +128,14 @@ class State:
         The fields of an estimator that has seen rows, but not enough of them to be fitted.
     """
 
-    def __init__(self, fields, relations=(), *, early=()):
+    def __init__(self, fields: Fields, relations: Sequence[Relation] = (), *, early: Collection[str] = ()) -> None:
         self.fields = {name: kind if isinstance(kind, Field) else field(kind) for name, kind in fields.items()}
         self.attributes = {name: part.attribute or name for name, part in self.fields.items()}
         self.names = {attribute: name for name, attribute in self.attributes.items()}
         self._relations = relations
         self._early = set(early)
 
-    def fault(self, values, parameters=None):
+    def fault(self, values: dict[str, Any], parameters: dict[str, Any] | None = None) -> Fault | None:
         """Return the first fault of the values by field name, beside the parameters; None where there is none.
 
         Values are either all required ones (or all early ones) or, for what is not fitted, none of them.
@@ -146,14 +150,14 @@ class State:
             if name in values and not any(kind.is_satisfied_by(values[name], sizes) for kind in part.kinds):
                 return Fault(name, f"{part}{_known(part, sizes)}", shown(values[name]), _NONE in part.kinds)
         known = {**(parameters or {}), **values}
-        for listed, expected, holds in self._relations:
+        for listed, relates, holds in self._relations:
             asked = all(name in known or name.endswith("?") for name in listed)
             if asked and not _is_true(holds, [known.get(name.rstrip("?")) for name in listed]):
-                return Fault(listed[0].rstrip("?"), expected, shown(known.get(listed[0].rstrip("?"))))
+                return Fault(listed[0].rstrip("?"), relates, shown(known.get(listed[0].rstrip("?"))))
         return None
 
 
-def _is_true(holds, values):
+def _is_true(holds: Callable[..., Any], values: list[Any]) -> bool:
     """Return whether a relation holds; it does not if the sizes or types of the values do not permit to evaluate it."""
     try:
         with np.errstate(all="ignore"):
@@ -162,14 +166,14 @@ def _is_true(holds, values):
         return False
 
 
-def _known(part, sizes):
+def _known(part: Field, sizes: dict[str, int]) -> str:
     """Return the sizes that the text of a field speaks of."""
     text = str(part).replace("(", " ").replace(")", " ").replace(",", " ").split()
     found = [f"{symbol}={size}" for symbol, size in sizes.items() if symbol in text]
     return f", where {', '.join(found)}" if found else ""
 
 
-def shown(value):
+def shown(value: Any) -> str:
     """Return a value in a few characters: an array by its shape, a text with whatever could upset a terminal escaped."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}{_range(value)}"
@@ -179,7 +183,7 @@ def shown(value):
     return f"a {name_of_class(type(value)) or type(value).__name__}"
 
 
-def _range(array):
+def _range(array: np.ndarray) -> str:
     if array.dtype.kind not in "iuf" or array.size == 0:
         return ""
     return f" with values from {array.min():.6g} to {array.max():.6g}"
@@ -188,17 +192,17 @@ def _range(array):
 # -- numbers, texts and arrays -----------------------------------------------------------------------------------------
 
 
-def is_integer(value):
+def is_integer(value: Any) -> bool:
     """Return whether a value is a whole number, of Python or NumPy, and no flag."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _bounds(least, above, most):
+def _bounds(least: float | None, above: float | None, most: float | None) -> str:
     parts = [(least, "at least"), (above, "greater than"), (most, "at most")]
     return "".join(f", {words} {bound:g}" for bound, words in parts if bound is not None)
 
 
-def _is_within(values, least, above, most):
+def _is_within(values: Any, least: float | None, above: float | None, most: float | None) -> bool:
     """Return whether no value lies outside of the bounds; NaN lies nowhere."""
     if np.size(values) == 0:
         return True
@@ -208,10 +212,10 @@ def _is_within(values, least, above, most):
     return not low and (most is None or not largest > most)
 
 
-def count(symbol=None, *, least=0, most=None):
+def count(symbol: str | None = None, *, least: int = 0, most: int | None = None) -> Kind:
     """Return a whole number; with a symbol, that size."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not is_integer(value) or not _is_within(value, least, None, most):
             return False
         return symbol is None or sizes.setdefault(symbol, int(value)) == value
@@ -219,10 +223,12 @@ def count(symbol=None, *, least=0, most=None):
     return Kind(f"an integer{'' if symbol is None else f' {symbol}'}{_bounds(least, None, most)}", holds, sized=True)
 
 
-def number(*, least=None, above=None, most=None, finite=True):
+def number(
+    *, least: float | None = None, above: float | None = None, most: float | None = None, finite: bool = True
+) -> Kind:
     """Return a number of Python or NumPy, never NaN; finite or not."""
 
-    def holds(value):
+    def holds(value: Any) -> bool:
         if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)) or value != value:
             return False
         return (not finite or math.isfinite(value)) and _is_within(value, least, above, most)
@@ -238,12 +244,12 @@ DIGEST = Kind(
 RANDOM_STATE = Kind("a RandomState", lambda value: isinstance(value, np.random.RandomState))
 
 
-def one_of(*choices):
+def one_of(*choices: str) -> Kind:
     """Return one of some texts."""
     return Kind(" or ".join(map(repr, choices)), lambda value: isinstance(value, str) and value in choices)
 
 
-def _fits(array, shape, sizes):
+def _fits(array: np.ndarray, shape: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
     """Return whether an array has the shape, in numbers and symbols; symbols that are not known yet become known."""
     if array.ndim != len(shape):
         return False
@@ -253,14 +259,22 @@ def _fits(array, shape, sizes):
     )
 
 
-def _shape_text(shape):
+def _shape_text(shape: tuple[int | str, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def floats(*shape, finite=True, nan=False, least=None, above=None, most=None, row_major=False):
+def floats(
+    *shape: int | str,
+    finite: bool = True,
+    nan: bool = False,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    row_major: bool = False,
+) -> Kind:
     """Return an array of float32 or float64; NaN only where that is said."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
             return False
         if not _fits(value, shape, sizes) or (row_major and not value.flags.c_contiguous):
@@ -272,10 +286,10 @@ def floats(*shape, finite=True, nan=False, least=None, above=None, most=None, ro
     return Kind(f"{text}{', in row-major order' if row_major else ''}", holds, sized=True)
 
 
-def integers(*shape, least=0, below=None):
+def integers(*shape: int | str, least: int = 0, below: int | str | None = None) -> Kind:
     """Return an array of int32 or int64; `below` may be a symbol that is known by then."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, np.ndarray) or value.dtype not in (np.int32, np.int64):
             return False
         if not _fits(value, shape, sizes) or not _is_within(value, least, None, None):
@@ -287,20 +301,20 @@ def integers(*shape, least=0, below=None):
     return Kind(f"{text}{'' if below is None else f' and less than {below}'}", holds, sized=True)
 
 
-def names(size):
+def names(size: int | str) -> Kind:
     """Return the names of columns: an array of texts."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         texts = isinstance(value, np.ndarray) and value.dtype == object and _fits(value, (size,), sizes)
         return texts and all(type(item) is str for item in value)
 
     return Kind(f"an array of {size} texts", holds, sized=True)
 
 
-def labels(size):
+def labels(size: int | str) -> Kind:
     """Return the names of classes, in increasing order."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, np.ndarray) or not _fits(value, (size,), sizes):
             return False
         if value.dtype == object and not all(isinstance(item, (str, Real)) for item in value):
@@ -310,15 +324,15 @@ def labels(size):
     return Kind(f"an array of {size} class labels in increasing order", holds, sized=True)
 
 
-def list_of(kind):
+def list_of(kind: Kind) -> Kind:
     """Return a list of values of one kind."""
     return Kind(f"a list of {kind}", lambda value: isinstance(value, list) and all(map(kind.is_satisfied_by, value)))
 
 
-def mapping(**kinds):
+def mapping(**kinds: Kind) -> Kind:
     """Return a dict with exactly these keys."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, dict) or set(value) != set(kinds):
             return False
         return all(kind.is_satisfied_by(value[key], sizes) for key, kind in kinds.items())
@@ -330,10 +344,10 @@ def mapping(**kinds):
 # -- records, estimators and networks ----------------------------------------------------------------------------------
 
 
-def record(*class_names, **shapes):
+def record(*class_names: str, **shapes: tuple[int | str, ...]) -> Kind:
     """Return a record of one of the classes, whose arrays of these names have these shapes."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if name_of_class(type(value)) not in class_names:
             return False
         return all(_fits(getattr(value, name), shape, sizes) for name, shape in shapes.items())
@@ -342,10 +356,10 @@ def record(*class_names, **shapes):
     return Kind(f"a {' or '.join(class_names)}{f' with {inner}' if inner else ''}", holds, sized=True)
 
 
-def estimator(*class_names, method=None, inputs="d", outputs=None):
+def estimator(*class_names: str, method: str | None = None, inputs: str = "d", outputs: str | None = None) -> Kind:
     """Return a fitted estimator, of one of the classes or with a method, for rows of `inputs` columns."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, BaseEstimator) or not is_fitted(value):
             return False
         if class_names and name_of_class(type(value)) not in class_names:
@@ -362,11 +376,11 @@ def estimator(*class_names, method=None, inputs="d", outputs=None):
     return Kind(f"a fitted {what}, of {inputs}{to} columns", holds, sized=True)
 
 
-def estimators(size, **options):
+def estimators(size: str, **options: Any) -> Kind:
     """Return a list of so many fitted estimators."""
     kind = estimator(**options)
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, list) or sizes.setdefault(size, len(value)) != len(value):
             return False
         return all(kind.is_satisfied_by(item, sizes) for item in value)
@@ -374,10 +388,10 @@ def estimators(size, **options):
     return Kind(f"a list of {size} estimators, each {kind}", holds, sized=True)
 
 
-def network(inputs, outputs):
+def network(inputs: str, outputs: str) -> Kind:
     """Return a network of float64 numbers, from rows of `inputs` columns to rows of `outputs` columns."""
 
-    def holds(value, sizes):
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not is_network(value) or not has_float64(value):
             return False
         # Activations alone keep the columns.
@@ -387,12 +401,12 @@ def network(inputs, outputs):
     return Kind(f"a torch.nn.Module of float64 numbers, from {inputs} to {outputs} columns", holds, sized=True)
 
 
-def real_steps(pipeline):
+def real_steps(pipeline: Pipeline) -> list[Any]:
     """Return the estimators of a pipeline."""
     return [step for _, step in pipeline.steps if not (step is None or isinstance(step, str))]
 
 
-def is_fitted(value):
+def is_fitted(value: Any) -> bool:
     """Return whether an estimator is fitted; a pipeline is if all of its steps are."""
     if isinstance(value, Pipeline):
         return all(map(is_fitted, real_steps(value)))
@@ -403,14 +417,14 @@ def is_fitted(value):
     return True
 
 
-def inputs_of(value):
+def inputs_of(value: Any) -> int | None:
     """Return the number of columns that a fitted estimator takes; None where it takes any."""
     if isinstance(value, Pipeline):
         return next((inputs_of(step) for step in real_steps(value)), None)
     return getattr(value, "n_features_in_", None)
 
 
-def outputs_of(value):
+def outputs_of(value: Any) -> int | None:
     """Return the number of columns that a fitted estimator transforms rows to; None where that is not known."""
     if isinstance(value, Pipeline):
         steps = real_steps(value)

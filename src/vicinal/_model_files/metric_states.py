@@ -5,6 +5,7 @@ import numpy as np
 from vicinal._model_files.fields import (
     FLAG,
     RANDOM_STATE,
+    Fields,
     State,
     count,
     estimator,
@@ -35,7 +36,7 @@ _REPORT = record("ChunkletReport")
 
 _MAYBE_REPORT = field(None, _REPORT)
 
-_NCA = {
+_NCA: Fields = {
     **ROWS,
     **ENGINE_USED,
     **PATH,
@@ -47,7 +48,7 @@ _NCA = {
     "feature_relevance_": maybe(floats("r", least=0)),
 }
 
-_SOFT_NEIGHBORS = {
+_SOFT_NEIGHBORS: Fields = {
     **ROWS,
     **ENGINE_USED,
     "metric_": field(None, floats("k", "d"), estimator(method="transform", outputs="k")),

@@ -24,7 +24,8 @@ import json
 import math
 import os
 import stat
-from typing import Any
+from os import PathLike
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -51,7 +52,9 @@ _DTYPES = {
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
-def write_arrays(path, model, arrays, key=None):
+def write_arrays(
+    path: str | PathLike[str], model: str, arrays: dict[str, np.ndarray], key: bytes | None = None
+) -> None:
     """Write a text and named arrays (of the dtypes above), replacing `path` whole or not at all; with a key, signed."""
     # The widest entries first keeps every array aligned without gaps, which the format does not allow.
     names = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
@@ -109,7 +112,7 @@ def _signature(key: bytes, start: bytes | bytearray, data: list[Any]) -> bytes:
     return signature.hexdigest().encode("ascii")
 
 
-def read_arrays(path, key=None):
+def read_arrays(path: str | PathLike[str], key: bytes | None = None) -> tuple[int, str, dict[str, np.ndarray]]:
     """Return the format version, the text and the named arrays of a model file; a failure is a ValueError that says why.
 
     Only a missing file is a FileNotFoundError. The arrays are views of one buffer that nobody else holds. With a key, the
@@ -132,7 +135,7 @@ def read_arrays(path, key=None):
         raise ValueError(f"cannot load {shown}: {error}") from None
 
 
-def parse_model(text):
+def parse_model(text: str) -> dict[str, Any]:
     """Parse the text of a model file, strictly: no repeated keys, no NaN, no endless nesting."""
     try:
         return _parse_json(text)
@@ -144,7 +147,7 @@ class _MalformedError(ValueError):
     """The bytes are those that were written, but they do not follow the format."""
 
 
-def _read_verified(path, key):
+def _read_verified(path: str | PathLike[str], key: bytes | None) -> tuple[bytes, np.ndarray]:
     """Return the length and header, and the data, once the checksum (and with a key, the signature) agrees."""
     # Asked before opening: opening a named pipe would wait for ever.
     status = os.stat(path)
@@ -199,7 +202,7 @@ def _check_signature(key: bytes, start: bytes, data: np.ndarray) -> None:
         )
 
 
-def _physical_memory():
+def _physical_memory() -> float:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -221,7 +224,7 @@ def _cost(text: str) -> int:
     return width * len(text) + sum(bytes_each * text.count(mark) for mark, bytes_each in _COSTS.items())
 
 
-def _parse_json(text):
+def _parse_json(text: str) -> dict[str, Any]:
     if not text.isascii() or _cost(text) > _MAX_COST + len(text):
         raise _MalformedError(
             f"its header of {len(text)} characters would take {_cost(text) / 2**20:.0f} MB of memory, at most "
@@ -242,18 +245,18 @@ def _parse_json(text):
     return tree
 
 
-def _without_repeats(pairs):
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise _MalformedError("its header repeats a name.")
     return found
 
 
-def _refuse_constant(name):
+def _refuse_constant(name: str) -> NoReturn:
     raise _MalformedError(f"its header holds {name}, which is not JSON.")
 
 
-def _check_metadata(metadata):
+def _check_metadata(metadata: Any) -> tuple[int, str]:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _MalformedError("its metadata are not texts by name.")
     if metadata.get("format") != FORMAT:
@@ -270,7 +273,7 @@ def _check_metadata(metadata):
     return int(version), metadata["model"]
 
 
-def _cut(header, data):
+def _cut(header: dict[str, Any], data: np.ndarray) -> dict[str, np.ndarray]:
     """Return the arrays by name; together they must make up the data exactly, one after the other."""
     if not all(isinstance(entry, dict) for entry in header.values()):
         raise _MalformedError("an array has no description.")
@@ -295,7 +298,7 @@ def _cut(header, data):
     return arrays
 
 
-def check_shape(shape):
+def check_shape(shape: Any) -> tuple[int, ...]:
     """Return a list of sizes as a tuple; refuses what NumPy could not hold."""
     whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not whole or len(shape) > 32 or math.prod(max(size, 1) for size in shape) >= 2**56:
@@ -303,6 +306,6 @@ def check_shape(shape):
     return tuple(shape)
 
 
-def _short(value):
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -4,19 +4,23 @@ A network of other layers is code, which a model file never holds.
 """
 
 import sys
+from typing import Any
 
 import numpy as np
+
+# Of the layers of a network, their names and arrays.
+Layers = list[tuple[str, dict[str, np.ndarray]]]
 
 _ACTIVATIONS = ("Sigmoid", "Tanh", "ReLU", "SiLU", "Softsign", "LogSigmoid", "Identity")
 
 
-def is_network(value):
+def is_network(value: object) -> bool:
     """Return whether a value is a module of torch; torch is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
-def layers_of(network):
+def layers_of(network: Any) -> Layers | None:
     """Return the layers as (name, arrays) pairs, or None where the network is not a plain chain of layers of the closed
     set."""
     from torch import nn
@@ -37,18 +41,22 @@ def layers_of(network):
     return layers
 
 
-def widths_of(network):
+def widths_of(network: Any) -> tuple[int, int] | None:
     """Return the columns that a network of such layers takes and gives; None where no layer is linear."""
-    shapes = [arrays["weight"].shape for name, arrays in layers_of(network) if name == "Linear"]
+    layers = layers_of(network)
+    assert layers is not None
+    shapes = [arrays["weight"].shape for name, arrays in layers if name == "Linear"]
     return (shapes[0][1], shapes[-1][0]) if shapes else None
 
 
-def has_float64(network):
+def has_float64(network: Any) -> bool:
     """Return whether a network of such layers computes in float64."""
-    return all(array.dtype == np.float64 for _, arrays in layers_of(network) for array in arrays.values())
+    layers = layers_of(network)
+    assert layers is not None
+    return all(array.dtype == np.float64 for _, arrays in layers for array in arrays.values())
 
 
-def network_of(layers, *, chain, training, trainable):
+def network_of(layers: Layers, *, chain: bool, training: bool, trainable: bool) -> Any:
     """Return the network of (name, arrays) pairs; ValueError where they do not make one."""
     try:
         import torch
@@ -75,8 +83,9 @@ def network_of(layers, *, chain, training, trainable):
     return network.train(training).requires_grad_(trainable)
 
 
-def _checked(arrays, width):
-    weight, bias = arrays.get("weight"), arrays.get("bias")
+def _checked(arrays: dict[str, Any], width: int | None) -> tuple[np.ndarray, np.ndarray | None]:
+    weight: Any = arrays.get("weight")
+    bias = arrays.get("bias")
     sound = (
         set(arrays) <= {"weight", "bias"}
         and isinstance(weight, np.ndarray)

@@ -9,6 +9,7 @@ every class, including classes that are added to the closed set later.
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from numbers import Integral, Real
 from typing import Any
@@ -25,7 +26,7 @@ from vicinal._model_files.types import find_class, parameters_of
 _DEVICE = re.compile(r"(?:cpu|cuda|mps|xpu)(?::[0-9]{1,3})?")
 
 
-def find_fault(class_name, parameters):
+def find_fault(class_name: str, parameters: dict[str, Any]) -> Fault | None:
     """Return the first parameter of an estimator that a model file may not hold, or None.
 
     Parameters
@@ -43,7 +44,7 @@ def find_fault(class_name, parameters):
 
 
 @cache
-def _declared(class_name):
+def _declared(class_name: str) -> dict[str, list[Any]]:
     """Return the constraints by name for a class of the closed set."""
     cls: Any = find_class(class_name)
     general = getattr(cls, "_parameter_constraints", {}) if class_name.startswith("sklearn.") else _SHARED
@@ -54,7 +55,7 @@ def _declared(class_name):
     }
 
 
-def _as_constraint(declared):
+def _as_constraint(declared: Any) -> Any:
     """Return what checks a value; None for a constraint that would let through more than plain values."""
     constraint = declared.constraint if isinstance(declared, Hidden) else declared
     if isinstance(constraint, str) and constraint == "array-like":
@@ -65,28 +66,28 @@ def _as_constraint(declared):
     return make_constraint(constraint) if plain or constraint is None else None
 
 
-def _is_numbers(value):
+def _is_numbers(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biuf"
     return isinstance(value, (list, tuple)) and all(isinstance(item, Real) or _is_numbers(item) for item in value)
 
 
-def _is_prior_by_class(value):
+def _is_prior_by_class(value: Any) -> bool:
     labels = (str, Real, np.generic, tuple, type(None))
     return isinstance(value, dict) and all(isinstance(k, labels) and isinstance(v, Real) for k, v in value.items())
 
 
-def _is_pairs(value, holds):
+def _is_pairs(value: Any, holds: Callable[[Any, Any], bool]) -> bool:
     pairs = isinstance(value, (list, tuple)) and all(isinstance(pair, (list, tuple)) for pair in value)
     return pairs and all(len(pair) == 2 and holds(*pair) for pair in value)
 
 
-def _is_step(name, step):
+def _is_step(name: Any, step: Any) -> bool:
     plain = step is None or (isinstance(step, str) and step == "passthrough")
     return isinstance(name, str) and (plain or isinstance(step, BaseEstimator))
 
 
-def _is_texts(value):
+def _is_texts(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 

@@ -8,6 +8,7 @@ class in `_model_files/states`, raises a ValueError. The state of an estimator i
 import math
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Set
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 
 from vicinal._callers import callers_line
-from vicinal._model_files.fields import shown
+from vicinal._model_files.fields import Fault, shown
 from vicinal._model_files.model_file import check_shape
 from vicinal._model_files.networks import network_of
 from vicinal._model_files.parameters import find_fault
@@ -51,15 +52,15 @@ class Reader:
         The length of the description. It bounds the number of estimators, records and layers: each takes time.
     """
 
-    def __init__(self, arrays, n_characters=0):
+    def __init__(self, arrays: dict[str, np.ndarray], n_characters: int = 0) -> None:
         self._arrays = arrays
-        self._done = {}
+        self._done: dict[str, tuple[Any, np.ndarray]] = {}
         self._references: Counter[str] = Counter()
         self._copied: set[str] = set()
-        self._class_names = set()
+        self._class_names: set[str] = set()
         self._n_objects, self._most_objects = 0, MOST_OBJECTS + n_characters // CHARACTERS_PER_OBJECT
 
-    def estimator(self, tree, depth=0):
+    def estimator(self, tree: Any, depth: int = 0) -> BaseEstimator:
         """Return the estimator of a tree."""
         _expect(tree, "estimator", {"class", "parameters", "attributes"}, optional={"metadata_request"})
         cls = find_class(tree["class"])
@@ -84,7 +85,7 @@ class Reader:
             _restore_requests(estimator, tree["metadata_request"])
         return estimator
 
-    def warn_of_other_scikit_learn(self, version):
+    def warn_of_other_scikit_learn(self, version: str) -> None:
         """Warn, as unpickling does, if estimators of scikit-learn were saved under another version of it."""
         for name in sorted(self._class_names):
             if name.startswith("sklearn.") and version != sklearn.__version__:
@@ -95,7 +96,7 @@ class Reader:
                 )
                 warnings.warn(warning, stacklevel=callers_line())
 
-    def value(self, tree, depth=0):
+    def value(self, tree: Any, depth: int = 0) -> Any:
         """Return the value of a tree."""
         if depth > 4 * MAX_DEPTH:  # the writer counts an item of a dict once, here it is three lists deep
             raise ValueError("its values are nested too deeply.")
@@ -109,16 +110,16 @@ class Reader:
             raise ValueError(f"it holds a value of the unknown type {shown(kind)}. {_NEWER}")
         return read(self, tree, depth)
 
-    def _items(self, items, depth):
+    def _items(self, items: Any, depth: int) -> list[Any]:
         if not isinstance(items, list):
             raise ValueError("a list of values is missing.")
         return self.value(items, depth)
 
-    def _tuple(self, tree, depth):
+    def _tuple(self, tree: Any, depth: int) -> tuple[Any, ...]:
         _expect(tree, "tuple", {"items"})
         return tuple(self._items(tree["items"], depth))
 
-    def _dict(self, tree, depth):
+    def _dict(self, tree: Any, depth: int) -> dict[Any, Any]:
         _expect(tree, "dict", {"items"})
         pairs = self._items(tree["items"], depth)
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
@@ -134,15 +135,15 @@ class Reader:
             raise ValueError("a dict repeats a key.")
         return found
 
-    def _float(self, tree, depth):
+    def _float(self, tree: Any, depth: int) -> float:
         _expect(tree, "float", {"bits"})
         return float(_from_bits(tree["bits"], np.dtype("<f8")))
 
-    def _scalar(self, tree, depth):
+    def _scalar(self, tree: Any, depth: int) -> np.generic:
         _expect(tree, "scalar", {"dtype", "bits"})
         return _from_bits(tree["bits"], read_dtype(tree["dtype"]))
 
-    def _array(self, tree, depth):
+    def _array(self, tree: Any, depth: int) -> np.ndarray:
         _expect(tree, "array", {"name"}, optional={"dtype", "axes"})
         name = tree["name"]
         if not isinstance(name, str) or name not in self._arrays:
@@ -175,7 +176,7 @@ class Reader:
                 "description. vicinal.io.save writes no such file."
             )
 
-    def _objects(self, tree, depth):
+    def _objects(self, tree: Any, depth: int) -> np.ndarray:
         _expect(tree, "objects", {"shape", "items"})
         items, shape = self._items(tree["items"], depth), check_shape(tree["shape"])
         if len(items) != math.prod(shape):
@@ -185,7 +186,7 @@ class Reader:
             array[i] = item
         return array.reshape(shape)
 
-    def _sparse(self, tree, depth):
+    def _sparse(self, tree: Any, depth: int) -> Any:
         _expect(tree, "sparse", {"class", "shape", "parts"})
         kind = SPARSE.get(tree["class"]) if isinstance(tree["class"], str) else None
         part = {name: self._array(value, depth) for name, value in _named(tree["parts"])}
@@ -204,7 +205,7 @@ class Reader:
             setattr(matrix, name, array)
         return matrix
 
-    def _random_state(self, tree, depth):
+    def _random_state(self, tree: Any, depth: int) -> np.random.RandomState:
         _expect(tree, "random_state", {"key", "position", "has_gauss", "gauss"})
         key, gauss = self._copied_array(tree["key"]), self.value(tree["gauss"], depth)
         position, has_gauss = tree["position"], tree["has_gauss"]
@@ -216,7 +217,7 @@ class Reader:
         state.set_state(("MT19937", key, position, int(has_gauss), gauss))
         return state
 
-    def _network(self, tree, depth):
+    def _network(self, tree: Any, depth: int) -> Any:
         _expect(tree, "network", {"layers", "chain", "training", "trainable"})
         flags = {key: tree[key] for key in ("chain", "training", "trainable")}
         if not isinstance(tree["layers"], list) or not all(isinstance(flag, bool) for flag in flags.values()):
@@ -229,7 +230,7 @@ class Reader:
             layers.append((layer["layer"], {key: self._copied_array(part) for key, part in _named(layer["arrays"])}))
         return network_of(layers, **flags)
 
-    def _record(self, tree, depth):
+    def _record(self, tree: Any, depth: int) -> Any:
         _expect(tree, "record", {"class", "fields"})
         cls = find_class(tree["class"])
         if cls is None or issubclass(cls, BaseEstimator):
@@ -244,7 +245,7 @@ class Reader:
         record.__dict__.update(state)
         return record
 
-    def _fields(self, class_name, trees, depth, what):
+    def _fields(self, class_name: str, trees: Any, depth: int, what: str) -> dict[str, Any]:
         """Return the values of declared fields by name; others are refused before their values are looked at."""
         declared = state_of(class_name).fields
         for name, _ in _named(trees):
@@ -269,14 +270,14 @@ _READ = {
 }
 
 
-def _expect(tree, kind, keys, optional=frozenset()):
+def _expect(tree: Any, kind: str, keys: set[str], optional: Set[str] = frozenset()) -> None:
     if not isinstance(tree, dict) or tree.get("is") != kind or not keys | {"is"} <= set(tree):
         raise ValueError(f"it does not describe a value of type {kind!r} as such.")
     if not set(tree) <= keys | optional | {"is"}:
         raise ValueError(f"it says more about a value of type {kind!r} than is known here. {_NEWER}")
 
 
-def _refuse(class_name, fault):
+def _refuse(class_name: str, fault: Fault | None) -> None:
     if fault is not None:
         raise ValueError(
             f"its {class_name} has {fault.name}={fault.got}, expected {fault.expected}. vicinal.io.save writes nothing "
@@ -284,13 +285,13 @@ def _refuse(class_name, fault):
         )
 
 
-def _by_attribute(class_name, values):
+def _by_attribute(class_name: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return what an object keeps, by the names of its attributes."""
     attributes = state_of(class_name).attributes
     return {attributes[name]: value for name, value in values.items()}
 
 
-def _named(trees):
+def _named(trees: Any) -> Iterable[tuple[str, Any]]:
     if not isinstance(trees, dict):
         raise ValueError("values by name are missing.")
     return trees.items()
@@ -301,7 +302,7 @@ def _random_state() -> np.random.RandomState:
     return np.random.RandomState(0)
 
 
-def _from_bits(bits, dtype):
+def _from_bits(bits: Any, dtype: np.dtype) -> Any:
     raw = bytes.fromhex(bits) if isinstance(bits, str) else b""
     if len(raw) != dtype.itemsize or (dtype.kind == "b" and raw[0] > 1):
         raise ValueError(f"it holds a number of dtype {dtype} with {len(raw)} bytes.")
@@ -312,7 +313,7 @@ def _from_bits(bits, dtype):
     return np.frombuffer(raw, dtype=dtype)[0]
 
 
-def _restored(plain, tree):
+def _restored(plain: np.ndarray, tree: Any) -> np.ndarray:
     """Return the array in its own dtype, with its axes in the order in which they lay in memory."""
     dtype = read_dtype(tree["dtype"]) if "dtype" in tree else plain.dtype
     array = from_plain(plain, dtype) if "dtype" in tree else plain
@@ -327,7 +328,7 @@ def _restored(plain, tree):
     return np.require(array.transpose(axes), dtype, ("C", "A")).transpose(np.argsort(axes))
 
 
-def _restore_requests(estimator, requests):
+def _restore_requests(estimator: Any, requests: Any) -> None:
     """Route metadata as was asked, through scikit-learn's own checks."""
     routing = estimator._get_metadata_request()
     for method, asked in _named(requests):

@@ -4,7 +4,7 @@ They allow for rounding, because a file may have been written on another machine
 time, so that a check needs little memory beyond the file.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,17 @@ import numpy as np
 from vicinal._tables import KINDS, PARTS
 
 
-def sums_to_one(weights):
+def sums_to_one(weights: np.ndarray) -> bool:
     """Return whether weights are such of a whole."""
     return bool(abs(weights.sum(dtype=np.float64) - 1.0) <= 1e-4)
 
 
-def has_widths(spreads):
+def has_widths(spreads: np.ndarray | None) -> bool:
     """Return whether all widths of (median, width) pairs are greater than 0; None has none."""
     return spreads is None or bool((spreads[:, 1] > 0).all())
 
 
-def are_of_constants(variances, densities):
+def are_of_constants(variances: Iterable[np.ndarray], densities: Iterable[Any]) -> bool:
     """Return whether variances are those of columns whose constant the density of their class knows."""
     known = [getattr(density, "_constants", None) for density in densities]
     return all(
@@ -31,17 +31,17 @@ def are_of_constants(variances, densities):
     )
 
 
-def has_rows(array):
+def has_rows(array: np.ndarray) -> bool:
     """Return whether a table has a row and a column."""
     return array.shape[0] > 0 and array.shape[1] > 0
 
 
-def is_increasing(values):
+def is_increasing(values: np.ndarray) -> bool:
     """Return whether no value is below the one before."""
     return bool(np.all(values[:-1] <= values[1:]))
 
 
-def is_symmetric(matrix):
+def is_symmetric(matrix: np.ndarray) -> bool:
     """Return whether a matrix can be that of sums of squares, as far as its diagonal and its symmetry tell."""
     diagonal = np.diag(matrix)
     if np.any(diagonal < 0):
@@ -63,27 +63,27 @@ def _is_close(matrix: Any, expected: Callable[[slice], Any], share: float, scale
     return True
 
 
-def is_positive_definite(covariances, kind="full"):
+def is_positive_definite(covariances: np.ndarray, kind: str = "full") -> bool:
     """Return whether covariances, or variances where the kind is "diag" or "spherical", are positive definite."""
     if kind in ("diag", "spherical"):
         return bool(np.all(covariances > 0))
     return bool(np.isfinite(np.linalg.cholesky(covariances)).all())
 
 
-def is_cholesky(lower, covariance):
+def is_cholesky(lower: np.ndarray, covariance: np.ndarray) -> bool:
     """Return whether a lower triangle is the Cholesky factor of a matrix."""
     scale = np.sqrt(np.diag(covariance))
     triangular = not any(lower[i, i + 1 :].any() for i in range(len(lower))) and bool(np.all(np.diag(lower) > 0))
     return triangular and _is_close(covariance, lambda rows: lower[rows] @ lower.T, 1e-6, scale)
 
 
-def is_of_active(mixture, constants, n_features):
+def is_of_active(mixture: Any, constants: np.ndarray | None, n_features: int) -> bool:
     """Return whether a mixture, where it was kept, has the columns whose values are not constant, at least one."""
     n_active = n_features if constants is None else int(np.isnan(constants).sum())
     return n_active > 0 and (not hasattr(mixture, "centres") or mixture.centres.shape[1] == n_active)
 
 
-def is_gram(precision, constants, *components):
+def is_gram(precision: np.ndarray, constants: np.ndarray | None, *components: np.ndarray) -> bool:
     """Return whether a matrix is A'A for the stacked rows A of the components, in the columns that vary; others are zero."""
     rows = np.concatenate(components)
     if constants is not None:
@@ -101,18 +101,18 @@ def are_directions(frames: np.ndarray) -> bool:
     return bool(np.all(np.einsum("qnd,qnd->qn", frames, frames, dtype=np.float64) <= 1.001))
 
 
-def fits_type(covariances, covariance_type, means):
+def fits_type(covariances: np.ndarray, covariance_type: str, means: np.ndarray) -> bool:
     """Return whether covariances have the shape that a Gaussian mixture of this type has."""
     c, d = means.shape
     return covariances.shape == {"full": (c, d, d), "tied": (d, d), "diag": (c, d), "spherical": (c,)}[covariance_type]
 
 
-def is_of_mixture(covariance, mixture):
+def is_of_mixture(covariance: np.ndarray, mixture: Any) -> bool:
     """Return whether a covariance is that of the mixture, where the mixture was kept."""
     return not hasattr(mixture, "covariance") or np.array_equal(covariance, mixture.covariance)
 
 
-def has_neighbors(mixture, neighbors, soft_rows, k):
+def has_neighbors(mixture: Any, neighbors: np.ndarray | None, soft_rows: np.ndarray | None, k: int) -> bool:
     """Return whether frames came from nearest neighbours or from a soft neighbourhood, and plain windows from neither."""
     if not hasattr(mixture, "frames"):
         return neighbors is None and soft_rows is None
@@ -121,7 +121,9 @@ def has_neighbors(mixture, neighbors, soft_rows, k):
     return soft_rows is None and k <= neighbors.shape[1] <= k + 1
 
 
-def is_local_mixture(mixture, rows, neighbors, base, *values):
+def is_local_mixture(
+    mixture: Any, rows: np.ndarray | None, neighbors: np.ndarray | None, base: np.ndarray | None, *values: Any
+) -> bool:
     """Return whether the mixture of Local LCA has what its kernels were made from, or has free covariances as in version
     1."""
     if not hasattr(mixture, "covariance"):
@@ -138,24 +140,24 @@ def is_local_mixture(mixture, rows, neighbors, base, *values):
     return neighbors.shape[1] == k if vicinity == "nearest" else k <= neighbors.shape[1] < len(rows)
 
 
-def has_positive_diagonals(factors, covariance_type):
+def has_positive_diagonals(factors: np.ndarray, covariance_type: str) -> bool:
     """Return whether Cholesky factors of a Gaussian mixture of this type are such: their logarithms are taken."""
     if covariance_type in ("full", "tied"):
         factors = np.diagonal(factors, axis1=-2, axis2=-1)
     return bool(np.all(factors > 0))
 
 
-def are_kinds(kinds):
+def are_kinds(kinds: np.ndarray) -> bool:
     """Return whether texts are kinds of columns."""
     return set(kinds.tolist()) <= set(KINDS)
 
 
-def have_steps(lattices, kinds):
+def have_steps(lattices: np.ndarray, kinds: np.ndarray) -> bool:
     """Return whether each lattice among some columns has a step that is a number greater than 0."""
     steps = lattices[kinds == "lattice", 0]
     return bool(np.all(np.isfinite(steps) & (steps > 0)))
 
 
-def are_parts(parts):
+def are_parts(parts: Iterable[str]) -> bool:
     """Return whether texts say what is made of a column."""
     return all(part.startswith("=") or part in PARTS for part in parts)

@@ -6,6 +6,9 @@ import hashlib
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from os import PathLike
+from typing import IO
 
 try:
     import fcntl
@@ -14,7 +17,7 @@ except ImportError:  # on Windows
 
 
 @contextlib.contextmanager
-def replacing(path):
+def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a binary file for writing that replaces `path` only if the block ends without an error.
 
     The bytes are written to a temporary file in the same folder, flushed to the disk (fsync), and renamed in one step
@@ -88,7 +91,7 @@ def _remove_abandoned(folder: str, prefix: str) -> None:
                 os.close(descriptor)
 
 
-def _permissions(target, path):
+def _permissions(target: str, path: str | PathLike[str]) -> int | None:
     """Permission bits of the file to replace, None where there is none; refuses what is not a file."""
     try:
         mode = os.stat(target).st_mode
@@ -106,7 +109,7 @@ def _permissions(target, path):
     return stat.S_IMODE(mode)
 
 
-def _sync_folder(folder):
+def _sync_folder(folder: str) -> None:
     """Make the rename durable, where the system lets a folder be opened."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -3,10 +3,16 @@
 Fields that are not in all of these versions are optional. A scaler may have been fitted to columns that contain only NaN.
 """
 
+from typing import Any
+
+import numpy as np
+
 from vicinal._model_files.fields import (
     FLAG,
     RANDOM_STATE,
+    Fields,
     Kind,
+    Relation,
     State,
     count,
     field,
@@ -33,7 +39,7 @@ MOST_THREADS = 4096
 MOST_COLUMNS = 10**6
 
 
-def _steps_fit(steps):
+def _steps_fit(steps: list[tuple[str, Any]]) -> bool:
     """Return whether every step but the last transforms, and fitted ones take as many columns as the one before gives."""
     estimators = [step for _, step in steps if not (step is None or isinstance(step, str))]
     last = steps[-1][1]  # IndexError: there is none
@@ -46,16 +52,16 @@ def _steps_fit(steps):
     )
 
 
-def _can_transform(_, solver, directions, centre):
+def _can_transform(_: Any, solver: str, directions: np.ndarray | None, centre: np.ndarray | None) -> bool:
     """Return whether the solver's own attributes of LinearDiscriminantAnalysis are there; "lsqr" has none."""
     return solver == "lsqr" or (directions is not None and (solver == "eigen" or centre is not None))
 
 
-def _column(**options):
+def _column(**options: Any) -> Kind:
     return floats("d", nan=True, **options)
 
 
-def _needs(switch, name):
+def _needs(switch: str, name: str) -> Relation:
     """Return a relation: there is a column of numbers if a parameter requires it."""
     return relation(
         f"{name}, {switch}", f"numbers, where {switch} is True", lambda found, on: not on or found is not None
@@ -69,13 +75,13 @@ _TWO_WEIGHTS = Kind(
     ),
     sized=True,
 )
-ROWS = {
+ROWS: Fields = {
     "n_features_in_": count("d", least=1),
     "feature_names_in_": maybe(names("d")),
     "set_output": maybe(mapping(transform=one_of("default", "pandas", "polars")), attribute="_sklearn_output_config"),
 }
-_SEEN = {"n_samples_seen_": field(count(), number(least=0), integers("d"), floats("d", least=0))}
-_GAUSSIAN_MIXTURE = {
+_SEEN: Fields = {"n_samples_seen_": field(count(), number(least=0), integers("d"), floats("d", least=0))}
+_GAUSSIAN_MIXTURE: Fields = {
     **ROWS,
     "weights_": floats("c", least=0),
     "means_": floats("c", "d"),
@@ -97,7 +103,7 @@ _GAUSSIAN_MIXTURE_HOLDS = [
     ),
     relation("precisions_cholesky_, covariance_type", "factors of positive diagonals", has_positive_diagonals),
 ]
-_SPLITTER = {
+_SPLITTER: Fields = {
     "n_splits": count(least=2),
     "shuffle": FLAG,
     "random_state": field(None, count(most=2**32 - 1), RANDOM_STATE),

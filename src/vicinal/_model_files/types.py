@@ -6,6 +6,7 @@ file.
 
 import inspect
 import re
+from collections.abc import Collection
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
@@ -63,7 +64,7 @@ _PLAIN_KINDS = "biuf"  # dtypes that a file holds as they are
 _DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][0-9]{1,8}|[Mm]8(?:\[[0-9a-zA-Z]{1,12}\])?)")
 
 
-def find_class(name):
+def find_class(name: Any) -> Any:
     """Return the class of the closed set that has this name in a file, or None."""
     if not isinstance(name, str):
         return None
@@ -83,12 +84,12 @@ def name_of_class(cls: type) -> str | None:
 
 
 @cache
-def _name_of_class(cls):
+def _name_of_class(cls: type) -> str | None:
     listed = [name for name, path in _CLASSES.items() if path.endswith(f".{cls.__name__}")]
     return next((name for name in (*listed, cls.__name__) if find_class(name) is cls), None)
 
 
-def foreign_estimators():
+def foreign_estimators() -> str:
     """Return the estimators of scikit-learn that a file can hold, as text."""
     return ", ".join(name for name in _CLASSES if name.startswith("sklearn."))
 
@@ -99,7 +100,7 @@ def parameters_of(cls: type) -> tuple[str, ...]:
 
 
 @cache
-def _parameters_of(cls):
+def _parameters_of(cls: Any) -> tuple[str, ...]:
     return tuple(cls._get_param_names())
 
 
@@ -110,22 +111,22 @@ def _defaults(cls: type) -> dict[str, Any]:
     return {part.name: part.default for part in listed if part.default is not inspect.Parameter.empty}
 
 
-def default_parameters(cls, given):
+def default_parameters(cls: type, given: Collection[str]) -> dict[str, Any]:
     """Defaults of the parameters that are not given: files of an older vicinal do not have them."""
     return {name: default for name, default in _defaults(cls).items() if name not in given}
 
 
-def fields_of(cls):
+def fields_of(cls: type) -> tuple[str, ...]:
     """Return the fields of a dataclass or a named tuple; none for other classes."""
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else getattr(cls, "_fields", ())
 
 
-def can_hold(dtype):
+def can_hold(dtype: np.dtype) -> bool:
     """Return whether a file can hold arrays and numbers of this dtype."""
     return _DTYPE.fullmatch(dtype.str) is not None and dtype.fields is None and dtype.subdtype is None
 
 
-def read_dtype(name):
+def read_dtype(name: Any) -> np.dtype:
     """Return the dtype of a name; ValueError for names out of the closed set."""
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
         raise ValueError(f"it holds numbers of the unknown dtype {name!r}.")
@@ -135,12 +136,12 @@ def read_dtype(name):
         raise ValueError(f"it holds numbers of the unknown dtype {name!r}.") from error
 
 
-def is_plain(dtype):
+def is_plain(dtype: np.dtype) -> bool:
     """Return whether the file's own dtypes say all about this one."""
     return dtype.kind in _PLAIN_KINDS and dtype == dtype.newbyteorder("<")
 
 
-def as_plain(array):
+def as_plain(array: np.ndarray) -> np.ndarray:
     """Return the array in C order and in a dtype of the file, with one more axis where its own dtype needs it.
 
     Texts become code points, complex numbers pairs, times integers.
@@ -155,7 +156,7 @@ def as_plain(array):
     return array.reshape(*array.shape, 1).view(part)
 
 
-def from_plain(plain, dtype):
+def from_plain(plain: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Undo `as_plain` but for the order of bytes; ValueError where the numbers cannot be of this dtype."""
     little = dtype.newbyteorder("<")
     if not 0 < little.itemsize < 2**24:
@@ -170,7 +171,7 @@ def from_plain(plain, dtype):
     return plain.view(little).reshape(shape)
 
 
-def check_text(code_points):
+def check_text(code_points: np.ndarray) -> None:
     """Refuse numbers that are not characters."""
     if code_points.size and code_points.max() > 0x10FFFF:
         raise ValueError("it holds a text of what are not characters.")

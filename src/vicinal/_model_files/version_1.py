@@ -4,6 +4,8 @@ Their descriptions are converted to those of version 2, by the names of attribut
 These names never change, even if attributes and parameters are renamed.
 """
 
+from typing import Any
+
 from vicinal._model_files.version_1_parameters import renamed_parameters, searched_parameters
 
 _FIELDS: dict[str, dict[str, str]] = {
@@ -50,7 +52,7 @@ _MADE: dict[str, tuple[str, ...]] = {"LocalLCA": ("local_covariances_",)}
 _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
 
 
-def as_version_2(tree):
+def as_version_2(tree: Any) -> Any:
     """Return the description of version 2 that a description of version 1 stands for, at any depth.
 
     The latter is overwritten.
@@ -76,7 +78,7 @@ def as_version_2(tree):
     return tree
 
 
-def _searched(tree):
+def _searched(tree: dict[str, Any]) -> dict[str, Any]:
     """Return what a ManifoldParzenCV stands for now: its best estimator, or an unfitted ManifoldParzen with a selection."""
     best = tree["attributes"].get("best_estimator_")
     if isinstance(best, dict):
@@ -84,7 +86,7 @@ def _searched(tree):
     return {**tree, "class": "ManifoldParzen", "parameters": searched_parameters(tree.get("parameters"))}
 
 
-def _renamed(values, names):
+def _renamed(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     found = {names.get(name, name): value for name, value in values.items()}
     if len(found) < len(values):
         raise ValueError("an attribute is described twice.")

@@ -7,12 +7,14 @@ shared array is stored once (once for every eight references to it).
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator
 
 from vicinal._metric import LinearMetricMixin
+from vicinal._model_files.fields import Fault
 from vicinal._model_files.networks import is_network, layers_of
 from vicinal._model_files.parameters import find_fault
 from vicinal._model_files.states import state_of
@@ -39,15 +41,15 @@ _FIT = "A fit did not finish, or an attribute was changed after it. Fit again be
 class Writer:
     """Turns values into a tree and collects their arrays, named by the place where each was met first."""
 
-    def __init__(self, *, training_rows=True):
-        self.arrays = {}
-        self.callbacks = []  # the functions that are left out, as text
+    def __init__(self, *, training_rows: bool = True) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self.callbacks: list[str] = []  # the functions that are left out, as text
         self._training_rows = training_rows
-        self._trees = {}  # of arrays, by identity
+        self._trees: dict[int, dict[str, Any]] = {}  # of arrays, by identity
         self._references: Counter[str] = Counter()  # by name of the array
-        self._alive = []  # an identity must not be used again by another array
+        self._alive: list[np.ndarray] = []  # an identity must not be used again by another array
 
-    def estimator(self, estimator, place=()):
+    def estimator(self, estimator: BaseEstimator, place: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the tree of an estimator."""
         cls = type(estimator)
         name = name_of_class(cls)
@@ -76,7 +78,7 @@ class Writer:
             tree["metadata_request"] = _requests_by_method(request)
         return tree
 
-    def value(self, value, place):
+    def value(self, value: Any, place: tuple[str, ...]) -> Any:
         """Return the tree of a value; `place` says where it stands, for messages and for the names of arrays."""
         kind = type(value)
         if len(place) > MAX_DEPTH:
@@ -121,7 +123,7 @@ class Writer:
             return self._record(value, place)
         raise _cannot_save(value, place)
 
-    def _array(self, array, place):
+    def _array(self, array: np.ndarray, place: tuple[str, ...]) -> dict[str, Any]:
         if array.dtype == object:
             items = [self.value(item, (*place, str(i))) for i, item in enumerate(array.ravel())]
             return {"is": "objects", "shape": list(array.shape), "items": items}
@@ -140,12 +142,12 @@ class Writer:
         self._alive.append(array)
         return tree
 
-    def _sparse(self, matrix, place):
+    def _sparse(self, matrix: Any, place: tuple[str, ...]) -> dict[str, Any]:
         names = ("data", "row", "col") if matrix.format == "coo" else ("data", "indices", "indptr")
         parts = {name: self._array(np.asarray(getattr(matrix, name)), (*place, name)) for name in names}
         return {"is": "sparse", "class": type(matrix).__name__, "shape": list(matrix.shape), "parts": parts}
 
-    def _random_state(self, state, place):
+    def _random_state(self, state: np.random.RandomState, place: tuple[str, ...]) -> dict[str, Any]:
         values = state.get_state(legacy=False)
         if values["bit_generator"] != "MT19937":
             raise _cannot_save(state, place)
@@ -157,7 +159,7 @@ class Writer:
             "gauss": self.value(float(values["gauss"]), place),
         }
 
-    def _network(self, network, place):
+    def _network(self, network: Any, place: tuple[str, ...]) -> dict[str, Any]:
         layers = layers_of(network)
         if layers is None:
             raise _cannot_save(network, place)
@@ -173,7 +175,7 @@ class Writer:
             "trainable": any(part.requires_grad for part in network.parameters()),
         }
 
-    def _record(self, record, place):
+    def _record(self, record: Any, place: tuple[str, ...]) -> dict[str, Any]:
         class_name, names = name_of_class(type(record)), fields_of(type(record))
         assert class_name is not None  # only instances of the closed set are passed here
         kept = {name: getattr(record, name) for name in names} if names else dict(vars(record))
@@ -183,7 +185,7 @@ class Writer:
         return {"is": "record", "class": class_name, "fields": trees}
 
 
-def _by_field(class_name, kept, place):
+def _by_field(class_name: str, kept: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
     """Return what an object keeps, by the names that it has in a file; all of it must be declared."""
     names = state_of(class_name).names
     for attribute in kept:
@@ -196,7 +198,7 @@ def _by_field(class_name, kept, place):
     return {names[attribute]: value for attribute, value in kept.items()}
 
 
-def _refuse(fault, place, remedy):
+def _refuse(fault: Fault | None, place: tuple[str, ...], remedy: str) -> None:
     """Refuse to write what could not be read."""
     if fault is not None:
         where = (*place, fault.name)
@@ -206,7 +208,7 @@ def _refuse(fault, place, remedy):
         )
 
 
-def _without_rows(estimator):
+def _without_rows(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the state of a metric without the density of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
         stub = find_class("RowsLeftOut")(type(estimator).__name__)
@@ -220,7 +222,7 @@ def _without_rows(estimator):
     )
 
 
-def _holds_rows(value):
+def _holds_rows(value: Any) -> bool:
     return getattr(type(value), "is_distant", False) or name_of_class(type(value)) in (
         "FrameMixture",
         "LocalFrameMixture",
@@ -229,24 +231,24 @@ def _holds_rows(value):
     )
 
 
-def _memory_order(array):
+def _memory_order(array: np.ndarray) -> dict[str, list[int]]:
     """Return the axes, slowest first, where that is not the usual order: last digits of sums may depend on it."""
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     return {} if array.flags.c_contiguous or axes == sorted(axes) else {"axes": axes}
 
 
-def _requests_by_method(request):
+def _requests_by_method(request: Any) -> dict[str, dict[str, Any]]:
     """Return what metadata scikit-learn was asked to route to which method."""
     methods = {name: part for name, part in vars(request).items() if name != "owner"}
     requests = {name: dict(getattr(part, "requests", {})) for name, part in methods.items()}
     return {name: asked for name, asked in requests.items() if asked}
 
 
-def _name_of_function(function):
+def _name_of_function(function: Any) -> str:
     return getattr(function, "__qualname__", type(function).__name__)
 
 
-def _cannot_save(value, place):
+def _cannot_save(value: Any, place: tuple[str, ...]) -> TypeError:
     kind = type(value)
     what = f"holds a {kind.__module__}.{kind.__qualname__}"
     remedy = "It holds numbers, texts, arrays, lists, tuples, dicts and estimators of vicinal."
@@ -267,16 +269,16 @@ def _cannot_save(value, place):
     return TypeError(f"{_where(place)} {what}, which a model file cannot hold. {remedy}")
 
 
-def _set_to_none(place):
+def _set_to_none(place: tuple[str, ...]) -> str:
     """Return the remedy for a parameter that a file holds only as None, as a call on the estimator that has the
     parameter."""
     return f"Set it to None first: {_expression(place[:-1])}.set_params({place[-1]}=None)."
 
 
-def _expression(place):
+def _expression(place: tuple[str, ...]) -> str:
     """Return the object at a place, as Python."""
     return "estimator" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in place)
 
 
-def _where(place):
+def _where(place: tuple[str, ...]) -> str:
     return ".".join(place) or "the estimator"

@@ -16,6 +16,7 @@ from vicinal._checks import check_callback, check_integer, check_positive, check
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, best_path, warn_if_not_converged
 from vicinal._notebook import NotebookMixin
 from vicinal._supervision import read_partition
+from vicinal._tensors import as_given
 
 
 class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -166,7 +167,7 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     def transform(self, X: ArrayLike) -> Any:
         """Return the distance of each row to each centre."""
         check_is_fitted(self)
-        return self._kmeans.transform(self._rows(X))
+        return as_given(self._kmeans.transform(self._rows(X)), X)
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return minus the sum of squared distances of the rows to their nearest centres."""

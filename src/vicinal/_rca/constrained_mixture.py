@@ -21,6 +21,7 @@ from vicinal._notebook import NotebookMixin
 from vicinal._rca.cannot_link import CannotLinks
 from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
 from vicinal._supervision import check_pairs
+from vicinal._tensors import as_given
 
 
 class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, BaseEstimator):
@@ -264,7 +265,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
 
     def score_samples(self, X: ArrayLike) -> NDArray[Any]:
         """Return the log-density of each row under the mixture; -inf if its squared distances overflow."""
-        return logsumexp(self._log_joint(self._check(X)), axis=1)
+        return as_given(logsumexp(self._log_joint(self._check(X)), axis=1), X)
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows."""

@@ -38,7 +38,7 @@ class Report:
     def __init__(self, summary: dict[str, Any]) -> None:
         self.summary = summary
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<vicinal report: {self.summary['verdict']['text']}>"
 
     def html(self) -> str:
@@ -62,7 +62,7 @@ class Report:
         with replacing(path) as file:
             file.write(text.encode("utf-8"))
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         document = html.escape(self.html(), quote=True)
         return (
             f'<iframe srcdoc="{document}" sandbox="allow-scripts" title="vicinal report" '
@@ -77,7 +77,7 @@ def report(
     comparison: Comparison | None = None,
     title: str = "vicinal report",
     feature_names: Sequence[str] | None = None,
-    row_names: Sequence[Any] | None = None,
+    row_names: ArrayLike | None = None,
     notes: Sequence[str] = (),
     loading: Any = None,
     n_neighbors: int = 5,

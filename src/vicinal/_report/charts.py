@@ -1,17 +1,20 @@
 """Charts as SVG text.  Colours are CSS variables, so that they suit the light and the dark mode."""
 
 from html import escape
+from typing import Any
 
 import numpy as np
 
+Curve = tuple[str, list[float | None], str]  # its name, its values and its CSS class
 
-def text(x, y, content, css="tick", anchor="middle", **attributes):
+
+def text(x: float, y: float, content: object, css: str = "tick", anchor: str = "middle", **attributes: object) -> str:
     """Return an SVG text element."""
     extra = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}"{extra}>{escape(str(content))}</text>'
 
 
-def svg(width, height, body, label, css="", most=None):
+def svg(width: float, height: float, body: str, label: str, css: str = "", most: float | None = None) -> str:
     """Return an SVG image that scales with its container, up to `most` pixels."""
     limit = "" if most is None else f' style="max-width:{most:.0f}px;min-width:{min(most, 330):.0f}px"'
     return (
@@ -20,7 +23,7 @@ def svg(width, height, body, label, css="", most=None):
     )
 
 
-def nice_ticks(low, high, about=5):
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Round numbers from low to high."""
     if not high > low:
         return [low]
@@ -30,10 +33,10 @@ def nice_ticks(low, high, about=5):
     return [float(value) for value in np.arange(np.ceil(low / step - 1e-9) * step, high + 1e-9 * step, step)]
 
 
-def interval_mark(score, low, high, css, label, width=190):
+def interval_mark(score: dict[str, Any], low: float, high: float, css: str, label: str, width: int = 190) -> str:
     """Return a dot with its interval on the scale from low to high."""
 
-    def at(value):
+    def at(value: float) -> float:
         return 8 + (width - 16) * (min(max(value, low), high) - low) / ((high - low) or 1.0)
 
     left = at(low if score["low"] is None else score["low"])
@@ -50,7 +53,7 @@ _WIDTHS = {"wide": 720, "narrow": 350}
 _DIGIT = 7.2  # the width of a figure of a tick, in pixels
 
 
-def line_charts(curves, **options):
+def line_charts(curves: list[Curve], **options: Any) -> str:
     """Return the same chart for a screen and for a phone, of which the page shows one, because text that shrinks with a
     chart cannot be read."""
     return "".join(
@@ -58,7 +61,17 @@ def line_charts(curves, **options):
     )
 
 
-def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=300, as_percent=False):
+def line_chart(
+    curves: list[Curve],
+    *,
+    x_label: str,
+    y_label: str,
+    label: str,
+    x_first: int = 1,
+    width: int = 720,
+    height: int = 300,
+    as_percent: bool = False,
+) -> str:
     """Curves over 1, 2, 3 ...; each is (name, values, css class), named at its right end without overlap."""
     right, top, bottom = 120 if any(name for name, _, _ in curves) else 20, 12, 44
     longest = max(len(values) for _, values, _ in curves)
@@ -69,13 +82,13 @@ def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=
     if as_percent:
         low, high = max(low, 0.0), min(high, 1.0)
 
-    def tick_text(tick):
+    def tick_text(tick: float) -> str:
         return f"{100 * tick:.3g} %" if as_percent else f"{tick:.6g}"
 
     # Room for the longest tick between the axis and its name.
     left = 34 + _DIGIT * max(len(tick_text(tick)) for tick in nice_ticks(low, high))
 
-    def at(i, value):
+    def at(i: float, value: float) -> tuple[float, float]:
         x = left + (width - left - right) * (i / max(longest - 1, 1))
         return x, top + (height - top - bottom) * (1 - (value - low) / (high - low))
 
@@ -97,7 +110,7 @@ def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=
             transform=f"rotate(-90 14 {(top + height - bottom) / 2:.1f})",
         )
     )
-    ends = []
+    ends: list[Any] = []
     for name, values, css in curves:
         points = [at(i, value) for i, value in enumerate(values) if value is not None]
         body.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" class="curve {css}"/>')
@@ -109,20 +122,24 @@ def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=
             body.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" class="knot {css}{silent}" data-tip="{tip}"/>')
         if name:
             ends.append([points[-1][1], points[-1], name, css])
-    ends.sort(key=lambda end: end[0])
-    for place in range(1, len(ends)):  # push names apart, then back up from the bottom
-        ends[place][0] = max(ends[place][0], ends[place - 1][0] + 15)
-    limit = height - bottom + 4
-    for place in range(len(ends) - 1, -1, -1):
-        ends[place][0] = min(ends[place][0], limit)
-        limit = ends[place][0] - 15
+    _push_apart(ends, height - bottom + 4)
     for y, (x, at_y), name, css in ends:
         body.append(f'<line x1="{x + 4:.1f}" y1="{at_y:.1f}" x2="{x + 14:.1f}" y2="{y:.1f}" class="lead {css}"/>')
         body.append(text(x + 17, y + 4, name, f"name {css}", anchor="start"))
     return svg(width, height, "".join(body), label, "chart")
 
 
-def heatmap(names, matrix, label):
+def _push_apart(ends: list[Any], limit: float) -> None:
+    """Sort names by their height, the first entry of each, and push them apart, then back up from the bottom."""
+    ends.sort(key=lambda end: end[0])
+    for place in range(1, len(ends)):
+        ends[place][0] = max(ends[place][0], ends[place - 1][0] + 15)
+    for place in range(len(ends) - 1, -1, -1):
+        ends[place][0] = min(ends[place][0], limit)
+        limit = ends[place][0] - 15
+
+
+def heatmap(names: list[str], matrix: list[list[float | None]], label: str) -> str:
     """Return a square of coloured cells: one colour for positive, one for negative, stronger for larger."""
     n = len(names)
     cell = 26 if n <= 14 else 20

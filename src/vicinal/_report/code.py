@@ -1,13 +1,17 @@
 """The Python code that reproduces a report's figures, generated from the comparison and its estimators."""
 
+from typing import Any
+
+import numpy as np
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
 from vicinal._compare.estimator_code import CodeWriter, laid_out
 from vicinal._compare.folds import steps_of
+from vicinal._compare.results import Comparison
 
 
-def reproducing_code(comparison, loading, X, y):
+def reproducing_code(comparison: Comparison, loading: str | None, X: np.ndarray, y: np.ndarray | None) -> str:
     """Return a script that reproduces the verdict, and fits the best learned metric and density.
 
     Parameters
@@ -32,7 +36,7 @@ def reproducing_code(comparison, loading, X, y):
     return "\n\n".join(["\n".join([*writer.import_lines(), *gaps]), *parts]) + "\n"
 
 
-def _comparing(comparison, writer, has_labels):
+def _comparing(comparison: Comparison, writer: CodeWriter, has_labels: bool) -> str:
     settings = dict(comparison.settings)
     if not has_labels:
         settings.pop("metrics")
@@ -43,7 +47,7 @@ def _comparing(comparison, writer, has_labels):
     )
 
 
-def _predicting(comparison, writer, X, y):
+def _predicting(comparison: Comparison, writer: CodeWriter, X: np.ndarray, y: np.ndarray | None) -> str:
     """Return the best learned metric before k nearest neighbours, which is what the comparison cross-validated."""
     name = comparison.best["metric"]
     numbers = comparison.task == "numbers"
@@ -61,7 +65,7 @@ def _predicting(comparison, writer, X, y):
     )
 
 
-def _density(comparison, writer, X):
+def _density(comparison: Comparison, writer: CodeWriter, X: np.ndarray) -> str:
     name = comparison.best["density"]
     density, remarks = _for_all_rows(comparison, "density", name, X)
     return "\n".join(
@@ -75,7 +79,9 @@ def _density(comparison, writer, X):
     )
 
 
-def _for_all_rows(comparison, kind, name, X, y=None):
+def _for_all_rows(
+    comparison: Comparison, kind: str, name: str, X: np.ndarray, y: np.ndarray | None = None
+) -> tuple[Any, list[str]]:
     """Return the estimator that was compared, and comments that say how its fits differ from one to all rows."""
     result, settings = comparison.result(kind, name), comparison.settings
     method = comparison.methods[kind][name]
@@ -91,6 +97,6 @@ def _for_all_rows(comparison, kind, name, X, y=None):
     return estimator, remarks
 
 
-def _comment(text):
+def _comment(text: str) -> str:
     """Return a comment of one line, even if names in it contain line breaks."""
     return "# " + " ".join(text.split())

@@ -3,19 +3,35 @@
 It contains no cross-validated results, because the model is fixed; the rows may be its training rows, and the page says so.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.preprocessing import StandardScaler
 
 from vicinal._compare.folds import LONGEST_CURVE, images_of, nearest, steps_of
 from vicinal._compare.methods import Method
-from vicinal._compare.rows import read_targets
+from vicinal._compare.rows import ComparedTargets, read_targets
 from vicinal._report import views
 from vicinal._report.summarise import plane_summary
 from vicinal._report.views import number
 from vicinal._version import __version__
 
 
-def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, notes, code, seed=0):
+def summarise_model(
+    model: Any,
+    X: np.ndarray,
+    y: ArrayLike | None,
+    *,
+    title: str,
+    feature_names: list[str],
+    row_names: np.ndarray,
+    outliers: dict[str, Any] | None,
+    notes: Iterable[str],
+    code: str,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Return the summary of a model and some rows, for `vicinal._report.render`.
 
     Parameters
@@ -35,9 +51,11 @@ def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, n
     targets = None if y is None else read_targets(y, len(X), "auto", notes)
     label = type(estimator).__name__
     if outliers is not None:
-        rows = [{**row, **{name: number(row[name]) for name in ("log_density", "p_value")}} for row in outliers["rows"]]
-        outliers = {**outliers, "rows": rows, "typical": number(outliers["typical"])}
-    summary = {
+        unusual_rows = [
+            {**row, **{name: number(row[name]) for name in ("log_density", "p_value")}} for row in outliers["rows"]
+        ]
+        outliers = {**outliers, "rows": unusual_rows, "typical": number(outliers["typical"])}
+    summary: dict[str, Any] = {
         "title": title,
         "version": __version__,
         "verdict": _verdict(estimator, len(X)),
@@ -76,7 +94,7 @@ def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, n
     return summary
 
 
-def _verdict(estimator, n_rows):
+def _verdict(estimator: Any, n_rows: int) -> dict[str, Any]:
     """Return what the model is, and whether its fit converged."""
     facts = []
     converged = getattr(estimator, "converged_", None)
@@ -107,9 +125,10 @@ def _verdict(estimator, n_rows):
     }
 
 
-def _data(X, targets, feature_names, notes):
-    named = targets is not None and targets.codes is not None
-    counts = np.bincount(targets.codes, minlength=len(targets.classes)).tolist() if named else []
+def _data(X: np.ndarray, targets: ComparedTargets | None, feature_names: list[str], notes: list[str]) -> dict[str, Any]:
+    classes = [] if targets is None or targets.classes is None else targets.classes
+    codes = None if targets is None else targets.codes
+    counts = [] if codes is None else np.bincount(codes, minlength=len(classes)).tolist()
     values = None if targets is None else targets.values
     return {
         "rows": len(X),
@@ -122,14 +141,12 @@ def _data(X, targets, feature_names, notes):
         "target": None
         if values is None
         else {"low": number(values.min()), "high": number(values.max()), "mean": number(values.mean())},
-        "classes": [{"name": name, "count": c} for name, c in zip(targets.classes, counts, strict=True)]
-        if named
-        else [],
+        "classes": [{"name": name, "count": c} for name, c in zip(classes, counts, strict=True)],
         "notes": notes,
     }
 
 
-def _curve(name, metric, X, codes, learned):
+def _curve(name: str, metric: Any, X: np.ndarray, codes: np.ndarray, learned: bool) -> dict[str, Any]:
     """Return the share of right neighbours among the first k of the other rows, k = 1, 2, ..."""
     found = nearest(images_of(metric, X), None, min(LONGEST_CURVE, len(X) - 1))
     right = (codes[found] == codes[:, None]).mean(axis=0)

@@ -19,6 +19,8 @@ from vicinal._compare.words import shown
 from vicinal._report.charts import heatmap, interval_mark, line_charts
 from vicinal._words import printable
 
+Section = tuple[str, str, str]  # its key, its heading and its body
+
 _INTERVALS = """\
 <p><strong>How to read the intervals.</strong> Scores of cross-validation folds are not independent, because their training rows
 overlap; the intervals are Student intervals with the variance correction of Nadeau and Bengio (2003). Differences are taken fold
@@ -26,7 +28,7 @@ by fold. Those of the learned methods are widened (Bonferroni), so that all of t
 best of several methods after seeing the scores does not make it look better than it is.</p>"""
 
 
-def render(summary):
+def render(summary: dict[str, Any]) -> str:
     """Return the HTML document."""
     folder = files("vicinal._report")
     script, style, template = (
@@ -61,7 +63,7 @@ def render(summary):
     return printable(document)
 
 
-def _safe_json(value):
+def _safe_json(value: Any) -> str:
     """Return JSON that is safe in a script element, whatever texts it contains."""
     text = json.dumps(_printable(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
@@ -76,15 +78,15 @@ def _printable(value: Any) -> Any:
     return printable(value) if isinstance(value, str) else value
 
 
-def _verdict(verdict):
+def _verdict(verdict: dict[str, Any]) -> str:
     details = "".join(f'<li class="{detail["state"]}">{escape(detail["text"])}</li>' for detail in verdict["details"])
     return _one_minus(f'<p class="short">{escape(verdict["text"])}</p>' + (f"<ul>{details}</ul>" if details else ""))
 
 
-def _one_minus(document):
+def _one_minus(document: str) -> str:
     """Return the same minus sign before all numbers of a document, as wide as a plus sign; code stays as it is."""
 
-    def with_minus(match):
+    def with_minus(match: re.Match[str]) -> str:
         return re.sub(r"(?<![\w.\-])-(?=[0-9])", "\u2212", match.group())
 
     parts = re.split(r"(<pre.*?</pre>)", document, flags=re.DOTALL)
@@ -93,15 +95,15 @@ def _one_minus(document):
     return "".join(part if part.startswith("<pre") else re.sub(shown, with_minus, part) for part in parts)
 
 
-def _section(key, name, body):
+def _section(key: str, name: str, body: str) -> str:
     return f'<section id="{key}" aria-labelledby="{key}-h"><h2 id="{key}-h">{escape(name)}</h2>{body}</section>'
 
 
-def _percent(value, digits=1):
+def _percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def _facts(data):
+def _facts(data: dict[str, Any]) -> str:
     facts = [f"{data['rows']:,} rows", f"{data['columns']:,} columns"]
     if data["classes"]:
         facts.append(f"{len(data['classes'])} classes, the largest {_percent(data['largest_class'])}")
@@ -114,7 +116,7 @@ def _facts(data):
     return "".join(f"<li>{escape(fact)}</li>" for fact in facts)
 
 
-def _scale(scores, kind):
+def _scale(scores: list[dict[str, Any]], kind: str) -> tuple[float, float]:
     """Return a common scale for the intervals of scores."""
     lows = [score["mean"] if score["low"] is None else score["low"] for score in scores]
     highs = [score["mean"] if score["high"] is None else score["high"] for score in scores]
@@ -127,7 +129,7 @@ def _scale(scores, kind):
     return low - pad, high + pad
 
 
-def _range(kind, score):
+def _range(kind: str, score: dict[str, Any]) -> str:
     if score["low"] is None:
         return "no interval from one fold"
     low, high = score["low"], score["high"]
@@ -136,7 +138,7 @@ def _range(kind, score):
     return f"{low:.3f} to {min(high, 1):.3f}" if kind == "r2" else f"{low:.2f} to {high:.2f}"
 
 
-def _headline(cards):
+def _headline(cards: list[dict[str, Any]]) -> Section:
     parts = []
     for card in cards:
         low, high = _scale(card["bars"], card["scale"])
@@ -162,7 +164,7 @@ def _headline(cards):
     return "before-after", "Before and after", f'<div class="cards">{"".join(parts)}</div>{note}' if parts else ""
 
 
-def _methods(summary):
+def _methods(summary: dict[str, Any]) -> Section:
     parts = []
     for kind, key in (("metric", "metrics"), ("density", "densities")):
         lines = summary[key]
@@ -187,7 +189,7 @@ def _methods(summary):
     return "methods", "Every method", "".join(parts)
 
 
-def _table(label, caption, columns, body, css=""):
+def _table(label: str, caption: str, columns: list[str], body: str, css: str = "") -> str:
     """Return a table that the script makes sortable, and whose rows become cards on a phone."""
     heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     return (
@@ -196,13 +198,13 @@ def _table(label, caption, columns, body, css=""):
     )
 
 
-def _cell(content, column, css="", value=None):
+def _cell(content: str, column: str, css: str = "", value: float | None = None) -> str:
     """Return a cell with the name of its column, for phones, and the value by which it is sorted."""
     sort = "" if value is None else f' data-value="{value:.10g}"'
     return f'<td class="{css}" data-column="{escape(column, quote=True)}"{sort}>{content}</td>'
 
 
-def _method_row(line, kind, low, high, columns):
+def _method_row(line: dict[str, Any], kind: str, low: float, high: float, columns: list[str]) -> str:
     tag = '<span class="tag">learned</span>' if line["learned"] else ""
     name = f'<th scope="row">{escape(line["label"])} {tag}</th>'
     _, head, interval, *others, against = columns
@@ -231,7 +233,7 @@ def _method_row(line, kind, low, high, columns):
     return f'<tr class="{css}{" best" if line["best"] or line["reference"] else ""}">{name}{"".join(cells)}</tr>'
 
 
-def _views(views):
+def _views(views: dict[str, Any] | None) -> Section:
     if views is None:
         return "plane", "The rows, before and after", ""
     figures = "".join(_figure(views, side) for side in ("before", "after"))
@@ -254,7 +256,7 @@ def _views(views):
     )
 
 
-def _figure(views, side):
+def _figure(views: dict[str, Any], side: str) -> str:
     """Return one plane, with a list of the methods that it can show."""
     at = views["planes"][views[side]]
     options = "".join(
@@ -270,7 +272,7 @@ def _figure(views, side):
     )
 
 
-def _purity(purity, row):
+def _purity(purity: dict[str, Any] | None, row: str) -> Section:
     if purity is None:
         return "purity", "Neighbour purity", ""
     curves = [
@@ -292,7 +294,7 @@ def _purity(purity, row):
     )
 
 
-def _said_curves(curves):
+def _said_curves(curves: list[dict[str, Any]]) -> str:
     """Return the ends of the curves in words, as the text alternative of the chart."""
     return "; ".join(
         f"{curve['label']} {_percent(curve['values'][0])} at k = 1, {_percent(curve['values'][-1])} at k = {len(curve['values'])}"
@@ -300,7 +302,7 @@ def _said_curves(curves):
     )
 
 
-def _metric(metric, how):
+def _metric(metric: dict[str, Any] | None, how: str) -> Section:
     if metric is None:
         return "metric", "What was learned", ""
     largest = max(max(entry["after"], entry["before"] or 0.0) for entry in metric["relevance"]) or 1.0
@@ -339,7 +341,7 @@ _DIP = (
 )
 
 
-def _path(path, metric):
+def _path(path: dict[str, Any] | None, metric: dict[str, Any] | None) -> Section:
     if path is None:
         if metric is None:
             return "path", "Convergence", ""
@@ -361,7 +363,7 @@ def _path(path, metric):
     )
 
 
-def _outliers(outliers, with_plane):
+def _outliers(outliers: dict[str, Any] | None, with_plane: bool) -> Section:
     if outliers is None:
         return "outliers", "Unusual rows", ""
     columns = ["Row", "Log-density", "p-value", "Why"]
@@ -389,13 +391,13 @@ def _outliers(outliers, with_plane):
     )
 
 
-def _reason(entry):
+def _reason(entry: dict[str, Any] | str) -> str:
     if isinstance(entry, str):  # in the words of the command
         return entry
     return f"{entry['name']}: expected {entry['low']:.4g} to {entry['high']:.4g}, got {entry['value']:.4g}"
 
 
-def _data(data):
+def _data(data: dict[str, Any]) -> Section:
     items = "".join(f"<li>{escape(note)}</li>" for note in data["notes"])
     more = f" and {data['columns'] - len(data['names'])} more" if data["columns"] > len(data["names"]) else ""
     names = ", ".join(escape(name) for name in data["names"])
@@ -413,7 +415,7 @@ def _data(data):
     )
 
 
-def _code(code):
+def _code(code: str) -> Section:
     return (
         "code",
         "Do it again in Python",

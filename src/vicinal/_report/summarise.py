@@ -1,10 +1,17 @@
 """The content of a report, as a dict of plain values."""
 
-import numpy as np
+from collections.abc import Iterable
+from typing import Any
 
-from vicinal._compare.methods import Columns, metric_methods
-from vicinal._compare.rows import read_targets
+import numpy as np
+from numpy.typing import ArrayLike
+
+from vicinal._compare.intervals import Interval
+from vicinal._compare.methods import Columns, Method, metric_methods
+from vicinal._compare.results import Comparison, MethodResult
+from vicinal._compare.rows import ComparedTargets, read_targets
 from vicinal._compare.words import headline, left_out_sentence, percent, signed, verdict_sentences
+from vicinal._engine import Engine
 from vicinal._report import views
 from vicinal._report.code import reproducing_code
 from vicinal._report.views import number
@@ -14,7 +21,18 @@ from vicinal._version import __version__
 _STATES = {"helped": "good", "unclear": "even", "hurt": "bad", None: "even"}
 
 
-def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loading, engine):
+def summarise(
+    X: np.ndarray,
+    y: ArrayLike | None,
+    comparison: Comparison,
+    *,
+    title: str,
+    feature_names: list[str],
+    row_names: ArrayLike | None,
+    notes: Iterable[str],
+    loading: str | None,
+    engine: Engine | str | None,
+) -> dict[str, Any]:
     """Return the summary; see `vicinal._report` for the steps from here to HTML."""
     kept = comparison.rows
     names = np.arange(len(X)) if row_names is None else np.asarray(row_names)
@@ -28,7 +46,7 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
         raise ValueError("comparison must be a comparison of the same X, but the number of rows or columns differs.")
     targets = None
     if y is not None and comparison.metrics:
-        targets = read_targets(y, len(X), comparison.task).take(kept)
+        targets = read_targets(y, len(X), comparison.task or "auto").take(kept)
     X, names = X[kept], names[kept]
     seed, fit_rows = comparison.settings["random_state"], comparison.settings["fit_rows"]
     columns = Columns.of(list(comparison.types.values()))
@@ -58,7 +76,7 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
     return summary
 
 
-def _verdict(comparison):
+def _verdict(comparison: Comparison) -> dict[str, Any]:
     results = {"metric": comparison.metrics, "density": comparison.densities}
     sentences = verdict_sentences(
         results,
@@ -78,15 +96,18 @@ def _verdict(comparison):
     }
 
 
-def _left_out(comparison):
+def _left_out(comparison: Comparison) -> list[str]:
     """Return the columns that densities and LCA do not use, as one text in a list; an empty list if they use all."""
     left_out = [(name, kind) for name, kind in comparison.types.items() if not kind.measured]
     return [describe_types(left_out)] if left_out else []
 
 
-def _data(comparison, targets, feature_names, notes):
-    named = targets is not None and targets.codes is not None
-    counts = np.bincount(targets.codes, minlength=len(targets.classes)).tolist() if named else []
+def _data(
+    comparison: Comparison, targets: ComparedTargets | None, feature_names: list[str], notes: Iterable[str]
+) -> dict[str, Any]:
+    classes = [] if targets is None or targets.classes is None else targets.classes
+    codes = None if targets is None else targets.codes
+    counts = [] if codes is None else np.bincount(codes, minlength=len(classes)).tolist()
     values = None if targets is None else targets.values
     remarks = [
         f"{result.label} ({'metric' if result.kind == 'metric' else 'density'}): {result.note}."
@@ -115,20 +136,18 @@ def _data(comparison, targets, feature_names, notes):
         "target": None
         if values is None
         else {"low": number(values.min()), "high": number(values.max()), "mean": number(values.mean())},
-        "classes": [{"name": name, "count": count} for name, count in zip(targets.classes, counts, strict=True)]
-        if named
-        else [],
+        "classes": [{"name": name, "count": count} for name, count in zip(classes, counts, strict=True)],
         "notes": done,
     }
 
 
-def before_metric(comparison):
+def before_metric(comparison: Comparison) -> MethodResult | None:
     """Return the metric in use before anything is learned: the better of Euclidean and z-scored."""
     plain = [result for result in comparison.metrics if result.name in ("euclidean", "z-scored") and result.judged]
     return max(plain, key=lambda result: result.main.mean, default=None)
 
 
-def _headline(comparison):
+def _headline(comparison: Comparison) -> list[dict[str, Any]]:
     """Return scores before, of the best plain and of the best learned method, with the difference of the last two."""
     cards = []
     k = comparison.n_neighbors
@@ -173,20 +192,20 @@ def _headline(comparison):
     return cards
 
 
-def _bar(role, result, score):
+def _bar(role: str, result: MethodResult, score: str) -> dict[str, Any]:
     return {"role": role, "label": result.label, **_interval(result.intervals[score])}
 
 
-def _change(scale, found):
+def _change(scale: str, found: Interval) -> dict[str, Any]:
     state = "good" if found.low > 0 else "bad" if found.high < 0 else "even"
     return {**_interval(found), "text": signed(scale, found), "state": state}
 
 
-def _interval(interval):
+def _interval(interval: Interval) -> dict[str, float | None]:
     return {name: number(value, 8) for name, value in interval._asdict().items()}
 
 
-def _line(result, comparison):
+def _line(result: MethodResult, comparison: Comparison) -> dict[str, Any]:
     difference = result.difference
     state = None
     if difference is not None and result.judged:
@@ -216,7 +235,7 @@ def _line(result, comparison):
     }
 
 
-def _purity(comparison):
+def _purity(comparison: Comparison) -> dict[str, Any] | None:
     curves = [result for result in comparison.metrics if result.curve is not None]
     if not curves:
         return None
@@ -233,7 +252,17 @@ def _purity(comparison):
     }
 
 
-def _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed):
+def _add_views(
+    summary: dict[str, Any],
+    X: np.ndarray,
+    targets: ComparedTargets | None,
+    names: np.ndarray,
+    feature_names: list[str],
+    comparison: Comparison,
+    metrics: dict[str, Method],
+    fit_rows: int,
+    seed: int,
+) -> None:
     """Fit the metrics to one split, and return what the report shows of them."""
     before_name, after_name = _names_to_show(comparison, targets)
     codes, y = (None, None) if targets is None else (targets.codes, targets.y)
@@ -270,7 +299,7 @@ def _add_views(summary, X, targets, names, feature_names, comparison, metrics, f
         summary["path"] = None if fit is None else views.path_of(fit, other.label)
 
 
-def _names_to_show(comparison, targets):
+def _names_to_show(comparison: Comparison, targets: ComparedTargets | None) -> tuple[str | None, str | None]:
     """Return the metric before, the best plain one, and the learned one to show; without a target, z-scored and LCA."""
     if targets is not None:
         plain = next((result for result in comparison.metrics if not result.learned and result.failure is None), None)
@@ -279,7 +308,7 @@ def _names_to_show(comparison, targets):
     return "z-scored", best if best in ("lca", "lca-gauss") else "lca"
 
 
-def plane_summary(found, method):
+def plane_summary(found: tuple[np.ndarray, float, np.ndarray], method: Method) -> dict[str, Any]:
     """Return one plane: the points, and the neighbours of each."""
     points, explained, images = found
     return {

@@ -4,6 +4,8 @@ These fits are made once, on the training rows of one split; scores come only fr
 """
 
 import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -12,9 +14,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal._compare.folds import Fits, fit_first, images_of, nearest, steps_of
+from vicinal._compare.methods import Method
+from vicinal._compare.rows import ComparedTargets
 from vicinal._density.training_rows import last_step, left_out_scores
 from vicinal._lca.folds import shared_searches
 from vicinal._tables import log_volume
+
+if TYPE_CHECKING:
+    from vicinal._density.outliers import DensityOutlierDetector
+
 
 MOST_POINTS = 1_000
 MOST_COLUMNS_SHOWN = 40
@@ -25,7 +33,7 @@ _DIGITS = 5
 _STEPS = 1_000  # columns that are moved at a time to find a linear map
 
 
-def split_rows(n, codes, fit_rows, seed):
+def split_rows(n: int, codes: np.ndarray | None, fit_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return positions of training rows (at most `fit_rows`) and of held-out rows."""
     stratify = (
         codes if codes is not None and np.bincount(codes).min() >= 2 and n * _HELD_OUT >= codes.max() + 1 else None
@@ -34,7 +42,7 @@ def split_rows(n, codes, fit_rows, seed):
     return np.sort(train[:fit_rows]), np.sort(test)
 
 
-def shown_rows(n, test, seed, wanted=()):
+def shown_rows(n: int, test: np.ndarray, seed: int, wanted: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
     """At most MOST_POINTS rows to draw, held-out and training rows in proportion; those that are wanted in any case."""
     rows = np.arange(n)
     if n > MOST_POINTS:
@@ -44,7 +52,7 @@ def shown_rows(n, test, seed, wanted=()):
     return rows, np.isin(rows, test)
 
 
-def fitted_metrics(methods, X, y, train):
+def fitted_metrics(methods: Iterable[Method], X: np.ndarray, y: np.ndarray | None, train: np.ndarray) -> dict[str, Any]:
     """Return the methods fitted to the training rows, by name; those that cannot be are left out."""
     found, fits = {}, Fits()
     with shared_searches():
@@ -56,7 +64,7 @@ def fitted_metrics(methods, X, y, train):
     return found
 
 
-def plane(metric, X, rows, train):
+def plane(metric: Any, X: np.ndarray, rows: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
     """Points of the rows in the plane of most variance of the training rows' images, on one scale for both axes."""
     images = images_of(metric, X[np.concatenate([rows, train])])
     shown, learned_from = images[: len(rows)], images[len(rows) :]
@@ -69,7 +77,18 @@ def plane(metric, X, rows, train):
     return projection.transform(shown), float(projection.explained_variance_ratio_.sum()), shown
 
 
-def views_summary(planes, before, after, rows, held_out, unusual, targets, X, feature_names, names):
+def views_summary(
+    planes: list[dict[str, Any]],
+    before: int,
+    after: int,
+    rows: np.ndarray,
+    held_out: np.ndarray | None,
+    unusual: list[int],
+    targets: ComparedTargets | None,
+    X: np.ndarray,
+    feature_names: list[str],
+    names: np.ndarray,
+) -> dict[str, Any]:
     """Return the data that the script of the page draws.
 
     Parameters
@@ -100,12 +119,12 @@ def views_summary(planes, before, after, rows, held_out, unusual, targets, X, fe
     }
 
 
-def neighbors_among(images):
+def neighbors_among(images: np.ndarray) -> np.ndarray:
     """Return the nearest of the other rows for each row, nearest first."""
     return nearest(images, None, min(_NEIGHBORS_SHOWN, len(images) - 1))
 
 
-def linear_map(metric, X):
+def linear_map(metric: Any, X: np.ndarray) -> np.ndarray | None:
     """Return the metric's map in standard deviations of the columns: (k, d), or None when it is not linear."""
     mean, spread = X.mean(axis=0), X.std(axis=0)
     try:
@@ -124,7 +143,7 @@ def linear_map(metric, X):
     return matrix if np.abs(away - predicted).max() <= 1e-6 * size else None
 
 
-def learned_metric(matrix, before, names, label):
+def learned_metric(matrix: np.ndarray, before: np.ndarray | None, names: list[str], label: str) -> dict[str, Any]:
     """Return the share of each column in the distance, and the matrix of the metric.
 
     With A the map in standard deviations and M = A'A, the share of column j is M_jj / tr M, the contribution of one
@@ -146,7 +165,7 @@ def learned_metric(matrix, before, names, label):
     }
 
 
-def shares_before(name, X):
+def shares_before(name: str, X: np.ndarray) -> np.ndarray | None:
     """Return the same shares under a plain metric: by variance (Euclidean) or equal (z-scored)."""
     variance = X.var(axis=0)
     if name == "euclidean":
@@ -154,7 +173,7 @@ def shares_before(name, X):
     return np.full(X.shape[1], 1.0 / X.shape[1]) if name == "z-scored" else None
 
 
-def path_of(metric, label):
+def path_of(metric: Any, label: str) -> dict[str, Any] | None:
     """Return the objective after each pass, where the fit has passes."""
     objectives = getattr(steps_of(metric)[-1], "objectives_", None)
     if objectives is None or len(objectives) < 2:
@@ -166,7 +185,16 @@ def path_of(metric, label):
     }
 
 
-def outliers(method, X, names, row_names, fit_rows, seed, measured, most=10):
+def outliers(
+    method: Method,
+    X: np.ndarray,
+    names: list[str],
+    row_names: np.ndarray,
+    fit_rows: int,
+    seed: int,
+    measured: Iterable[int],
+    most: int = 10,
+) -> dict[str, Any] | None:
     """Return the least likely rows, each scored under the density of the others in the columns at `measured`."""
     rows = np.arange(len(X))
     if len(X) > fit_rows:
@@ -203,7 +231,7 @@ def outliers(method, X, names, row_names, fit_rows, seed, measured, most=10):
     }
 
 
-def _detector(density, candidate, X):
+def _detector(density: Any, candidate: Any, X: np.ndarray) -> "DensityOutlierDetector":
     """Return a detector of the fitted density, or by folds where the density cannot leave single rows out."""
     from vicinal import DensityOutlierDetector
 
@@ -213,7 +241,9 @@ def _detector(density, candidate, X):
         return DensityOutlierDetector(candidate).fit(X)
 
 
-def _reasons(detector, X, strangest, names, measured):
+def _reasons(
+    detector: "DensityOutlierDetector", X: np.ndarray, strangest: np.ndarray, names: list[str], measured: list[int]
+) -> list[list[dict[str, Any]]]:
     """Return the columns that make each of some rows unusual given its others, with expected and actual values.
 
     If the density cannot explain rows, an LCA of its standardised columns is used, whose kernel includes correlations. Its
@@ -247,7 +277,7 @@ def _reasons(detector, X, strangest, names, measured):
     ]
 
 
-def number(value, digits=_DIGITS):
+def number(value: float, digits: int = _DIGITS) -> float | None:
     """Return a number for JSON, to some significant digits; None when it is not finite."""
     value = float(value)
     return float(f"{value:.{digits}g}") if np.isfinite(value) else None

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_flag, check_integer, validate_data
 from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import number_type
+from vicinal._tensors import as_given
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -115,8 +116,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         """
         if self.training_only:
             check_is_fitted(self)
-            return self._rows(X, reset=False)
-        return self.draw(X, 0)
+            return as_given(self._rows(X, reset=False), X)
+        return as_given(self.draw(X, 0), X)
 
     def draw(self, X: Any, number: int) -> np.ndarray:
         """Return the rows with the noise of another draw.
@@ -163,8 +164,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        X = self._rows(X, reset=False)
-        return self._noisy(X, 0, (EqualRows() if seen is None else seen).positions(X))
+        rows = self._rows(X, reset=False)
+        return as_given(self._noisy(rows, 0, (EqualRows() if seen is None else seen).positions(rows)), X)
 
     def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
         kinds = [np.float64, np.float32]

@@ -35,12 +35,13 @@ they are reproduced.
 The experiments are not part of the wheel; ``vicinal papers`` works in a checkout.
 """
 
-from vicinal.papers._experiment import Setting, data_folder, experiments
+from vicinal.papers._experiment import Experiment, Setting, data_folder, experiments
 from vicinal.papers._list import PAPERS
 from vicinal.papers._page import page, text
 from vicinal.papers._results import CannotWrite
-from vicinal.papers._runner import measure, report, run, unmeasured
+from vicinal.papers._runner import Outcome, measure, report, run, unmeasured
 
 __all__ = [
-    "PAPERS", "CannotWrite", "Setting", "data_folder", "experiments", "measure", "page", "report", "run", "text", "unmeasured",
+    "PAPERS", "CannotWrite", "Experiment", "Outcome", "Setting", "data_folder", "experiments", "measure", "page", "report",
+    "run", "text", "unmeasured",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vicinal._model_files.replacing import replacing
 from vicinal._version import __version__
-from vicinal.papers._source import plain, reached
+from vicinal.papers._source import plain, reached, without_annotations
 
 
 def machine() -> dict:
@@ -34,17 +34,21 @@ def machine() -> dict:
 def code_of(module) -> str:
     """Return a digest of what determines the numbers: the version, and the code that `units` and `measure` reach.
 
-    Claims, texts and pictures may change without a new measurement; so may comments and layout.
+    Claims, texts and pictures may change without a new measurement; so may comments, annotations and layout.
     """
     path = Path(module.__file__)
     digest = hashlib.sha256(__version__.partition(".dev")[0].encode())  # a release measures what led up to it
-    for node in reached(ast.parse(path.read_text(encoding="utf-8")), {"units", "measure"}):
+    for node in reached(_code_in(path), {"units", "measure"}):
         digest.update(plain(node).encode())
         source = getattr(node, "module", None) or ""
         if source.startswith(f"{module.__package__}._"):
             helper = path.with_name(source.rpartition(".")[2] + ".py")
-            digest.update(plain(ast.parse(helper.read_text(encoding="utf-8"))).encode())
+            digest.update(plain(_code_in(helper)).encode())
     return digest.hexdigest()[:16]
+
+
+def _code_in(path: Path) -> ast.Module:
+    return without_annotations(ast.parse(path.read_text(encoding="utf-8")))
 
 
 class CannotWrite(Exception):

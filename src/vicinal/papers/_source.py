@@ -1,6 +1,7 @@
 """The code of an experiment as a tree: which statements a function rests on, and a form of them that can be compared."""
 
 import ast
+import re
 from typing import Any
 
 
@@ -33,6 +34,70 @@ def without_docstring(node: ast.AST) -> list[ast.stmt]:
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         return body[1:]
     return body
+
+
+def without_annotations(tree: ast.Module) -> ast.Module:
+    """Return the code without annotations, and without the imports that only annotations need: they determine no numbers.
+
+    The fields of classes keep theirs, because a dataclass is made of them.
+    """
+    bare = _Bare()
+    code = bare.visit(tree)
+    elsewhere = {part.id for part in ast.walk(code) if isinstance(part, ast.Name)}
+    return _WithoutImports(bare.names - elsewhere).visit(code)
+
+
+class _Bare(ast.NodeTransformer):
+    """Removes the annotations of functions and variables, and notes the names in them."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def _noted(self, annotation: ast.expr | None) -> None:
+        for part in ast.walk(annotation) if annotation is not None else ():
+            if isinstance(part, ast.Name):
+                self.names.add(part.id)
+            elif isinstance(part, ast.Constant) and isinstance(part.value, str):  # quoted, or an entry of a Literal
+                self.names |= set(re.findall(r"[A-Za-z_]\w*", part.value))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self._noted(node.returns)
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        self._noted(node.annotation)
+        node.annotation = None
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.body = [part if isinstance(part, ast.AnnAssign) else self.visit(part) for part in node.body]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return node
+        self._noted(node.annotation)
+        return self.generic_visit(ast.Assign([node.target], node.value))
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            self.names.add("TYPE_CHECKING")
+            return None
+        return self.generic_visit(node)
+
+
+class _WithoutImports(ast.NodeTransformer):
+    """Removes the imports of some names."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+
+    def _kept(self, node: ast.Import | ast.ImportFrom) -> ast.AST | None:
+        node.names = [alias for alias in node.names if (alias.asname or alias.name).partition(".")[0] not in self.names]
+        return node if node.names else None
+
+    visit_Import = visit_ImportFrom = _kept
 
 
 def plain(node: Any) -> str:

@@ -1,0 +1,56 @@
+"""What the points of tiles receive in a piece of pruned work, without the tiles that the piece does not reach.
+
+A piece of work reaches few tiles, so that lines for all of them would take as much memory as several copies of the rows.  The
+kernel takes a line for a tile when it first reaches the tile, and returns when there may not be enough lines for its next block
+of queries.
+"""
+
+import numpy as np
+
+from vicinal._engine._sharing import Sums, Touched
+from vicinal._engine._tuning import PRUNED_TILE, RECEIVED_BYTES
+
+
+class ReceivedTiles:
+    """The lines of tiles in one piece of work.
+
+    Parameters
+    ----------
+    n_tiles : int
+    width : int
+        Columns that a point receives; 0 where points receive nothing.
+
+    Attributes
+    ----------
+    columns : array of shape (lines, width, PRUNED_TILE)
+    slots : integer array of shape (n_tiles,)
+        The line of each tile, or -1.
+    progress : integer array of shape (3,)
+        Blocks of queries that are done, lines in use, and lines that the next block may need.
+    """
+
+    def __init__(self, n_tiles: int, width: int):
+        lines = min(n_tiles, max(RECEIVED_BYTES // (8 * width * PRUNED_TILE), 1)) if width else 0
+        self.columns = np.zeros((lines, width, PRUNED_TILE))
+        self.slots = np.full(n_tiles, -1, dtype=np.int64)
+        self.progress = np.zeros(3, dtype=np.int64)
+        self._total = Touched((self.columns[:0],), np.empty(0, dtype=np.uint32), n_tiles)
+
+    def make_room(self) -> None:
+        """Add the lines in use to the sums of the piece, and make enough of them for the next block."""
+        _, used, needed = self.progress.tolist()
+        if used:
+            touched = np.flatnonzero(self.slots >= 0)
+            lines = self.columns[self.slots[touched]]
+            total = Touched((lines,), touched.astype(np.uint32), len(self.slots)).add_to(self._total)
+            assert isinstance(total, Touched)
+            self._total = total
+            self.columns[:used], self.slots[touched], self.progress[1] = 0.0, -1, 0
+        if needed > len(self.columns):
+            self.columns = np.zeros((needed, *self.columns.shape[1:]))
+
+    def sums(self, *others: np.ndarray) -> Sums | Touched:
+        """Return the sums of the piece, with others beside them."""
+        if self.columns.shape[1] == 0:
+            return self.columns, *others
+        return self._total._replace(sums=(*self._total.sums, *others))
