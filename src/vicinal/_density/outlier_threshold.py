@@ -41,6 +41,10 @@ class Ranks(NamedTuple):
         """Return the weight of the ranked scores that are not higher than each of some scores."""
         return np.append(0.0, self.cumulated)[np.searchsorted(self.in_order, scores, side="right")]
 
+    def above_weight(self, weight: float) -> float:
+        """Return the first score that is above so much weight; the highest one if none is."""
+        return float(self.in_order[min(np.searchsorted(self.cumulated, weight, side="right"), len(self.in_order) - 1)])
+
 
 def outlier_threshold(ranks: Ranks, contamination: str | float) -> float:
     """Return the threshold of outliers."""

@@ -352,7 +352,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        return (1.0 + Ranks(self._sorted_scores, self._cumulated).weight_below(np.asarray(as_host(scores)))) / (len(self.training_scores_) + 1.0)
+        return (1.0 + Ranks(self._sorted_scores, self._cumulated).weight_below(np.asarray(as_host(scores)))) / (
+            len(self.training_scores_) + 1.0
+        )
 
     def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return the rows as passed, which may have column names, and as validated."""
@@ -415,11 +417,14 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         # New rows are ranked among the scores of the training rows by the same function.
         self._sorted_scores, self._cumulated = ranks = Ranks.of(scores, weight)
         self.offset_ = outlier_threshold(ranks, self.contamination)
+        self.training_scores_ = scores
         if robust is not None:
+            # As many training rows are outliers as by the scores for new rows; the robust scores decide which ones. They are
+            # shifted, so that one threshold serves training rows and new rows.
+            flagged = ranks.weight_below(np.nextafter(self.offset_, -np.inf))
             ranks, scores = Ranks.of(robust, weight), robust
+            self.training_scores_ = (robust - ranks.above_weight(flagged)) + self.offset_
         self.training_p_values_ = ranks.weight_below(scores) / len(scores)
-        # Shifted, so that one threshold serves training rows and new rows.
-        self.training_scores_ = (scores - outlier_threshold(ranks, self.contamination)) + self.offset_
         return self
 
     def _scores_by_refits(self, density: Any, fitted: Any, weight: np.ndarray | None) -> np.ndarray:
