@@ -50,7 +50,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     they are training rows.
 
     The training rows may contain outliers, including groups of outliers that raise each other's density. The score of a
-    row therefore also uses the distance to a neighbour outside of such groups; see ``largest_group``.
+    row therefore also uses the distance to a neighbour outside of such groups; see ``largest_group``. The training rows
+    themselves are scored without the strangest of them as neighbours; see Notes.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     ----------
     density_ : the density fitted to all training rows
     training_scores_ : ndarray of shape (n_samples,)
-        Score of each training row, without that row.
+        Score of each training row, without that row; not that of a new row, see Notes.
     training_p_values_ : ndarray of shape (n_samples,)
         Share of the training rows that score no better than the row (itself included).
     labels_ : ndarray of shape (n_samples,)
@@ -98,13 +99,19 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     kernel at the k-th nearest training row, minus half their squared distance, where k is the share ``largest_group`` of the rows. That
     neighbour is outside of any smaller group, however tight, and inside of any larger cluster. (For more than 400 rows,
     an even sample of 400 rows is used.) The second score is shifted and scaled to the median and the interquartile range of the
-    log-densities of the training rows, and the score of a row is the lower of the two, in nats of ``density_``.
+    log-densities of the training rows, and the score of a new row is the lower of the two, in nats of ``density_``.
+
+    Among the training rows outliers must be expected, which should not be neighbours of each other. The training rows have a third score, the
+    kernel at the fifth nearest row, and the lowest of three counts. Twice, the 5 % of the rows with the lowest scores are
+    left out as neighbours of all rows. ``contamination`` applies to the leave-one-out scores by which new rows are ranked; as many
+    training rows are outliers, those with the lowest of these scores. ``training_scores_`` are shifted so that ``offset_`` is
+    their threshold, too.
 
     The p-value of a new row x is
 
     .. math:: \frac{1 + \#\{i : s_i \le s(x)\}}{n + 1}
 
-    with :math:`s_i` the leave-one-out training scores: the probability of so low a score if x has the distribution of the
+    with :math:`s_i` the leave-one-out scores of the training rows, by the same function: the probability of so low a score if x has the distribution of the
     training rows, up to the one row by which the two densities differ. With ``sample_weight`` the
     rows count with weights of mean 1 in the density, in ranks and in quantiles. If the training rows contain outliers,
     a p-value is the rank among inliers and outliers together, and is larger than among inliers alone.
