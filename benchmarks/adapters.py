@@ -1,4 +1,4 @@
-"""Adapters for embeddings, side by side: does a map learned from pairs search better than the raw rows?
+"""Compare adapters for embeddings: whether a map that is learned from pairs searches better than the raw rows.
 
     VICINAL_DATA=/path/to/data python benchmarks/adapters.py few [--sets usps,yale] [--draws 20] [--jobs 16]
     VICINAL_DATA=/path/to/data python benchmarks/adapters.py side [--sets usps,glove] [--quick] [--jobs 8 --threads 2]
@@ -6,16 +6,18 @@
     python benchmarks/adapters.py race [--quick] [--jobs 7 --threads 2]
     python benchmarks/adapters.py tables
 
-few: RCA(shrinkage="cv") from 30, 100 and 500 pairs against the raw rows, draw by draw (sets with at least 256 columns).
-side: all methods on one split of each set.  speed: times of `evaluate` beside NumPy's and of RCA, in one run.  race: the time
-until AnchorNCA reaches the best held-out nDCG@10 of an adapter trained in torch.  tables: prints the tables of docs/adapters.md.
-The parts of few, side and race run in `--jobs` processes, each on `--threads` cores of its own.
+few: compares RCA(shrinkage="cv") from 30, 100 and 500 pairs with the raw rows, draw by draw (sets with at least 256 columns).
+side: compares all methods on one split of each set.  speed: compares the times of `evaluate` and of NumPy, and measures RCA, in one
+run.  race: measures the time until AnchorNCA reaches the best held-out nDCG@10 of an adapter trained in torch.  tables: prints the
+tables of docs/adapters.md.
+The cases of few, side and race run in `--jobs` processes, each on `--threads` separate cores.
 Each part writes benchmarks/results/adapters-PART.json after every result, so that an interrupted run loses nothing.
 
-Sets, all compared by cosine: GloVe words (alike: a word and its forms in -s, -ed, -ing), MNIST and USPS pixels (alike: the
-same digit), Yale B and Olivetti faces at 32 x 32 (alike: the same person), and a synthetic set.  Synthetic: 768 columns;
-things are 32 standard normal numbers, seen through a random 32 x 768 matrix; each of three views of a thing adds 64
-nuisance directions, common to all rows, of three times the size, and white noise of standard deviation 1.
+Rows of all sets are compared by cosine. The sets are GloVe words (a word belongs together with its forms in -s, -ed and -ing), MNIST
+and USPS pixels (rows of the same digit), Yale B and Olivetti faces at 32 x 32 (rows of the same person), and a synthetic set of 768
+columns. An object of the synthetic set consists of 32 standard normal numbers that are mapped by a random 32 x 768 matrix. Each of
+three views of an object adds 64 nuisance directions, which are common to all rows and three times as large, and white noise of standard
+deviation 1.
 """
 
 import argparse
@@ -48,11 +50,11 @@ RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 
 
 def in_processes(work, tasks, jobs, threads):
-    """Yield each task and what `work` makes of it, as they come: in this process, or in `jobs` others with cores of their own."""
+    """Yield each task and the result of `work`, as they finish: in this process, or in `jobs` others on separate cores."""
     if jobs == 1:
         yield from ((task, work(*task)) for task in tasks)
         return
-    # Set before the processes import NumPy: vicinal and the BLAS libraries follow it.
+    # This is set before the processes import NumPy, because vicinal and the BLAS libraries read it at import.
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, take_cores, (context.Value("i", 0), threads)) as pool:
@@ -72,7 +74,7 @@ def take_cores(started, threads):
 
 @cache
 def load(name):
-    """Return rows and what groups them (-1: alone)."""
+    """Return the rows of a set and the group of each row (-1 for a row in no group)."""
     if name == "synthetic":
         rng = np.random.default_rng(0)
         thing = np.repeat(np.arange(2000), 3)
@@ -107,7 +109,7 @@ def glove(data):
 
 
 def halves(y, classes, rng):
-    """Return two halves: rows of every class in both, or whole groups in either; rows alone go to both."""
+    """Return two halves: both have rows of every class, or each has whole groups; rows in no group go to both."""
     if classes:
         return np.array_split(rng.permutation(len(y)), 2)
     groups = np.unique(y[y >= 0])
@@ -144,7 +146,7 @@ def few(sets, draws, jobs, threads):
 
 
 def one_draw(name, draw):
-    """By number of pairs: recall@10 and precision@10 of the raw rows and under RCA, and the share of raw that was kept."""
+    """Return recall@10 and precision@10 of the raw rows and under RCA, and the share of raw kept, by number of pairs."""
     X, y = load(name)
     rng = np.random.default_rng(draw)
     fit, test = halves(y, name in CLASSES, rng)
@@ -182,7 +184,7 @@ def whitened(X):
 
 
 def gain_of_pairs(X, pairs, A):
-    """nDCG@10 of the first rows of pairs looking for the second rows, among all second rows, by cosine."""
+    """Return the nDCG@10 when the first rows of pairs search for their partners among all second rows, by cosine."""
     left, right = (normalize(X[pairs[:, side]] @ A.T.astype(X.dtype)) for side in (0, 1))
     near = left @ right.T
     place = (near > np.diag(near)[:, None]).sum(axis=1)
@@ -247,7 +249,7 @@ STARTS = ("the same start", "its own start")
 
 
 def run_of(how, n_pairs):
-    """Held-out nDCG@10 and seconds: of the torch adapter with a learning rate, or of AnchorNCA from a start, after each round."""
+    """Return the held-out nDCG@10 and the seconds after each round, of the torch adapter or of AnchorNCA."""
     X, train, held, start = views(n_pairs)
     if how not in STARTS:
         return torch_adapter(X, train, start, held, (how,))[1:]
@@ -255,7 +257,7 @@ def run_of(how, n_pairs):
     visited, began = [], 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(X[:2000], pairs=np.arange(2000).reshape(1000, 2))  # loads what is loaded at the first use
+        model.fit(X[:2000], pairs=np.arange(2000).reshape(1000, 2))  # loads the modules and kernels of the first use
         model.set_params(max_iter=30, callback=lambda A, _: visited.append((time.perf_counter() - began, A.copy())))
         began = time.perf_counter()
         model.fit(X, pairs=train)
@@ -263,7 +265,7 @@ def run_of(how, n_pairs):
 
 
 def race(n_pairs, jobs, threads):
-    """Seconds until AnchorNCA reaches the best held-out nDCG@10 of the torch adapter, and torch's own."""
+    """Measure the seconds until AnchorNCA and the torch adapter reach the best held-out nDCG@10 of the latter."""
     found = earlier("race", ())
     tasks = [(how, n_pairs) for how in (*STARTS, *RATES)]
     runs = {how: run for (how, _), run in in_processes(run_of, tasks, jobs, threads)}
@@ -289,17 +291,17 @@ def linear(A):
 
 
 def earlier(part, sets):
-    """Return what an earlier run has found on other sets."""
+    """Return the results of an earlier run on other sets."""
     path = RESULTS / f"adapters-{part}.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     return {name: rows for name, rows in known.items() if name not in sets}
 
 
 def methods_of(X, y, pairs):
-    """By name: the lines of code that a user writes for it, and a function that makes it."""
+    """Return the methods by name: the lines of code that a user writes, and a function that creates the model."""
     U, rank = normalize(X), min(64, X.shape[1])
 
-    def start():  # of two methods, whose time it is part of
+    def start():  # used by two methods, and part of their times
         return RCA(rank, shrinkage="cv").fit(U, pairs).components_
 
     def unit(method):
@@ -319,7 +321,7 @@ def methods_of(X, y, pairs):
 
 
 def one_method(name, method, quick):
-    """Return how well a set is searched under a method, the seconds of its fit, and the lines of code for it."""
+    """Return the measures of a search under a method, the seconds of its fit, and its lines of code."""
     X, y = load(name)
     rng = np.random.default_rng(0)
     fit, test = halves(y, name in CLASSES, rng)
@@ -341,7 +343,7 @@ def side(sets, quick, jobs, threads):
     table = earlier("side", sets)
     tasks = [
         (name, method, quick)
-        for method in (METHODS if jobs == 1 else reversed(METHODS))  # beside each other, the slowest ones first
+        for method in (METHODS if jobs == 1 else reversed(METHODS))  # in parallel, the slowest ones first
         for name in sets
         if name in CLASSES or "labels" not in method
     ]
@@ -361,7 +363,7 @@ def speed(quick, parts):
         keep("speed", found)
 
     def timed(work):
-        """Seconds by the clock, and of the processor, which other work on the machine changes little."""
+        """Return the wall time and the processor time in seconds; other work on the machine changes the latter little."""
         began, used = time.perf_counter(), time.process_time()
         work()
         return round(time.perf_counter() - began, 3), round(time.process_time() - used, 3)
@@ -372,7 +374,7 @@ def speed(quick, parts):
         Q = normalize(rng.standard_normal(size=(m, 768), dtype=np.float32))
         wanted = np.column_stack([np.arange(m), np.arange(m)])
         laps = {"numpy": [], "evaluate": []}
-        for _ in range(4):  # interleaved; the first lap of each may compile and load, and the best one counts
+        for _ in range(4):  # interleaved; the first round of each may compile and load, and the best round counts
             laps["numpy"].append(timed(lambda: np.argpartition(-(Q @ X.T), 99, axis=1)[:, :100]))
             laps["evaluate"].append(timed(lambda: retrieval.evaluate(Q, X, wanted, n_bootstrap=100)))
         for place, what in enumerate(("by the clock", "of the processor")):
@@ -387,7 +389,7 @@ def speed(quick, parts):
 
 
 def tables():
-    """Print what was found as the tables of docs/adapters.md."""
+    """Print the results as the tables of docs/adapters.md."""
     few, sides = earlier("few", ()), earlier("side", ())
     print(
         "| set | pairs | draws | raw recall@10 | RCA recall@10 | mean gain (standard error) | worst draw | raw kept |"

@@ -1,4 +1,7 @@
-"""What this machine can do at best, measured with the shapes the pair work has."""
+"""Measure the best rates of this machine, for the shapes of arrays that the pair engine uses.
+
+``python benchmarks/ceilings.py`` compares a dense scatter of 10,000 rows on two threads with the time of its arithmetic.
+"""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +24,9 @@ def _exponentials(rows, repeats):
 
 @njit(nogil=True, fastmath={"contract"})  # reassoc would fold the chain into one operation
 def _fused_multiply_adds(x, repeats):
-    """Four rows of 4 coordinates against a tile, as the pair kernels do it: the arithmetic peak of compiled code.
+    """Compute products of four rows of 4 coordinates with a tile, as the pair kernels do: the peak rate of compiled code.
 
-    16 multiply-adds a number for 5 loads and 4 stores, in four independent chains.
+    There are 16 multiply-adds per entry for 5 loads and 4 stores, in four independent chains.
     """
     a, b = x.dtype.type(0.999), x.dtype.type(1e-3)
     for _ in range(repeats):
@@ -38,7 +41,7 @@ def _fused_multiply_adds(x, repeats):
 
 
 def _best(work, threads, rounds=5):
-    """Shortest wall time of `work(thread)` run on all threads at once."""
+    """Return the shortest wall time of `work(thread)` on all threads at once."""
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, range(threads)))
         best = np.inf
@@ -50,7 +53,7 @@ def _best(work, threads, rounds=5):
 
 
 def measure(threads, dtype=np.float64, dimensions=(2, 8, 16, 32, 64, 128)):
-    """Rates over all threads: products (flops/s) by dimension, compiled multiply-adds (flops/s), exps/s, bytes/s."""
+    """Return rates over all threads: products (flops/s) by dimension, compiled multiply-adds (flops/s), exps/s, bytes/s."""
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(0)
     ceilings = {"dtype": dtype.name, "threads": threads, "gemm_flops": {}}
@@ -80,15 +83,40 @@ def measure(threads, dtype=np.float64, dimensions=(2, 8, 16, 32, 64, 128)):
 
 
 def scatter_floor(ceilings, n, d):
-    """Seconds for `1.5 n^2 d` multiply-adds at the better of the two measured rates, and `n^2` exponentials.
+    """Return the seconds for `1.5 n^2 d` multiply-adds at the better of the two measured rates, and `n^2` exponentials.
 
-    Each pair is seen once, twice over: half a sweep of distances and exponentials for the sums of the rows, and half a
-    sweep of both, and of products with the values, for the scatter.
+    Each pair is visited in two half sweeps: one computes distances and exponentials for the sums of the rows, and the
+    other computes both again, and products with the values, for the scatter.
     """
     return 3.0 * n * n * d / arithmetic_rate(ceilings, d) + n * n / ceilings["exps"]
 
 
 def arithmetic_rate(ceilings, d):
-    """Flops/s of the better road at this dimension: matrix products of the tall shape, or compiled multiply-adds."""
+    """Return the flops/s of the faster way at this dimension: tall matrix products, or compiled multiply-adds."""
     nearest = min(ceilings["gemm_flops"], key=lambda key: abs(int(key) - d))
     return max(ceilings["gemm_flops"][nearest], ceilings["fma_flops"])
+
+
+def main():
+    """Print the time of a scatter over its floor: the median of seven runs, and the best."""
+    from vicinal import Engine
+    from vicinal._engine import prepare
+
+    n, dimensions = 10_000, (8, 32, 128)
+    found = measure(2, dimensions=dimensions)
+    for d in dimensions:
+        rows = np.random.default_rng(d).normal(size=(n, d))
+        problem = prepare(Engine("cpu", threads=2, error=0.0), rows, leave_one_out=True)
+        seconds = []
+        for _ in range(8):  # the first compiles
+            start = time.perf_counter()
+            problem.at(np.eye(d) / np.sqrt(d)).scatter()
+            seconds.append(time.perf_counter() - start)
+        floor, median, best = scatter_floor(found, n, d), np.median(seconds[1:]), min(seconds[1:])
+        print(
+            f"d={d}: {median:.3f} s, floor {floor:.3f} s, {median / floor:.2f}x (best {best / floor:.2f}x)", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
-"""What a first fit costs in a fresh process with an empty compiler cache: python benchmarks/cold.py [wine|rows ...].
+"""Measure a first fit in a fresh process with an empty compiler cache: python benchmarks/cold.py [wine|rows ...].
 
-"wine" is 178 x 13, "rows" is 5,000 x 10.  Reported are the seconds of processor time of the ``fit`` call (imports
-excluded), and how many of them went into compiling, by a second fit in the same process.
+"wine" is 178 x 13, "rows" is 5,000 x 10.  The script reports the seconds of processor time of the ``fit`` call (without
+imports), and how many of them were spent on compiling, which a second fit in the same process shows.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""How long `vicinal compare` takes on 3,000 rows of covertype, when its first results come, and what it says.
+"""Measure how long `vicinal compare` takes on 3,000 rows of covertype, and when it shows its first results.
 
     VICINAL_DATA=folder python benchmarks/compare_covertype.py [--fast]
 

@@ -1,4 +1,4 @@
-"""The contenders of each case: `setup(case) -> run() -> answer`.
+"""The contenders of each case, as functions: `setup(case)` returns `run`, and `run()` returns the result.
 
 A case is a dict: kind ("scatter" or "density"), n, d, dtype, and for densities n_queries and bandwidth.
 `run` returns (log_sums, scatter) for a scatter step, log-densities for a density.
@@ -13,7 +13,7 @@ THREADS = len(os.sched_getaffinity(0))
 
 
 def data(case):
-    """Points of the case, and its queries; clustered, so that weights are neither uniform nor one-hot."""
+    """Return the points and the queries of a case; they are clustered, so that weights are neither uniform nor one-hot."""
     rng = np.random.default_rng(case.get("seed", 0))
     centres = rng.normal(size=(20, case["d"])) * 2.0
     points = centres[rng.integers(0, 20, case["n"])] + rng.normal(size=(case["n"], case["d"]))
@@ -38,7 +38,7 @@ def scatter_vicinal(case):
 
 
 def scatter_numpy(case):
-    """Row-tiled NumPy, threads over the row blocks: what a careful user writes."""
+    """Set up row-tiled NumPy with threads over blocks of rows, as a careful user would write it."""
     from threadpoolctl import threadpool_limits
 
     Z, _ = data(case)
@@ -216,7 +216,7 @@ CONTENDERS = {
 
 
 def truth(case, sample=20):
-    """Float64 brute force by differences: log-sums of some rows, or log-densities of some queries."""
+    """Return log-sums of some rows, or log-densities of some queries, by brute force from differences in float64."""
     points, queries = (a.astype(np.float64) for a in data(case))
     if case["kind"] == "density":
         rows = np.linspace(0, case["n_queries"] - 1, sample).astype(int)

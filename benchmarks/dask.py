@@ -1,11 +1,11 @@
-"""Dask workers against one another and against the plain engine: python benchmarks/dask.py [lca] [rca] [traffic] [stream].
+"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [rca] [traffic] [stream].
 
-    python benchmarks/dask.py                        # needs vicinal[dask]; some 5 minutes on 3 cores
+    python benchmarks/dask.py                        # needs vicinal[dask]; about 5 minutes on 3 cores
     python benchmarks/dask.py traffic --rows 20000   # some of the figures, on fewer rows
-    python benchmarks/dask.py picture                # draws docs/task_stream.png of what `stream` found
+    python benchmarks/dask.py picture                # draws docs/task_stream.png from the results of `stream`
 
 Workers have one thread each, and the rows are persisted on them before the clock starts.  Contenders are timed in turn,
-round by round.  Beside the time, the processor time of all processes is taken, which a busy machine disturbs less.
+round by round.  The processor time of all processes is measured as well, because a busy machine disturbs it less.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def clusters(n, d, seed=0):
 
 
 def processor_time(client):
-    """Seconds of the processor that this process and the workers have used."""
+    """Return the processor time that this process and the workers have used, in seconds."""
     mine = sum(psutil.Process().cpu_times()[:2])
     if client is None:
         return mine
@@ -58,7 +58,7 @@ def timed(work, client=None):
 
 
 def summary(rounds):
-    """Best times, and the median over the rounds of each ratio to the first contender."""
+    """Return the best times, and the median over the rounds of each ratio to the first contender."""
     names = list(rounds[0])
     first = names[0]
     found = {}
@@ -71,7 +71,7 @@ def summary(rounds):
 
 
 def fit_lca(rows, kind):
-    """An exact fit, from a start that samples of the rows give; the calling process uses one thread, whatever the engine."""
+    """Fit exactly, starting from fits to samples of the rows; the calling process uses one thread with every engine."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return LCA(reg=0.0, solver="accelerated", random_state=0, engine=Engine(kind, threads=1)).fit(rows)
@@ -105,7 +105,7 @@ def lca(n, n_rounds):
 
 
 def rca(n, n_rounds):
-    """RCA of rows in ten classes, which span all partitions."""
+    """Measure RCA of rows in ten classes, which span all partitions."""
     d, parts = 64, 16
     with cluster_of(1) as one, cluster_of(2) as two, Client(one) as alone, Client(two) as both:
         contenders, persisted = {"one worker": alone, "two workers": both}, {}
@@ -130,7 +130,7 @@ def rca(n, n_rounds):
 
 
 def bytes_so_far():
-    """On a worker: bytes that it has sent and received over all of its connections, since the first call of this function."""
+    """Return the bytes that this worker has sent and received over all connections since the first call of this function."""
     from distributed.comm import tcp
     from distributed.utils import nbytes
 
@@ -151,7 +151,7 @@ def bytes_so_far():
 
 
 def traffic(n):
-    """Bytes that a worker sends and receives per pass of LCA after the first: answers, vectors, code, and Dask's own messages."""
+    """Measure the bytes that a worker sends and receives per pass of LCA after the first, Dask's own messages included."""
     rows, d = clusters(n, 8), 8
     with cluster_of(2) as cluster, Client(cluster) as client:
         problem = prepare("dask", rows, leave_one_out=True)
@@ -162,7 +162,7 @@ def traffic(n):
             for k in range(PASSES):
                 problem.at(np.eye(d) * (4.2 + 0.1 * k)).scatter()
         after = client.run(bytes_so_far)
-        # Tasks that return sums: those that place the rows ahead of them (vicinal.at) return nothing.
+        # Only tasks that return sums are counted; those that place the rows beforehand (vicinal.at) return nothing.
         done = [task["worker"] for task in tasks.data if "vicinal.Pruned" in str(task["key"])]
     workers = []
     for name in after:
@@ -177,7 +177,7 @@ def traffic(n):
 
 
 def stream(n):
-    """Which worker did which task when, over two passes: seconds from the first task on."""
+    """Record which worker ran which task when, over two passes, in seconds from the first task on."""
     rows, d = clusters(n, 8), 8
     with cluster_of(2) as cluster, Client(cluster) as client:
         problem = prepare(Engine("dask", threads=1), rows, leave_one_out=True)
@@ -198,7 +198,7 @@ def stream(n):
 
 
 def picture(found, file):
-    """Draw what `stream` found."""
+    """Draw the results of `stream`."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -230,7 +230,7 @@ def picture(found, file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("figures", nargs="*", default=["lca", "rca", "traffic", "stream"])
-    parser.add_argument("--rows", type=int, help="rows for all figures; by default those of the targets")
+    parser.add_argument("--rows", type=int, help="the number of rows for all figures; default: as in the documentation")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--out", type=Path, default=HERE / "results" / "dask.json")
     options = parser.parse_args()

@@ -1,12 +1,12 @@
-"""What a pass of exact LCA, an RCA and scoring would cost on a cluster that nobody here has: a simulation, not a measurement.
+"""Simulate the cost of a pass of exact LCA, of RCA and of scoring on a large cluster; this is not a measurement.
 
     python benchmarks/dask_simulation.py --measure     # measure the costs of this machine first: a minute
     python benchmarks/dask_simulation.py               # simulate with the costs in results/dask_simulation.json
 
-Costs per row and per pair are measured on one core of this machine, at up to 10^5 rows, and carried on to 10^8 by the power law
+Costs per row and per pair are measured on one core of this machine, at up to 10^5 rows, and extrapolated to 10^8 rows by the power law
 that they follow there.  The costs of Dask and of the network are assumed (`ASSUMED`), from Dask's documentation and the speed
-of a 10 Gbit/s link.  A pass is then played event by event: workers take tasks from a scheduler that handles one message at a
-time, and answers come home through the one link of the calling process.
+of a 10 Gbit/s link.  A pass is then simulated event by event: workers take tasks from a scheduler that handles one message at a
+time, and results return through the single link of the calling process.
 """
 
 import argparse
@@ -30,23 +30,23 @@ ASSUMED = {
     "bytes_of_code_per_task": 1e4,
     "most_pieces": 256,  # MANY_PIECES of the engine
     "tasks_per_worker": 8,
-    "copies_per_worker": 4,  # of the rows, in the memory of a worker
-    "reached_points_per_row": 3.0,  # points that receive something from a row of a task, beside those of the same task
-    "sweeps": 3,  # of a pass: the sums over near tiles, over all others, and the scatter
+    "copies_per_worker": 4,  # copies of the rows in the memory of a worker
+    "reached_points_per_row": 3.0,  # points outside a task that receive a contribution from one of its rows
+    "sweeps": 3,  # sweeps of a pass: the sums over near tiles, the sums over all others, and the scatter
     "rows_per_tile": 64,
-    "bytes_per_pair_of_tiles": 6,  # of the pairs that a sweep took, which the scatter takes again
+    "bytes_per_pair_of_tiles": 6,  # the share of the pairs of a sweep that the scatter computes again
 }
 
 
 class Costs(NamedTuple):
-    """What was measured on one core."""
+    """The costs that were measured on one core."""
 
     seconds_per_row_placed: float  # mapping, ordering and packing a row, per pass
-    seconds_per_pair: float  # a visited pair of a scatter
-    pairs_per_row: float  # visited, at `measured_rows`
+    seconds_per_pair: float  # per visited pair of a scatter
+    pairs_per_row: float  # visited pairs per row, at `measured_rows`
     power: float  # pairs per row grow with this power of the rows
     measured_rows: int
-    seconds_per_row_summed: float  # a row of RCA
+    seconds_per_row_summed: float  # per row of RCA
 
     def pairs(self, n):
         """Return the number of pairs that are visited per row, at n rows; a dense pass visits all."""
@@ -92,13 +92,13 @@ def measure():
 
 
 def play(n_tasks, workers, seconds_per_task, bytes_per_answer, rng):
-    """Seconds from the first task to the last answer, and how long the scheduler and the link were busy."""
+    """Return the seconds from the first task to the last result, and how long the scheduler and the link were busy."""
     spread, message = ASSUMED["task_seconds_spread"], ASSUMED["scheduler_seconds_per_message"]
     durations = rng.lognormal(0.0, spread, size=n_tasks)
     durations *= n_tasks * seconds_per_task / durations.sum()
     scheduler = link = busy_scheduler = busy_link = end = 0.0
     events, left = [], list(durations)
-    # (time, what): a worker asks for a task; its answer is ready.
+    # Events are (time, what): a worker asks for a task, or its result is ready.
     for worker in range(workers):
         heapq.heappush(events, (0.0, worker, 0.0))
     while events:
@@ -117,7 +117,7 @@ def play(n_tasks, workers, seconds_per_task, bytes_per_answer, rng):
 
 
 def _seconds_to_all(size, workers):
-    """Seconds until all workers have so many bytes: a tree of copies, in which every worker that has them sends them on."""
+    """Return the seconds until all workers have a copy of these bytes, which every worker that has them passes on."""
     return np.ceil(np.log2(workers + 1)) * size / ASSUMED["link_bytes_per_second"]
 
 
@@ -128,9 +128,9 @@ def lca_pass(costs, n, workers, rng):
     reached = n / n_tasks * (1 + ASSUMED["reached_points_per_row"])
     pairs_of_tiles = n * costs.pairs(n) / (2 * ASSUMED["rows_per_tile"] ** 2)
     listed = ASSUMED["bytes_per_pair_of_tiles"] * pairs_of_tiles / n_tasks
-    # A task returns the sum of its subtree: what points receive, its part of the scatter, and the sums of its own rows.
+    # A task returns the sum of its subtree: contributions to points, its part of the scatter, and the sums of its own rows.
     answer = min(8 * n, 12 * reached) + 8 * D**2 + 8 * n / n_tasks + listed
-    # Every process maps and packs all rows for itself: this part does not become shorter with more workers.
+    # Every process maps and packs all rows itself, so more workers do not shorten this part.
     placing = n * costs.seconds_per_row_placed
     sending = _seconds_to_all(ASSUMED["sweeps"] * 8 * n, workers)
     seconds = [pair_seconds / (ASSUMED["sweeps"] * n_tasks)] * ASSUMED["sweeps"]
@@ -154,7 +154,7 @@ def lca_pass(costs, n, workers, rng):
 
 
 def rca_fit(costs, n, workers, rng, d=64, partition=10**5):
-    """RCA: sums of partitions that are on the workers."""
+    """Simulate RCA of partitions that are on the workers."""
     n_tasks = max(n // partition, workers)
     seconds = n * costs.seconds_per_row_summed / n_tasks
     total, scheduler, _ = play(n_tasks, workers, seconds, 3 * 8 * d**2, rng)
@@ -189,7 +189,7 @@ def main():
         costs = measure()
     else:
         costs = Costs(**json.loads(options.output.read_text())["costs"])
-    # Boxes exclude more and more as rows become many: the power lies between what is measured here and that of the neighbours.
+    # With more rows, boxes exclude a larger share: the power lies between the measured one and that of the neighbours.
     fewest = costs._replace(power=4 / (D + 4))
     cases = {
         "lca": lca_pass,

@@ -1,13 +1,14 @@
-"""What the defaults are worth on every real table: densities on held-out rows, and metrics by nearest neighbours.
+"""Measure the defaults on every real table: densities on held-out rows, and metrics by nearest neighbours.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py densities    # LCA(), LCAGauss(), ManifoldParzen()
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py metrics      # NCA(), RCA()
-    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py plenty       # when a penalty no longer gains
-    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py cost         # search over plain fit, in turn
+    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py plenty       # when a penalty no longer helps
+    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py cost         # fits with and without the search, in turn
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py shape        # a covariance drawn towards one width
 
-The tables are the files of at most 100 columns in the folder that VICINAL_DATA names. Results go to benchmarks/results/defaults_<what>.json, table by table, and the whole table is printed
-as Markdown, losses included. ``--draws`` and ``--tables`` make it smaller.
+The tables are the files of at most 100 columns in the folder that VICINAL_DATA names. Results are written to
+benchmarks/results/defaults_<what>.json after each table, and all of them are printed as Markdown, including losses. ``--draws`` and
+``--tables`` reduce the work.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def density_scores(train, test):
     """Return log-densities of the test rows in units of the standardised columns, by method; None where a fit is refused.
 
     Scott's rule, LCA and LCA-Gauss follow scalings of the columns, so that raw and standardised columns give the same
-    scores; the isotropic kernels are fitted to both.
+    scores; the isotropic kernels are fitted to both kinds of columns.
     """
     from vicinal import LCA, LCAGauss, ManifoldParzen, ParzenWindows
 
@@ -148,7 +149,7 @@ def lost_to(result):
 
 
 def show_densities(found):
-    """The table as Markdown."""
+    """Print the table as Markdown."""
     methods = list(next(iter(found.values()))["means"])
     print("| table | rows x columns | " + " | ".join(methods) + " | behind by more than the margin |")
     print("|---" * (len(methods) + 3) + "|")
@@ -162,7 +163,7 @@ def show_densities(found):
 
 
 def metric_errors(X, y, seed):
-    """3-nearest-neighbour errors of five stratified folds, by metric."""
+    """Return the errors of three nearest neighbours in five stratified folds, by metric."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.model_selection import StratifiedKFold
     from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
@@ -207,7 +208,7 @@ def metrics(names, n_draws):
 
 
 def show_metrics(found):
-    """The table as Markdown, with the averages."""
+    """Print the table as Markdown, with the averages."""
     methods = list(next(iter(found.values())))
     print("| table | " + " | ".join(methods) + " |\n" + "|---" * (len(methods) + 1) + "|")
     mean = {m: float(np.mean([result[m] for result in found.values()])) for m in methods}
@@ -255,11 +256,11 @@ def plenty(names, n_draws):
 
 
 def cost(names, n_draws):
-    """Seconds of processor time of the default fit and of the plain fit, in turn, and their ratio."""
+    """Measure the processor time of the default fit and of the plain fit, in turn, and their ratio."""
     from vicinal import LCA
 
     found = {}
-    skipped = np.random.default_rng(0).normal(size=(2000, 4))  # rows are plentiful
+    skipped = np.random.default_rng(0).normal(size=(2000, 4))  # so many rows that the search is skipped
     for name in (*names, "normal rows, no search"):
         X = TABLES[name][0][:ROWS] if name in TABLES else skipped
         X = X[:, np.ptp(X, axis=0) > 0]
@@ -289,7 +290,7 @@ def cost(names, n_draws):
 
 
 def drawn_to_one_width(train, share):
-    """LCA's metric with the M-step ``(1 - a) S / n + a h^2 diag(C)``, h the one width that leave-one-out chooses.
+    """Return LCA's metric with the M-step ``(1 - a) S / n + a h^2 diag(C)``, where leave-one-out chooses the width h.
 
     At a = 1 it is that width; a penalty R, which is added to S / n, can only make a kernel wider.
     """
@@ -316,7 +317,7 @@ def drawn_to_one_width(train, share):
 
 
 def shape(names, n_draws):
-    """Held-out nats per row of standardised columns: LCA(), one width, and covariances drawn towards that width."""
+    """Measure LCA(), one width, and covariances drawn towards that width, in held-out nats per row of standardised columns."""
     from vicinal import LCA, ParzenWindows
 
     found = {}
@@ -356,7 +357,7 @@ def save(what, found):
 
 
 def show_plain(found):
-    """One line per result."""
+    """Print one line per result."""
     for name, value in found.items():
         cells = value.values() if isinstance(value, dict) else [value]
         print(f"| {name} | " + " | ".join(f"{cell:.3g}" for cell in cells) + " |")

@@ -1,12 +1,13 @@
-"""The torch engine on a GPU: agreement with the reference, whole passes and their errors, and whole fits.
+"""Measure the torch engine on a GPU: agreement with the reference, whole passes and their errors, and whole fits.
 
-    python benchmarks/gpu.py                  # needs a CUDA device, vicinal[torch] and Triton, which torch brings
+    python benchmarks/gpu.py                  # needs a CUDA device, vicinal[torch] and Triton, which torch installs
     python benchmarks/gpu.py --out FOLDER     # writes FOLDER/gpu.json instead of results/gpu.json
     python benchmarks/gpu.py --tune           # measures the choices of `_tuning.GPU_TILES` instead: gpu-tuning.json
     python benchmarks/gpu.py --laws           # runs the laws of the engine on the device instead: gpu-laws.json
 
-A pass is timed as an estimator sees it: a metric goes in, arrays in memory come out, transfers included; the rows are
-handed over once, before.  Errors are those against tiles of torch's operations in float64 on the same device.
+The time of a pass is that of an estimator: it includes the transfer of a metric to the device and of the results to memory. The
+rows are copied to the device once, before the measurement.  Errors are differences from torch's operations on tiles in float64 on the
+same device.
 """
 
 import argparse
@@ -59,7 +60,7 @@ def gaussian_rows(n, d, seed=0):
 
 
 def clusters(n, d, seed=0):
-    """Twenty clusters of different shapes, far apart compared with their extent."""
+    """Return rows of twenty clusters of different shapes, which are far apart compared with their extent."""
     rng = np.random.default_rng(seed)
     X = np.empty((n, d))
     for rows in np.array_split(rng.permutation(n), 20):
@@ -86,7 +87,7 @@ def metric_of_lca(problem, n_steps=8):
 
 
 def by_tiles(X, rows=4096, with_log_sums=False):
-    """LCA's pass by torch's operations, in the precision of X: log-sums, which take another sweep, and scatter."""
+    """Return the log-sums, which take another sweep, and the scatter of LCA's pass by torch's operations, in X's precision."""
     n, d = X.shape
     squares, received, cross = 0.5 * (X * X).sum(1), X.new_zeros(n), X.new_zeros(d, d)
     log_sums = X.new_empty(n)
@@ -120,7 +121,7 @@ def by_flex_attention(X):
 
 
 def by_keops(X):
-    """Return the same by KeOps."""
+    """Return the same means by KeOps."""
     from pykeops.torch import LazyTensor
 
     mine, theirs = LazyTensor(X[:, None, :]), LazyTensor(X[None, :, :])
@@ -133,7 +134,7 @@ PEERS = {"flex_attention": by_flex_attention, "KeOps": by_keops}
 
 
 def time_peer(name, n, d):
-    """Milliseconds of a peer; in a process of its own, which may end in ways that Python cannot catch."""
+    """Return the milliseconds of a peer, in a separate process, because it may end in ways that Python cannot catch."""
     work = PEERS[name](torch.as_tensor(gaussian_rows(n, d).astype(np.float32), device="cuda"))
     start = time.perf_counter()
     work()
@@ -142,7 +143,7 @@ def time_peer(name, n, d):
 
 
 def peers(n=100_000, d=16):
-    """Yield the softmax means of LCA's pass, about half of its work, by other people's fused kernels and by ours."""
+    """Yield the times for the softmax means of LCA's pass, about half of its work, by other fused kernels and by ours."""
     for name in PEERS:
         row = {"peer": name, "work": "softmax means", "n": n, "d": d, "dtype": "float32"}
         code = f"import json, gpu; print(json.dumps(gpu.time_peer({name!r}, {n}, {d})))"
@@ -152,7 +153,7 @@ def peers(n=100_000, d=16):
             row |= json.loads(done.stdout.strip().splitlines()[-1])
         except subprocess.TimeoutExpired:
             row["error"] = "no answer within a minute"
-        except (IndexError, ValueError):  # a peer that is not installed, or that does not work here
+        except (IndexError, ValueError):  # a peer that is not installed or does not work on this machine
             row["error"] = (
                 f"its process ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][:200]}"
             )
@@ -197,7 +198,7 @@ def bits(n=100_000, d=16):
 
 
 def ceilings():
-    """Return what this device can do at best: copies, matrix products and exponentials."""
+    """Return the best rates of this device for copies, matrix products and exponentials."""
     found = {}
     a = torch.empty(2**29, device="cuda")
     b = torch.empty_like(a)
@@ -257,7 +258,7 @@ FIGURES = {
 
 
 def lca_passes(kind, n=100_000):
-    """LCA's pass: Gaussian rows about one centre, or clusters in the frame that LCA learns."""
+    """Yield LCA's passes: of Gaussian rows about one centre, and of clusters in the frame that LCA learns."""
     for d, dtype in FIGURES[kind]:
         X = (gaussian_rows if kind == "gaussian" else clusters)(n, d).astype(dtype)
         problem = prepare(GPU, X, leave_one_out=True, passes=20)
@@ -286,7 +287,7 @@ def lca_passes(kind, n=100_000):
 
 
 def pruned_passes(n=1_000_000, error=1e-6):
-    """LCA's pass over many rows in clusters, in the frame that LCA learns, pairs that cannot matter skipped."""
+    """Yield LCA's passes over many rows in clusters, in the frame that LCA learns, that skip pairs that cannot matter."""
     for d in (5, 8):
         X = clusters(n, d).astype(np.float32)
         problem = prepare(Engine("torch", device="cuda", error=error), X, leave_one_out=True, passes=20)
@@ -383,7 +384,7 @@ def frames(n=20_000, d=32, depth=4):
 
 
 def neural():
-    """NeuralNCA on the GPU and on two cores of this machine."""
+    """Yield the fits of NeuralNCA on the GPU and on two cores of this machine."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
@@ -410,7 +411,7 @@ def second_fit(fit):
 
 
 def fits():
-    """Whole fits on the GPU."""
+    """Yield whole fits on the GPU."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
@@ -448,7 +449,7 @@ def large_fits():
 
 # -- tuning -----------------------------------------------------------------------------------------------------------
 
-# Rows in a tile, columns in a block, warps, stages.
+# Each choice is (rows in a tile, columns in a block, warps, stages).
 CHOICES = {
     "float32": [
         (64, 64, 4, 2),
@@ -466,7 +467,7 @@ TUNED = {"float32": (16, 32, 64, 128), "float64": (16, 32, 64, 128)}
 
 
 def time_choice(dtype, d, choice, n):
-    """Milliseconds of LCA's pass about one centre and about the centres of tiles, and of NCA's, with one choice."""
+    """Return the milliseconds of LCA's pass about one centre and about the centres of tiles, and of NCA's, with one choice."""
     if choice is not None:
         _tuning.GPU_TILES[np.dtype(dtype)][d] = choice
     X, y = gaussian_rows(n, d).astype(dtype), np.arange(n) % 10
@@ -477,17 +478,17 @@ def time_choice(dtype, d, choice, n):
 
 
 def compile_choice(job):
-    """Compile the kernels of one choice into Triton's cache on disk, in a process of its own; seconds, or the error."""
+    """Compile the kernels of one choice into Triton's cache on disk; return the seconds, or the error."""
     start = time.perf_counter()
     try:
         time_choice(*job, 2000)
         return job, time.perf_counter() - start, None
-    except Exception as error:  # too much shared memory, or a shape that the compiler refuses
+    except Exception as error:  # the kernel needs too much shared memory, or the compiler refuses its shape
         return job, time.perf_counter() - start, f"{type(error).__name__}: {str(error)[:80]}"
 
 
 def compiled(jobs, processes=15):
-    """Yield jobs whose kernels are compiled, with the seconds that took and the error that there was."""
+    """Yield jobs whose kernels have been compiled, with the seconds that this took and the error, if any."""
     with multiprocessing.get_context("spawn").Pool(min(processes, len(jobs))) as pool:
         yield from pool.imap_unordered(compile_choice, jobs)
 
@@ -511,7 +512,7 @@ WHAT_IS_TUNED = (
 
 
 def laws(folder):
-    """Run the laws of the engine on the device, and record what they say in gpu-laws.json."""
+    """Run the tests of the engine's laws on the device, and record the results in gpu-laws.json."""
     command = ["-m", "pytest", "-m", "gpu", "-q", "--tb=no", "-p", "no:cacheprovider"]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=Path(__file__).parents[1])
     lines = done.stdout.strip().splitlines()
@@ -532,7 +533,7 @@ def main():
     parser.add_argument("--laws", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("gpu.py needs a CUDA device, and torch sees none.")
+        sys.exit("gpu.py needs a CUDA device, but torch did not find any.")
     if options.tune or options.laws:
         return tune(options.out) if options.tune else laws(options.out)
     report = {**machine(), "ceilings": say(ceilings())}
@@ -560,7 +561,7 @@ def main():
 
 
 def write(report, folder, name="gpu.json"):
-    """After every figure: device time is short, and what was measured is kept."""
+    """Write the results after every figure, so that an interrupted run keeps what it has measured."""
     (folder / name).write_text(json.dumps(report, indent=1) + "\n")
 
 

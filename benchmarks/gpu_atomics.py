@@ -1,4 +1,4 @@
-"""The first half sweep of LCA's pass with atomic additions, for `gpu.py`: what the same bits in every run cost."""
+"""The first half sweep of LCA's pass with atomic additions, with which `gpu.py` measures the cost of reproducible sums."""
 
 import triton
 import triton.language as tl

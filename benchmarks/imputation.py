@@ -1,4 +1,4 @@
-"""Missing values filled in: `DensityImputer` beside scikit-learn's `KNNImputer` and `IterativeImputer`.
+"""Compare the imputation of `DensityImputer` with scikit-learn's `KNNImputer` and `IterativeImputer`.
 
 ::
 
@@ -11,8 +11,8 @@ With ``--draws`` only the coverage of `DensityImputer` is measured, and the rest
 The penalty of `DensityImputer` was chosen on five of the first six tables. The others were measured once, afterwards.
 
 Entries of standardised tables are removed at random (10, 30 and 50 %). The error is the root of the mean squared error of
-the filled entries: 1 is that of the column's mean. The coverage is the share of removed entries that lie between the least
-and the largest of 19 draws, which is 0.90 where draws are what they should be. KNNImputer has no draws.
+the filled entries; imputing the mean of the column has an error of 1. The coverage is the share of removed entries that lie between the
+smallest and the largest of 19 draws, which is 0.90 for perfectly calibrated draws. KNNImputer makes no draws.
 """
 
 import argparse
@@ -34,7 +34,7 @@ N_DRAWS = 19
 
 
 def data_sets(n_rows: int, seed: int) -> dict[str, np.ndarray]:
-    """Six tables, standardised: five real ones and a generated one, a random sample of rows of each."""
+    """Return a random sample of rows of six standardised tables: five real ones and a generated one."""
     digits = load_digits().data
     raw = {
         "wine": load_wine().data,
@@ -51,7 +51,7 @@ def data_sets(n_rows: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def other_sets(n_rows: int, seed: int) -> dict[str, np.ndarray]:
-    """Six tables on which nothing was chosen, at most ten columns each, standardised: a random sample of rows."""
+    """Return a random sample of rows of six other standardised tables, with at most ten columns each."""
     rng, found = np.random.default_rng(seed), {}
     for name in ("glass", "vehicle", "pima_diabetes", "ionosphere", "satimage", "sonar"):
         X = np.asarray(datasets.load(name, return_X_y=True)[0], dtype=np.float64)
@@ -72,7 +72,7 @@ def coverage(draws: np.ndarray, X: np.ndarray, gaps: np.ndarray) -> float:
 
 
 def measure(X: np.ndarray, share: float, seed: int) -> dict[str, dict[str, float]]:
-    """Errors and coverages of the three imputers on one table."""
+    """Return the errors and coverages of the three imputers on one table."""
     gaps = np.random.default_rng(seed).random(X.shape) < share
     holed = np.where(gaps, np.nan, X)
     density = DensityImputer()
@@ -93,7 +93,7 @@ def measure(X: np.ndarray, share: float, seed: int) -> dict[str, dict[str, float
 
 
 def measure_draws(X: np.ndarray, share: float, seed: int) -> float:
-    """The coverage of `DensityImputer` on one table."""
+    """Return the coverage of `DensityImputer` on one table."""
     gaps = np.random.default_rng(seed).random(X.shape) < share
     holed = np.where(gaps, np.nan, X)
     draws = DensityImputer().fit(holed).draw(holed, N_DRAWS, random_state=seed, training=True)
@@ -101,7 +101,7 @@ def measure_draws(X: np.ndarray, share: float, seed: int) -> float:
 
 
 def update_draws(tables: dict[str, np.ndarray], path: str) -> None:
-    """Measure the coverage of `DensityImputer` anew in a file of results, which is written after each table."""
+    """Measure the coverage of `DensityImputer` again, and update the file of results after each table."""
     with open(path, encoding="utf-8") as file:
         known = json.load(file)
     for name, X in tables.items():
@@ -117,17 +117,17 @@ def update_draws(tables: dict[str, np.ndarray], path: str) -> None:
 
 
 def main() -> None:
-    """Measure and print; write JSON where asked to."""
+    """Measure and print the results; write them as JSON if a file is given."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sets", choices=("first", "others"), default="first")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument(
-        "--draws", action="store_true", help="measure the coverage of DensityImputer alone, in the file of --json"
+        "--draws", action="store_true", help="measure only DensityImputer's coverage, and update the file of --json"
     )
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")  # IterativeImputer seldom converges in so few rounds
+    warnings.simplefilter("ignore")  # IterativeImputer rarely converges in so few rounds
     results: dict[str, dict] = {}
     tables = data_sets if arguments.sets == "first" else other_sets
     if arguments.draws:

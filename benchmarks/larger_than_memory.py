@@ -1,12 +1,12 @@
-"""Data larger than memory on one machine: anonymous memory and speed, beside the same work on arrays in memory.
+"""Measure memory and speed on data larger than memory, and on the same data in memory.
 
-    python benchmarks/larger_than_memory.py                    # all cases at full size; some 10 minutes, 5 GB of disk
+    python benchmarks/larger_than_memory.py                    # all cases at full size; about 10 minutes, 5 GB of disk
     python benchmarks/larger_than_memory.py score transform    # some of them
     python benchmarks/larger_than_memory.py --scale 0.01       # a hundredth of the rows
 
-Every case runs in a process of its own, which reports the peak of RssAnon in /proc/self/status (pages of its own, without
-those of mapped files): a thread reads it every 5 ms.  Seconds of a case and of its contender are of one run, in turn.
-Writes results/larger_than_memory.json.
+Every case runs in a separate process, which reports the peak of RssAnon in /proc/self/status (the memory of the process without
+pages of mapped files); a thread reads it every 5 ms.  A case and its contender are timed in turn, in one run.
+The script writes results/larger_than_memory.json.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def density():
     from vicinal import ParzenWindows
 
     fitted = ParzenWindows("scott").fit(some_rows(10_000, 0)[0])
-    fitted.score_samples(some_rows(2_000, 99)[0])  # kernels are compiled, and rows placed, outside of the measurement
+    fitted.score_samples(some_rows(2_000, 99)[0])  # compiles kernels and places rows before the measurement
     return fitted
 
 
@@ -112,7 +112,7 @@ def whole(folder):
 
 
 def score(folder, n):
-    """score_samples of a Parquet folder under a ParzenWindows of 10^4 rows."""
+    """Score the rows of a Parquet folder under a ParzenWindows of 10^4 rows."""
     from vicinal.io import open_rows
 
     fitted = density()
@@ -122,7 +122,7 @@ def score(folder, n):
 
 
 def score_in_memory(folder, n):
-    """Return the same of the table in memory."""
+    """Score the same rows from a table in memory."""
     fitted = density()
     with Watch() as watch:
         scores = fitted.score_samples(whole(folder))
@@ -130,12 +130,12 @@ def score_in_memory(folder, n):
 
 
 def transform(folder, n):
-    """`vicinal transform`, Parquet to Parquet, by an RCA."""
+    """Run `vicinal transform` from Parquet to Parquet with an RCA."""
     return _command(folder, {})
 
 
 def transform_in_memory(folder, n):
-    """Return the same, with a table that is read at once."""
+    """Run the same command with a table that is read at once."""
     return _command(folder, {"LARGE": 2**60})
 
 
@@ -165,7 +165,7 @@ def _command(folder, patched):
 
 
 def lca(path, n):
-    """Stochastic LCA of a memory map, with 64 MB of working memory: 168,000 candidates per step."""
+    """Fit a stochastic LCA to a memory map, with 64 MB of working memory (168,000 candidates per step)."""
     from vicinal import LCA, Engine
 
     rows = np.load(path, mmap_mode="r")
@@ -179,7 +179,7 @@ def lca(path, n):
 
 
 def rca(path, n):
-    """RCA of a memory map, with the cluster of each row as its chunklet."""
+    """Fit an RCA to a memory map, with the cluster of each row as its chunklet."""
     from vicinal import RCA
 
     rows = np.load(path, mmap_mode="r")
@@ -210,7 +210,7 @@ def main():
     parser.add_argument("cases", nargs="*", default=[], help=f"some of {', '.join(CASES)}")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="where the data are made and kept; default: a temporary folder")
+    parser.add_argument("--folder", type=Path, help="the folder for the generated data; default: a temporary folder")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, default=HERE / "results" / "larger_than_memory.json")
     options = parser.parse_args()

@@ -1,11 +1,11 @@
-"""Figures of LCA: passes of the accelerated solver, large sets, statsmodels, LCA-Gauss.
+"""Measure LCA: passes of the accelerated solver, large sets, a comparison with statsmodels, and LCA-Gauss.
 
-    VICINAL_DATA=folder python benchmarks/lca.py                      # all figures, each in a process of its own
+    VICINAL_DATA=folder python benchmarks/lca.py                      # all figures, each in a separate process
     VICINAL_DATA=folder python benchmarks/lca.py passes covertype     # some of them
     python benchmarks/lca.py --quick                                  # generated data only, small
 
-Writes results/lca.json, figure by figure. Counts of passes and log-likelihoods do not depend on the machine; of the
-times, ratios within one figure mean most (see README.md).
+The script writes results/lca.json after each figure. Numbers of passes and log-likelihoods do not depend on the machine. Of the times,
+ratios within one figure are the most reliable (see README.md).
 """
 
 import argparse
@@ -32,9 +32,9 @@ UCI = [
 
 
 def full_rank(X):
-    """Standardised principal coordinates that carry variance, twins merged into weights.
+    """Return standardised principal coordinates with positive variance, with twins merged into weights.
 
-    LCA with a full covariance does not see the linear map; constant and dependent columns have to go.
+    LCA with a full covariance is invariant to the linear map; constant and dependent columns are removed.
     """
     X, counts = np.unique(np.asarray(X, dtype=np.float64), axis=0, return_counts=True)
     X = X[:, np.ptp(X, axis=0) > 0]
@@ -50,7 +50,7 @@ def passes_to(objectives, level):
 
 
 def compare_passes(X, weight=None, reg=0.0):
-    """EM's passes and the accelerated solver's, to within 1e-6 nats per row of EM's limit."""
+    """Return the passes of EM and of the accelerated solver to within 1e-6 nats per row of EM's limit."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", (ConvergenceWarning, UserWarning))
         em = LCA(solver="em", reg=reg, tol=1e-12, max_iter=3000).fit(X, sample_weight=weight)
@@ -74,7 +74,7 @@ def compare_passes(X, weight=None, reg=0.0):
 
 
 def passes(quick):
-    """Over the UCI sets (at most 2,000 rows), USPS and anisotropic mixtures."""
+    """Compare passes on the UCI sets (at most 2,000 rows), USPS and anisotropic mixtures."""
     sets = {}
     rng = np.random.default_rng(0)
     for d in (2, 5) if quick else (2, 5, 10, 20):
@@ -90,7 +90,7 @@ def passes(quick):
         except ValueError as error:
             if "collapses" not in str(error):
                 raise
-            # No maximum without a penalty: a hundredth of the variance of the standardised columns.
+            # Without a penalty there is no maximum; use a hundredth of the variance of the standardised columns.
             rows[name] = compare_passes(X, weight, reg=0.01)
         print(name, rows[name], file=sys.stderr, flush=True)
     if not quick:
@@ -102,8 +102,8 @@ def passes(quick):
 
 
 def statsmodels(quick):
-    """Measure a full fit at n=2000, d=5 against KDEMultivariate(bw="cv_ml"), whose optimum is LCA's with
-    covariance="diag"."""
+    """Compare a full fit at n=2000, d=5 with KDEMultivariate(bw="cv_ml"), which has the same optimum as LCA with
+    covariance_type="diag"."""
     n = 300 if quick else 2000
     mixture = datasets.make_anisotropic_mixture(2 * n, 5, random_state=0)
     train, test = mixture.data[:n], mixture.data[n:]
@@ -127,13 +127,13 @@ def statsmodels(quick):
     start = time.perf_counter()
     kde.loo_likelihood(np.full(5, 0.3), func=np.log)
     evaluation = time.perf_counter() - start
-    # Its optimiser had not ended after 307 evaluations.
+    # The optimiser of statsmodels had not finished after 307 evaluations.
     result |= {"statsmodels_evaluation_seconds": evaluation, "times_faster": 307 * evaluation / seconds}
     return result
 
 
 def usps(quick):
-    """Stochastic at 6000 x 256, B=100, N=3000, gamma=0.6, against exact."""
+    """Compare stochastic LCA (B=100, N=3000, gamma=0.6) with exact LCA on 6000 x 256 rows of USPS."""
     pool = datasets.usps_blurred(download_if_missing=False).data
     pool = pool[np.random.default_rng(0).permutation(len(pool))]
     train, test = pool[:6000], pool[6000:]
@@ -153,7 +153,7 @@ def usps(quick):
 
 
 def mnist(quick):
-    """Stochastic at 60,000 x 50 against exact EM, which stops as soon as a pass gains no more than 1e-5 nats per row."""
+    """Compare stochastic LCA with exact EM, which stops when a pass gains at most 1e-5 nats per row, on 60,000 x 50 rows."""
     data = datasets.load("mnist", download_if_missing=False).data.astype(np.float64).reshape(70_000, -1) / 255.0
     train, test = data[:60_000], data[60_000:62_000]
     centre = train.mean(axis=0)
@@ -178,7 +178,7 @@ def mnist(quick):
 
 
 def covertype(quick):
-    """581,012 x 10 with the default solver; held-out rows; ParzenWindows on 20,000 rows."""
+    """Fit 581,012 x 10 rows with the default solver, and compare held-out rows with ParzenWindows on 20,000 rows."""
     data = datasets.load("covertype", download_if_missing=False).data.astype(np.float64)
     data = data[np.random.default_rng(0).permutation(len(data))]
     train, test = data[:-2000], data[-2000:]
@@ -204,7 +204,7 @@ def covertype(quick):
 
 
 def gauss(quick):
-    """LCAGauss on USPS, 2000 x 256, 40 passes."""
+    """Time 40 passes of LCAGauss on 2000 x 256 rows of USPS."""
     pool = datasets.usps_blurred(download_if_missing=False).data
     pool = pool[np.random.default_rng(0).permutation(len(pool))]
     train, test = pool[:2000], pool[2000:5000]
@@ -230,7 +230,7 @@ FIGURES = {f.__name__: f for f in (passes, statsmodels, usps, mnist, covertype, 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="*", default=[], help=", ".join(FIGURES))
-    parser.add_argument("--quick", action="store_true", help="small, and only what needs no data")
+    parser.add_argument("--quick", action="store_true", help="small sizes, and only cases that need no data files")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:

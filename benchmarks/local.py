@@ -1,4 +1,4 @@
-"""What LocalLCA() is worth: held-out log-densities, classification and outliers, on real tables and on made ones.
+"""Measure LocalLCA(): held-out log-densities, classification and outliers, on real and generated tables.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py densities       # against LCA, Manifold Parzen, LCA-Gauss, Scott
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py uses            # errors of classifiers, areas for outliers
@@ -7,8 +7,8 @@
     PYTHONPATH=src python benchmarks/local.py show                              # the tables as Markdown, from the results
 
 The tables are those of `defaults.py` (VICINAL_DATA names their folder), USPS and MNIST in 30 components, spirals, and three
-Gaussians of different orientation. Results go to benchmarks/results/local_<what>.json, table by table: a table that is there
-is not done again unless it is named. ``--tables`` and ``--draws`` make it smaller.
+Gaussians of different orientation. Results are written to benchmarks/results/local_<what>.json after each table. A table that
+is already there is not measured again unless it is named. ``--tables`` and ``--draws`` reduce the work.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def pictures(name):
 
 
 def draw_of(name, draw, tables):
-    """Training and test rows."""
+    """Return training and test rows."""
     if name == "spirals":
         rows = datasets.make_spiral(300 + 2000, random_state=draw)[0]
         return rows[:300], rows[300:]
@@ -88,7 +88,7 @@ class Mixture:
     """A Gaussian mixture of one to six components, chosen by BIC."""
 
     def fit(self, X):
-        """Fit all of them, and keep the best."""
+        """Fit all mixtures, and keep the best one."""
         found = (GaussianMixture(m, reg_covar=1e-3, random_state=0).fit(X) for m in range(1, 7))
         self.best = min(found, key=lambda mixture: mixture.bic(X))
         return self
@@ -147,7 +147,7 @@ def compared(draws):
         if kept and name != ours:
             apart = np.concatenate([draw[ours] - draw[name] for draw in kept])
             differences[name] = [float(apart.mean()), float(apart.std() / np.sqrt(len(apart)))]
-    for name in RIVALS[:3]:  # those that follow scalings, against the fit to raw columns
+    for name in RIVALS[:3]:  # methods that do not depend on scales are also compared with the fit to raw columns
         kept = [draw for draw in draws if draw[name] is not None]
         if kept:
             apart = np.concatenate([draw["LocalLCA(), raw"] - draw[name] for draw in kept])
@@ -184,7 +184,7 @@ def losses(result, raw=False):
 
 
 def show_densities(found):
-    """The table as Markdown, with the losses."""
+    """Print the table as Markdown, with the losses."""
     methods = list(next(iter(found.values()))["means"])
     print("| table | rows x columns | " + " | ".join(methods) + " | behind | behind, raw |")
     print("|---" * (len(methods) + 4) + "|")
@@ -211,7 +211,7 @@ SOFT_TABLES = ("iris", "wine", "glass", "vehicle", "pendigits", "letter", "pima_
 
 
 def soft(names, n_draws, tables, found):
-    """Held-out log-densities of LocalLCA with nearest rows and with soft vicinities, standardised columns."""
+    """Measure held-out log-densities of LocalLCA with nearest rows and with soft vicinities, on standardised columns."""
     for name in names:
         draws = []
         for draw in range(n_draws):
@@ -236,7 +236,7 @@ def soft(names, n_draws, tables, found):
 
 
 def show_soft(found):
-    """The table as Markdown."""
+    """Print the table as Markdown."""
     print("| table | nearest rows | soft vicinities | gain |\n|---|---|---|---|")
     for name, result in found.items():
         gain, error = result["gain"]
@@ -268,7 +268,7 @@ def errors(X, y, seed):
 
 
 def areas(X, y, seed):
-    """Areas under the curve: one class is usual, rows of the others are strange; clean and contaminated fits."""
+    """Return areas under the ROC curve of clean and contaminated fits; one class is normal, the others are outliers."""
     rng = np.random.default_rng(seed)
     usual = np.unique(y)[np.argmax(np.unique(y, return_counts=True)[1])]
     own, other = rng.permutation(np.flatnonzero(y == usual)), rng.permutation(np.flatnonzero(y != usual))
@@ -291,7 +291,7 @@ def areas(X, y, seed):
 
 
 def uses(names, n_draws, tables, found):
-    """Errors and areas on every table with classes."""
+    """Measure errors and areas on every table with classes."""
     for name in names:
         if name in MADE or name in PICTURES or tables[name][1] is None or tables[name][1].dtype.kind not in "iu":
             continue
@@ -308,7 +308,7 @@ def uses(names, n_draws, tables, found):
 
 
 def show_uses(found):
-    """The table as Markdown."""
+    """Print the table as Markdown."""
     keys = [*(f"{m} error" for m in MODELS), *(f"{m} {kind}" for kind in ("clean", "contaminated") for m in MODELS)]
     print("| table | " + " | ".join(keys) + " |\n" + "|---" * (len(keys) + 1) + "|")
     for name, result in found.items():
@@ -330,7 +330,7 @@ SIZES = {"2000 x 5": (2000, 5), "20000 x 10": (20_000, 10)}
 
 
 def cost(names, n_draws, tables, found):
-    """Seconds of a fit and of the CPU in it, after a first fit that compiles, the methods in turn."""
+    """Measure the wall and CPU seconds of a fit, after a first fit that compiles, with the methods in turn."""
     for name in names:
         n, d = SIZES[name]
         X = np.random.default_rng(0).normal(size=(n, d)) @ np.random.default_rng(1).normal(size=(d, d))
@@ -350,7 +350,7 @@ def cost(names, n_draws, tables, found):
 
 
 def show_cost(found):
-    """The table as Markdown."""
+    """Print the table as Markdown."""
     print("| rows x columns | " + " | ".join(MODELS) + " |\n" + "|---" * (len(MODELS) + 1) + "|")
     for name, result in found.items():
         print(f"| {name} | " + " | ".join("{:.1f} s ({:.1f} s of CPU)".format(*result[m]) for m in MODELS) + " |")
@@ -365,21 +365,21 @@ WHAT = {
 
 
 def path_of(what):
-    """Return where results are."""
+    """Return the path of a file of results."""
     return defaults.RESULTS / f"local_{what}.json"
 
 
 def save(what, found):
-    """Write all results, through a second file."""
+    """Write all results to a second file and rename it."""
     path_of(what).with_suffix(".part").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     path_of(what).with_suffix(".part").replace(path_of(what))
 
 
 def main():
-    """Run one of the parts."""
+    """Run one part of the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=[*WHAT, "show"])
-    parser.add_argument("--tables", nargs="*", help="names; the default is all that are not in the results")
+    parser.add_argument("--tables", nargs="*", help="the names of the tables; default: all that are not in the results")
     parser.add_argument("--draws", type=int, default=1)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -1,10 +1,10 @@
-"""Time Manifold Parzen Windows: fit, score, the tuning grid, and the price over plain Parzen windows.
+"""Time Manifold Parzen Windows: fitting, scoring, the tuning grid, and the cost relative to plain Parzen windows.
 
-    python benchmarks/manifold_parzen.py [mnist] [grid] [usps] [ratio]     # all by default
+    python benchmarks/manifold_parzen.py [mnist] [grid] [usps] [ratio]     # default: all
     python benchmarks/manifold_parzen.py --quick ratio grid                # small sizes, no real data
 
-Every case runs in a process of its own, so that its peak memory is its own.  MNIST and USPS are looked for as
-`vicinal.datasets.load` does (set VICINAL_DATA).  Results: results/manifold_parzen.json.
+Every case runs in a separate process, so that its peak memory can be measured.  MNIST and USPS are loaded by
+`vicinal.datasets.load` (set VICINAL_DATA).  Results are written to results/manifold_parzen.json.
 """
 
 import argparse
@@ -23,7 +23,7 @@ CASES = ("mnist", "grid", "usps", "ratio")
 
 
 def mnist(quick):
-    """Table 2's data: 5,400 training and 1,032 test images of a "2", d=10, k=20."""
+    """Time the data of Table 2: 5,400 training and 1,032 test images of a "2", d=10, k=20."""
     from vicinal import ManifoldParzen, ParzenWindows
     from vicinal.datasets import load
 
@@ -31,7 +31,7 @@ def mnist(quick):
     test, labels = load("mnist", subset="test", return_X_y=True)
     X, test = (part.astype(np.float64) / 255.0 for part in (X[y == 2][:5400], test[labels == 2]))
     rows = []
-    ManifoldParzen(2, 4, engine="cpu").fit(X[:300]).score(test[:9])  # kernels are loaded before the clock starts
+    ManifoldParzen(2, 4, engine="cpu").fit(X[:300]).score(test[:9])  # loads kernels before the measurement
     for noise in ("auto", 0.02):
         fit = None  # one model in memory at a time
         fit = timed(lambda noise=noise: ManifoldParzen(10, 20, noise).fit(X))
@@ -53,7 +53,7 @@ def mnist(quick):
 
 
 def usps(quick):
-    """Tables 3 and 4: ten classes, 6,291 training, 1,000 validation, 2,007 test rows; 8 k x 6 d x 10 noises."""
+    """Time Tables 3 and 4: ten classes, 6,291 training, 1,000 validation, 2,007 test rows; 8 k x 6 d x 10 noises."""
     from sklearn.model_selection import PredefinedSplit
 
     from vicinal import DensityClassifier, ManifoldParzen, Selection
@@ -99,7 +99,7 @@ def _chosen(model):
 
 
 def grid(quick):
-    """Return the same grid by ManifoldParzen and by GridSearchCV: times, and whether the winner is the same."""
+    """Time the same grid with ManifoldParzen and GridSearchCV, and check whether they select the same parameters."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import GridSearchCV, KFold
 
@@ -111,7 +111,7 @@ def grid(quick):
         "n_neighbors": [8, 16],
         "noise": np.geomspace(0.003, 0.3, 8).tolist(),
     }
-    # Compiled kernels are loaded before the clock starts.
+    # Load compiled kernels before the measurement.
     ManifoldParzen(n_components=1, n_neighbors=2, noise=0.1, selection=Selection(cv=2)).fit(X[:200])
     ours = timed(lambda: ManifoldParzen(selection=Selection(cv=KFold(3), max_rows=None, **values)).fit(X))
     theirs = timed(lambda: GridSearchCV(ManifoldParzen(n_components=1, n_neighbors=5), values, cv=3).fit(X))
@@ -128,7 +128,7 @@ def grid(quick):
 
 
 def ratio(quick):
-    """Scoring time over that of ParzenWindows on the same points, in turn; the aim is at most d + 1.5."""
+    """Compare the scoring time with that of ParzenWindows on the same points, in turn; the aim is at most d + 1.5."""
     from vicinal import Engine, ManifoldParzen, ParzenWindows
 
     rng = np.random.default_rng(0)
@@ -162,9 +162,9 @@ def ratio(quick):
 
 
 class timed:
-    """The result of a call, the seconds it took, and the processor seconds of all its threads.
+    """Return the result of a call, its wall time, and the processor time of all its threads.
 
-    On a machine that others use too the latter tell more: two idle cores would take about half of them.
+    On a shared machine the latter is more reliable; two idle cores would take about half of it.
     """
 
     def __init__(self, call):
@@ -174,7 +174,7 @@ class timed:
 
 
 def peak():
-    """Peak resident memory of this process in bytes."""
+    """Return the peak resident memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

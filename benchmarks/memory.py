@@ -1,11 +1,11 @@
-"""The memory of the compiled engine, in copies of the rows: python benchmarks/memory.py [--pruned] [ROWS COLUMNS] [-o FILE].
+"""Measure the memory of the compiled engine, in copies of the rows: python benchmarks/memory.py [--pruned] [ROWS COLUMNS] [-o FILE].
 
-"At rest" is what a problem and its placement hold after a reduction; "beyond" is what the reduction needs for a moment,
-beyond that and beyond its result.  `tracemalloc` counts what NumPy allocates.  The working budget is set to 8 MB, which is
+"At rest" is the memory that a problem and its placement hold after a reduction; "beyond" is the memory that the reduction needs
+temporarily, in addition to that and to its result.  `tracemalloc` counts what NumPy allocates.  The working budget is set to 8 MB, which is
 one copy at the default size, so that it does not hide the rest.
 
 ``--pruned`` measures passes that skip pairs (on 10^6 x 10 by default, with two threads and the default budget of 128 MB): the
-resident memory of the process, one process per reduction, because what compiled kernels allocate counts there as well.
+resident memory of the process, one process per reduction, because it includes what compiled kernels allocate.
 """
 
 import argparse
@@ -36,7 +36,7 @@ REDUCTIONS = {
 
 
 def measure(reduction, n, d, dtype, classes=True):
-    """Copies of the rows at rest and beyond, for one reduction."""
+    """Return the copies of the rows at rest and beyond, for one reduction."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(n, d)).astype(dtype), rng.integers(5, size=n)
     metric = np.eye(d) / np.sqrt(d)
@@ -72,7 +72,7 @@ def _resident(line):
 
 
 def measure_pruned(name, n, d):
-    """Copies of the rows at rest and beyond of one reduction that skips pairs: resident memory of this process."""
+    """Return the copies of the rows at rest and beyond, in resident memory, for one reduction that skips pairs."""
     from pruning import clusters
 
     X, reduction = clusters(n, d), REDUCTIONS[name]
@@ -83,7 +83,7 @@ def measure_pruned(name, n, d):
     reduction(prepare(Engine("cpu", threads=2), X[:8000], leave_one_out=True, match=some).at(metric))  # compile
     gc.collect()
     before = _resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     placed = prepare(Engine("cpu", threads=2), X, leave_one_out=True, match=match).at(metric)
     result = reduction(placed)
     peak = _resident("VmHWM") - before
@@ -98,8 +98,8 @@ def measure_pruned(name, n, d):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("shape", nargs="*", type=int)
-    parser.add_argument("--pruned", action="store_true", help="passes that skip pairs")
-    parser.add_argument("--only", help="one reduction, in this process; its figures are printed as JSON")
+    parser.add_argument("--pruned", action="store_true", help="measure passes that skip pairs")
+    parser.add_argument("--only", help="measure one reduction in this process, and print its figures as JSON")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     options.shape = options.shape or ([10**6, 10] if options.pruned else [20_000, 50])

@@ -1,12 +1,12 @@
 """Time NCA against scikit-learn and mlpack: one evaluation, whole fits, and MNIST by stochastic gradients.
 
-    python benchmarks/nca.py                      # all; needs VICINAL_DATA for USPS, letter and MNIST
-    python benchmarks/nca.py evaluation fit       # some
-    python benchmarks/nca.py --quick              # small sizes, no figures to report
+    python benchmarks/nca.py                      # all cases; needs VICINAL_DATA for USPS, letter and MNIST
+    python benchmarks/nca.py evaluation fit       # some of them
+    python benchmarks/nca.py --quick              # small sizes, not for reporting
 
-Writes results/nca-<name>.json. Every contender has a process of its own; they are warmed up, then timed in turn,
-round by round; ratios are of the same round. Whatever a contender returns is first judged by one reference: the
-objective of the paper, Eq. 3, in float64 from differences. See README.md for the protocol.
+The script writes results/nca-<name>.json. Every contender runs in a separate process. They are warmed up and then timed in turn,
+round by round; ratios are taken within a round. The result of a contender is first checked with a common reference: the
+objective of the paper, Eq. 3, computed in float64 from differences. See README.md for the protocol.
 """
 
 import argparse
@@ -31,7 +31,7 @@ THREADS = len(os.sched_getaffinity(0))
 
 
 def made(n, d, seed=0):
-    """Ten classes in d dimensions, at a scale where neighbours are neither uniform nor one-hot."""
+    """Return ten classes in d dimensions, at a scale where neighbours are neither uniform nor one-hot."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 10, n)
     X = 1.5 * rng.normal(size=(10, d))[y] + rng.normal(size=(n, d))
@@ -53,7 +53,7 @@ def load(name, n=None):
 
 
 def reference(A, X, y, gradient=False):
-    """Eq. 3 per row, and Eq. 5, in float64, a block of rows at a time; no library involved."""
+    """Return Eq. 3 per row and Eq. 5 in float64, computed block by block without any library."""
     Z = X @ np.asarray(A).T
     value, S = 0.0, np.zeros((X.shape[1], X.shape[1]))
     for start in range(0, len(X), 200):
@@ -101,7 +101,7 @@ def evaluation_sklearn(case, X, y, A):
     return run
 
 
-TRACE = []  # of the last fit of vicinal: seconds since its start, and the matrix, after each iteration
+TRACE = []  # the seconds since the start and the matrix after each iteration, for the last fit of vicinal
 
 
 def fit_vicinal(case, X, y, init=None, max_iter=50):
@@ -128,9 +128,9 @@ def fit_vicinal_auto(case, X, y, max_iter=50):
 
 
 def seconds_to_reach(objective, X, y):
-    """When the last fit of vicinal first had this objective by the common reference; None if never.
+    """Return the seconds until the last fit of vicinal had this objective by the common reference; None if it never had.
 
-    Bisection: the objective hardly ever falls from one iteration to the next.
+    This is a bisection, because the objective hardly ever decreases from one iteration to the next.
     """
     low, high = 0, len(TRACE)
     while low < high:
@@ -182,7 +182,7 @@ def say(**answer):
 
 def worker(case, name):
     sys.stdout = sys.stderr
-    warnings.simplefilter("ignore")  # not converged after 50 iterations: neither library has
+    warnings.simplefilter("ignore")  # neither library has converged after 50 iterations
     try:
         if case["kind"] == "evaluation":
             X, y = made(case["n"], case["d"])
@@ -193,7 +193,7 @@ def worker(case, name):
             X, y = load(case["data"], case.get("n"))
             small = CONTENDERS["fit"][name](case, X[:300], y[:300])
             run = CONTENDERS["fit"][name](case, X, y)
-        small()  # compiles and loads what there is to load
+        small()  # compiles and loads everything that is needed
         before = peak()
         state = {"ready": True}
         if case["kind"] == "evaluation" and case["check"]:
@@ -208,7 +208,8 @@ def worker(case, name):
         if line.startswith("reach"):
             objective = float(line.split()[1])
             reached = seconds_to_reach(objective, X, y)
-            if reached is None:  # both stop at 50 iterations, on paths that rounding parts: how long is ours to theirs?
+            # Both stop at 50 iterations, on paths that differ by rounding. Continue until ours reaches the other objective.
+            if reached is None:
                 CONTENDERS["fit"][name](case, X, y, max_iter=200)()
                 reached = seconds_to_reach(objective, X, y)
             say(reached=reached)
@@ -236,7 +237,7 @@ class Contender:
         return json.loads(line) if line else {"ready": False, "why": "the process ended"}
 
     def time(self):
-        time.sleep(0.2)  # BLAS threads of the contender before spin for a while after their last product
+        time.sleep(0.2)  # BLAS threads of the previous contender spin for a while after their last product
         try:
             self.process.stdin.write("go\n")
             self.process.stdin.flush()
@@ -249,7 +250,7 @@ class Contender:
             self.state = {"ready": False, "why": answer.get("why", "the process ended")}
 
     def reach(self, objective):
-        """Seconds until the last fit had this objective."""
+        """Return the seconds until the last fit had this objective."""
         self.process.stdin.write(f"reach {objective!r}\n")
         self.process.stdin.flush()
         return self._read().get("reached")
@@ -294,7 +295,7 @@ def run_case(case, rounds, names=None):
 
 
 def evaluations(quick):
-    """Time and memory of one objective and gradient."""
+    """Measure the time and memory of one objective and gradient."""
     n = 1000 if quick else 5000
     for rank, d in ((64, 64), (16, 16), (2, 64)):
         case = {"kind": "evaluation", "n": n, "d": d, "rank": rank, "scale": 1.0 / np.sqrt(rank), "check": True}
@@ -307,7 +308,7 @@ def evaluations(quick):
 
 
 def fits(quick, only=None):
-    """Whole fits from the same start, 50 iterations, tol 1e-5."""
+    """Measure whole fits from the same start, with at most 50 iterations and tol=1e-5."""
     sets = [("digits", 500)] if quick else [("digits", None), ("usps", 2000), ("letter", 10_000)]
     for name, n in sets:
         if name != "digits" and DATA is None:
@@ -320,13 +321,13 @@ def fits(quick, only=None):
             yield run_case(case, 1 if name == "letter" else 3, ["vicinal", "vicinal, auto", "scikit-learn"])
     if only:
         return
-    # mlpack learns square matrices, and does D^2 work per pair: only a part of the smallest set ends in minutes.
+    # mlpack learns square matrices and does D^2 work per pair, so only a part of the smallest set finishes within minutes.
     case = {"kind": "fit", "data": "digits", "n": 100 if quick else 400, "rank": None, "init": "identity"}
     yield run_case(case, 1, ["vicinal", "mlpack"])
 
 
 def mnist(quick):
-    """60,000 rows of 784 pixels to 32 dimensions; 3-NN test errors against PCA, with McNemar's test."""
+    """Map 60,000 rows of 784 pixels to 32 dimensions, and compare 3-NN test errors with PCA by McNemar's test."""
     from scipy.stats import binomtest
     from sklearn.decomposition import PCA
     from sklearn.neighbors import KNeighborsClassifier
@@ -373,7 +374,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", help="measure one case of `fit` anew, such as letter-2")
+    parser.add_argument("--only", help="measure one case of `fit` again, such as letter-2")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -396,7 +397,7 @@ def main():
         target = HERE / "results" / f"nca-{name}.json"
         for result in NAMES[name](options.quick):
             results.append(result | {"load": os.getloadavg()})
-            if not options.quick:  # after each case: an interrupted run keeps what it has
+            if not options.quick:  # written after each case, so that an interrupted run keeps its results
                 target.write_text(json.dumps({"machine": machine(), "results": results}, indent=1) + "\n")
         if options.quick:
             print(json.dumps(results, indent=1), file=sys.stderr)

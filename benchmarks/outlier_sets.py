@@ -1,4 +1,4 @@
-"""Labelled sets for `outliers.py`: some classes of a real table are usual, rows of its other classes are outliers."""
+"""Labelled sets for `outliers.py`: some classes of a real table are normal, and rows of its other classes are outliers."""
 
 import zlib
 from typing import NamedTuple
@@ -7,16 +7,15 @@ import numpy as np
 
 from vicinal import datasets
 
-MOST_ROWS = 1000  # usual rows per draw
+MOST_ROWS = 1000  # normal rows per draw
 MOST_ROWS_OF_PIXELS = 500  # some detectors take minutes with more rows of hundreds of columns
 
 
 class Source(NamedTuple):
-    """Classes of a table.
+    """The normal and the unusual classes of a table.
 
-    `group` is the class whose rows are clustered outliers; the scattered ones come from all classes that are not usual,
-    where there are several (`classes`).
-    Columns are standardised, except pixels, which have a common unit.
+    `group` is the class of clustered outliers. Scattered outliers come from all classes that are not normal, if there
+    are several (`classes`). Columns are standardised, except pixels, which have a common unit.
     """
 
     name: str
@@ -26,7 +25,7 @@ class Source(NamedTuple):
     classes: int = 2
 
 
-# The method was chosen on other classes of these tables, and of those below: on draws of random usual and strange classes.
+# The method was chosen on other classes of these tables and of those below: on draws of random normal and unusual classes.
 CHOSEN_ON = (
     Source("wine", (1,), 0),
     Source("glass", (1, 2), 7),
@@ -52,10 +51,10 @@ HELD_OUT = (
 
 
 class Draw(NamedTuple):
-    """One labelled set: usual rows to train on, new rows, and what is strange among them."""
+    """One labelled set: rows to train on, new rows, and which of them are outliers."""
 
     training: np.ndarray
-    is_outlier: np.ndarray  # of the training rows: all False in a clean fit
+    is_outlier: np.ndarray  # for the training rows; all False in a clean fit
     new: np.ndarray
     new_is_outlier: np.ndarray
 
@@ -67,17 +66,17 @@ def draw(source, *, share, clustered, clean, seed):
     ----------
     source : Source
     share : float
-        Of outliers among the rows that are judged.
+        The share of outliers among the rows that are scored.
     clustered : bool
-        Whether outliers come from one class or from all that are not usual.
+        Whether outliers come from one class or from all classes that are not normal.
     clean : bool
-        Whether the training rows hold none. Then half of the usual rows train, and the other half is judged with
-        the outliers; otherwise all are both.
+        Whether the training rows contain no outliers. If so, half of the normal rows are used for training, and the
+        other half is scored together with the outliers; otherwise all rows are used for both.
     seed : int
     """
     X, y = datasets.load(source.name, return_X_y=True)
     X = np.asarray(X, dtype=np.float64)
-    # Not Python's hash, which differs from process to process.
+    # Python's hash cannot be used, because it differs from process to process.
     rng = np.random.default_rng([seed, zlib.crc32(source.name.encode()), int(100 * share), clustered, clean])
     usual = rng.permutation(np.flatnonzero(np.isin(y, source.usual)))
     usual = usual[: MOST_ROWS_OF_PIXELS if source.pixels else MOST_ROWS]
@@ -85,13 +84,13 @@ def draw(source, *, share, clustered, clean, seed):
     training = usual[: len(usual) // 2] if clean else usual
     judged = usual[len(training) :] if clean else usual
     count = min(max(round(share / (1.0 - share) * len(judged)), 2), len(others))
-    strange = rng.choice(others, count, replace=False)
+    outliers = rng.choice(others, count, replace=False)
     if clean:
-        new = np.r_[judged, strange]
+        new = np.r_[judged, outliers]
     else:
-        new = training = rng.permutation(np.r_[judged, strange])
+        new = training = rng.permutation(np.r_[judged, outliers])
     rows, new_rows = _prepared(X[training], X[new], source.pixels)
-    return Draw(rows, np.isin(training, strange), new_rows, np.isin(new, strange))
+    return Draw(rows, np.isin(training, outliers), new_rows, np.isin(new, outliers))
 
 
 def _prepared(rows, new_rows, pixels):

@@ -1,14 +1,14 @@
-"""Variants of the default outlier detector, on the sets of `outliers.py`, beside the distance to the fifth nearest row (KNN).
+"""Compare variants of the default outlier detector with the distance to the fifth nearest row (KNN), on the sets of `outliers.py`.
 
     OMP_NUM_THREADS=1 VICINAL_DATA=folder python benchmarks/outlier_variants.py first 101 102    # half of the sets, these seeds
     OMP_NUM_THREADS=1 VICINAL_DATA=folder python benchmarks/outlier_variants.py second 201       # the other half
     python benchmarks/outlier_variants.py show                                                   # the tables of the last runs
 
-A variant is chosen on the first half of the sets (every other one, by name) and judged on the second. All variants combine the
-log-density ("d"), the distance to a row outside of small groups ("g") and the distance to the fifth nearest row ("k"), each in units
-of its own spread, and the strangest counts. A share of the rows, strangest first, may be taken out as neighbours in one or two
-rounds; or only those of them that lie beyond the fence of a box plot. Everything is computed from tables of all distances, so
-that a set takes seconds. Results go to results/outlier_variants.json.
+A variant is chosen on the first half of the sets (every other one, by name) and evaluated on the second. All variants combine the
+log-density ("d"), the distance to a row outside small groups ("g") and the distance to the fifth nearest row ("k"), each in units
+of its own spread; the most unusual of them is the score. In one or two rounds, the most unusual rows may be removed from the neighbours:
+a given share of the rows, or only those of them that lie beyond the fence of a box plot. Everything is computed from tables of all
+distances, so a set takes seconds. Results are written to results/outlier_variants.json.
 """
 
 import argparse
@@ -30,12 +30,12 @@ VIEWS = {"dg": (0, 1), "dgk": (0, 1, 2)}
 
 
 def squared_distances(A, B):
-    """Of all pairs of rows."""
+    """Return the squared distances of all pairs of rows."""
     return np.maximum(np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1) - 2 * A @ B.T, 0)
 
 
 def views(squares, variance, kept):
-    """Minus the log-density (less a constant), and half of two squared distances, in units of the kernel; (3, m)."""
+    """Return minus the log-density (up to a constant) and half of two squared distances, in kernel units, of shape (3, m)."""
     near = squares[:, kept]
     k = min(max(int(np.ceil(GROUP * squares.shape[1])), 3), near.shape[1] - 1)
     in_order = np.partition(near, [4, k - 1], axis=1)
@@ -45,24 +45,24 @@ def views(squares, variance, kept):
 
 
 def scales(found):
-    """The median and the distance of the quartiles of each view."""
+    """Return the median and the interquartile range of each view."""
     low, median, high = np.quantile(found, [0.25, 0.5, 0.75], axis=1)
     return median[:, None], np.maximum(high - low, 1e-12)[:, None]
 
 
-def strangest(found, scale, use):
-    """The largest of some views, in units of their spread."""
+def combined(found, scale, use):
+    """Return the largest of some views, in units of their spread."""
     return ((found - scale[0]) / scale[1])[list(use)].max(axis=0)
 
 
 def fence(scores):
-    """The line of a box plot."""
+    """Return the upper fence of a box plot."""
     low, high = np.quantile(scores, [0.25, 0.75])
     return high + 1.5 * (high - low)
 
 
 def variants(rows, new=None):
-    """How strange the training rows are, each left out, or new rows: by variant."""
+    """Return the outlier scores of the training rows, each left out, or of new rows, by variant."""
     own = squared_distances(rows, rows)
     np.fill_diagonal(own, np.inf)
     asked = own if new is None else squared_distances(new, rows)
@@ -72,23 +72,23 @@ def variants(rows, new=None):
     first, of_asked = views(own, width, everyone), views(asked, width, everyone)
     found = {"KNN": np.partition(asked, 4, axis=1)[:, 4]}
     for name, use in VIEWS.items():
-        found[name] = strangest(of_asked, scales(first), use)
+        found[name] = combined(of_asked, scales(first), use)
         for share in (0.05, 0.1):
             for fenced in (False, True):
-                scores = strangest(first, scales(first), use)
+                scores = combined(first, scales(first), use)
                 for rounds in (1, 2):
                     line = np.quantile(scores, 1 - share)
                     kept = scores <= (max(line, fence(scores)) if fenced else line)
                     again = views(own, width, kept)
-                    scores = strangest(again, scales(again), use)
+                    scores = combined(again, scales(again), use)
                     who = f"at most {share:.0%} beyond the fence" if fenced else f"{share:.0%}"
                     label = f"{name}, {who} out, {rounds} round{'s' if rounds > 1 else ''}"
-                    found[label] = strangest(views(asked, width, kept), scales(again), use)
+                    found[label] = combined(views(asked, width, kept), scales(again), use)
     return found
 
 
 def measure(source, seeds):
-    """Mean AUC and average precision of each variant on the draws of a set: contaminated and clean fits."""
+    """Return the mean AUC and average precision of each variant on the draws of a set, for contaminated and clean fits."""
     found = {}
     for kind in ("contaminated", "clean"):
         scores = {}
@@ -105,7 +105,7 @@ def measure(source, seeds):
 
 
 def show(results):
-    """The tables as Markdown."""
+    """Print the tables as Markdown."""
     for half, sets in results.items():
         for kind in ("contaminated", "clean"):
             names = list(next(iter(sets.values()))[kind])
@@ -122,7 +122,7 @@ def show(results):
 
 
 def main():
-    """Measure one half, or show what is known."""
+    """Measure one half of the sets, or print the results so far."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("half", choices=[*HALVES, "show"])
     parser.add_argument("seeds", type=int, nargs="*", default=[101])

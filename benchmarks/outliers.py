@@ -1,21 +1,21 @@
-"""Outlier detectors with their defaults on labelled sets: fitted to clean rows, and to rows that hold the outliers.
+"""Compare outlier detectors with default parameters on labelled sets, fitted to clean rows and to rows that contain outliers.
 
-    VICINAL_DATA=folder python benchmarks/outliers.py              # everything; some 15 minutes on 2 cores
+    VICINAL_DATA=folder python benchmarks/outliers.py              # everything; about 15 minutes on 2 cores
     VICINAL_DATA=folder python benchmarks/outliers.py wine --draws 0 1 2   # some sets, or more draws: they are added
-    VICINAL_DATA=folder python benchmarks/outliers.py --detectors vicinal  # one detector anew, beside what is known
+    VICINAL_DATA=folder python benchmarks/outliers.py --detectors vicinal  # measure one detector again, and keep the other results
     VICINAL_DATA=folder python benchmarks/outliers.py --quick      # one draw of two sets, a minute
     VICINAL_DATA=folder python benchmarks/outliers.py --leads --draws 7    # the leads over KNN and IForest on other draws
     python benchmarks/outliers.py --print                          # the tables of the last full run, as Markdown
 
-Needs PyOD beside vicinal (``pip install pyod``). For each set, share of outliers (2, 5 and 10 %), kind of outliers (of one
-class, or of all classes that are not usual) and draw, all detectors see the same rows, one after the other. In a
-contaminated fit the training rows are ranked, each detector's own way (PyOD: ``decision_scores_``; vicinal:
-``training_scores_``); in a clean fit the other half of the usual rows and the outliers are ranked as new rows.
-The sets are in `outlier_sets.py`: those that the method was chosen on, and those that were looked at once, afterwards.
-Fit times are of 2,000 rows of three sets, detectors in turn, as ratios to KNN's in the same round.
+The script needs PyOD (``pip install pyod``). For each set, share of outliers (2, 5 and 10 %), kind of outliers (of one class, or of all
+classes that are not normal) and draw, all detectors are given the same rows, one after the other. In a contaminated fit, the training
+rows are ranked as each detector provides it (PyOD: ``decision_scores_``; vicinal: ``training_scores_``). In a clean fit, the other half of
+the normal rows and the outliers are ranked as new rows. `outlier_sets.py` holds the sets: those on which the method was chosen, and those
+that were measured only once, afterwards. Fit times are measured on 2,000 rows of three sets, with the detectors in turn, as ratios to the
+time of KNN in the same round.
 
-Writes results/outliers.json, set by set. Every share and kind of outliers draws usual rows anew: a seed gives three or six
-draws of a set.
+The script writes results/outliers.json after each set. Normal rows are drawn again for every share and kind of outliers, so a seed gives
+three or six draws of a set.
 """
 
 import argparse
@@ -46,7 +46,7 @@ FOR_LEADS = ("vicinal", "KNN", "IForest")
 
 
 def fit(name, rows):
-    """Fit a detector with its defaults; IForest gets a seed, and the plain density is ours without trust."""
+    """Fit a detector with its defaults; IForest gets a seed, and the plain density ignores groups of outliers."""
     if name == "vicinal":
         return DensityOutlierDetector().fit(rows)
     if name == "plain density":
@@ -56,7 +56,7 @@ def fit(name, rows):
     return getattr(importlib.import_module(f"pyod.models.{module}"), kind)(**options).fit(rows)
 
 
-def strangeness(name, rows, new=None):
+def outlier_scores(name, rows, new=None):
     """Return the outlier scores of the training rows or of new rows; larger scores are more unusual."""
     detector = fit(name, rows)
     if name in PYOD:
@@ -87,9 +87,9 @@ def measure(source, seed, shares, detectors=DETECTORS):
 
 
 def judge(name, task, clean):
-    """AUC and average precision of one detector; a detector that refuses the rows knows nothing of them."""
+    """Return the AUC and average precision of one detector; one that refuses the rows counts as random."""
     try:
-        found = strangeness(name, task.training, task.new if clean else None)
+        found = outlier_scores(name, task.training, task.new if clean else None)
         failure = None if np.isfinite(found).all() else "not finite"
     except ValueError as error:
         failure = str(error).split(".")[0]
@@ -100,7 +100,7 @@ def judge(name, task, clean):
 
 
 def fit_times(n_rounds):
-    """Seconds of a fit to 2,000 rows, detectors in turn, after a round that does not count; by set and detector."""
+    """Return the seconds of a fit to 2,000 rows by set and detector, with the detectors in turn, after a warm-up round."""
     found = {}
     for source in TIMED_ON:
         X = datasets.load(source, return_X_y=True)[0]
@@ -123,7 +123,7 @@ def fit_times(n_rounds):
 
 
 def summary(lines, names, kind, detectors=DETECTORS, **only):
-    """Mean AUC, mean average precision and mean rank (by AUC) of each detector: over draws, then over sets."""
+    """Return the mean AUC, average precision and rank (by AUC) of each detector, over draws and then over sets."""
     chosen = [
         line
         for line in lines
@@ -207,7 +207,7 @@ def markdown(results):
 
 
 def add_to_results(**parts):
-    """Add to the file of results, so that a run that is cut off loses one set at most."""
+    """Add to the file of results, so that an interrupted run loses at most one set."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"lines": []}
     lines = parts.pop("lines", [])
     done = {(line["set"], line["draw"], line["detector"]) for line in lines}
@@ -218,17 +218,17 @@ def add_to_results(**parts):
 
 
 def main():
-    """Measure, save and print."""
+    """Measure the detectors, save the results and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="sets to measure, or 'times'; default: all of them")
-    parser.add_argument("--quick", action="store_true", help="one draw of two sets, nothing is saved")
+    parser.add_argument("--quick", action="store_true", help="measure one draw of two sets, and save nothing")
     parser.add_argument("--print", action="store_true", help="print the tables of the last run")
     parser.add_argument("--leads", action="store_true", help="print leads over KNN and IForest, nothing is saved")
     parser.add_argument(
         "--detectors",
         nargs="*",
         default=list(DETECTORS),
-        help="measure only these anew, on the same draws; default: all",
+        help="measure only these again, on the same draws; default: all",
     )
     parser.add_argument("--draws", type=int, nargs="*", default=[0], help="the seeds of the draws; default 0")
     arguments = parser.parse_args()

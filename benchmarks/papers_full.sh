@@ -1,10 +1,10 @@
 #!/bin/bash
-# All experiments of the papers in full, by parts, on many cores and a CUDA device: results only, without pictures.
+# Measure all experiments of the papers at full size, in parts, on many cores and a CUDA device, without drawing pictures.
 #
 #     bash benchmarks/papers_full.sh DATA OUTPUT MINUTES CORES [PYTHON]
 #
-# Nothing new is begun after MINUTES; the same command goes on where it was.  `vicinal papers --full --data DATA -o OUTPUT` then
-# draws the pictures and writes the pages.  The GPU serves the heaviest experiments; without one they take hours.
+# Nothing new is started after MINUTES; the same command continues where it ended.  `vicinal papers --full --data DATA -o OUTPUT` then
+# draws the pictures and writes the pages.  The most expensive experiments use the GPU; without one they take hours.
 data=$1 output=$2 cores=$4 python=${5:-python3}
 end=$(($(date +%s) + 60 * ${3%.*}))
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 CUDA_MODULE_LOADING=LAZY

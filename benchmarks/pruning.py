@@ -1,12 +1,12 @@
-"""Pruned passes against dense ones, in one run: ``python benchmarks/pruning.py clusters gauss real trees mlpack least covertype``.
+"""Compare pruned passes with dense ones in one run: ``python benchmarks/pruning.py clusters gauss real trees mlpack least covertype``.
 
 A pass is the leave-one-out log-sums and scatter of LCA at the metric that LCA fits, with the spatial order and the boxes
-made anew each time.  Pruned and dense passes (``error=0``) take turns; the ratio of a round is taken, and the median of
-the rounds reported.  Where a dense pass would take too long, that of a sample of rows is extrapolated by n^2 ("~").
-Wall time on two threads, or CPU time of one thread with ``--threads 1``, which a busy machine disturbs little.
+computed again each time.  Pruned and dense passes (``error=0``) take turns, and the median over the rounds of their ratio is
+reported.  If a dense pass would take too long, the time of a sample of rows is extrapolated by n^2 ("~").
+Times are wall times on two threads, or with ``--threads 1`` the CPU time of one thread, which a busy machine disturbs little.
 
 Results are added to ``benchmarks/results/pruning.json``: one entry per part, case, number of rows and columns, error and threads.  Parts may run
-beside each other, each on cores of its own (``taskset -c 0,1 python benchmarks/pruning.py clusters --rows 1000000``).
+in parallel on separate cores (``taskset -c 0,1 python benchmarks/pruning.py clusters --rows 1000000``).
 """
 
 import argparse
@@ -31,7 +31,7 @@ from vicinal._engine import prepare
 
 
 def clusters(n, d, seed=0):
-    """100 clusters of random shapes."""
+    """Return rows of 100 clusters of random shapes."""
     rng = np.random.default_rng(seed)
     centres, shapes = 6.0 * rng.normal(size=(100, d)), rng.normal(size=(100, d, d)) / np.sqrt(d)
     which, rows = rng.integers(100, size=n), rng.normal(size=(n, d))
@@ -41,7 +41,7 @@ def clusters(n, d, seed=0):
 
 
 def manifold(n, d, seed=0):
-    """Return two intrinsic dimensions, bent into d, with noise of 1%."""
+    """Return rows of a surface of two dimensions that is bent into d, with noise of 1%."""
     rng = np.random.default_rng(seed)
     frequency, phase = 2.0 * rng.normal(size=(2, d)), rng.uniform(0, 6, size=d)
     return np.sin(rng.uniform(-1, 1, size=(n, 2)) @ frequency + phase) + 0.01 * rng.normal(size=(n, d))
@@ -53,7 +53,7 @@ def gauss(n, d, seed=0):
 
 
 def real(name):
-    """Return a real data set, with the rounding of integers blurred as the prototype did."""
+    """Return a real data set, with noise added to rounded integers."""
     rng = np.random.default_rng(0)
     folder = Path(os.environ["VICINAL_DATA"])
 
@@ -77,7 +77,7 @@ def real(name):
 
 
 def fitted_metric(X, most=100_000):
-    """LCA's metric, of a sample narrowed to all rows where there are many."""
+    """Return LCA's metric; for many rows, that of a sample, narrowed to suit all rows."""
     rows = X if len(X) <= most else X[np.random.default_rng(1).permutation(len(X))[:most]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -91,8 +91,8 @@ RESULTS = Path(__file__).parent / "results" / "pruning.json"
 
 
 def record(part, case, **found):
-    """Put a result into the file, in place of an earlier one of the same case; numbers are kept to four digits."""
-    # Several parts may run at once, each on cores of its own.
+    """Write a result to the file, rounded to four digits, in place of an earlier one of the same case."""
+    # Several parts may run at once, on separate cores.
     with RESULTS.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -114,12 +114,12 @@ def _with_entry(entries, part, case, found):
 
 
 def clock(threads):
-    """CPU time of one thread, or wall time."""
+    """Return the CPU time of one thread, or the wall time."""
     return time.thread_time if threads == 1 else time.perf_counter
 
 
 def timed_pass(Z, error, threads):
-    """Seconds of one pass over the images, and what it visited."""
+    """Return the seconds of one pass over the images, and the pairs that it visited."""
     problem = prepare(Engine("cpu", threads=threads, error=error), Z, leave_one_out=True)
     now = clock(threads)
     start = now()
@@ -163,7 +163,7 @@ HEADER = (
 
 
 def run_clusters(options):
-    """LCA passes on clusters and on a manifold."""
+    """Compare LCA's passes on clusters and on a manifold."""
     for n in options.rows:
         for d in options.columns:
             X = clusters(n, d)
@@ -173,20 +173,20 @@ def run_clusters(options):
 
 
 def run_gauss(options):
-    """Nothing to prune."""
+    """Compare passes on one Gaussian, where nothing can be pruned."""
     X = gauss(options.rows[0], 8)
     compare("gauss", "one Gaussian", X @ fitted_metric(X, 20_000).T, options)
 
 
 def run_real(options):
-    """Real data in 16 to 50 columns."""
+    """Compare passes on real data in 16 to 50 columns."""
     for name in options.sets:
         X = real(name)
         compare("real", name, X @ fitted_metric(X, min(options.fitted, 20_000)).T, options, dense_rows=20_000)
 
 
 def queries_on_clusters(d, options):
-    """Points and 10,000 queries of the clusters in kernel units, and our log-sums and seconds for them, on one thread."""
+    """Return points and 10,000 queries of the clusters in kernel units, and vicinal's log-sums and seconds on one thread."""
     n, m = options.rows[0], 10_000
     X = clusters(n + m, d)
     Z = X @ fitted_metric(X, options.fitted).T
@@ -202,7 +202,7 @@ def queries_on_clusters(d, options):
 
 
 def run_trees(options):
-    """Log-densities of 10,000 queries on clusters, one thread each, against scikit-learn's trees."""
+    """Compare log-densities of 10,000 queries on clusters with scikit-learn's trees, on one thread each."""
     from sklearn.neighbors import KernelDensity
 
     for d in options.columns:
@@ -242,9 +242,9 @@ np.savez(sys.argv[3], seconds=seconds, predictions=output["predictions"])
 
 
 def run_mlpack(options):
-    """The same queries by mlpack's dual trees on one thread, at ever smaller relative errors until it takes too long."""
+    """Time the same queries with mlpack's dual trees on one thread, with smaller and smaller errors until it takes too long."""
     if options.mlpack is None:
-        print("mlpack: skipped; --mlpack takes a Python with mlpack installed")
+        print("mlpack is skipped; pass a Python with mlpack installed as --mlpack")
         return
     for d in options.columns:
         points, queries, got, ours = queries_on_clusters(d, options)
@@ -282,7 +282,7 @@ def run_mlpack(options):
 
 
 def run_least(options):
-    """Computed pairs over the least that any truncation must keep; a pair that serves both of its rows counts twice."""
+    """Compare the computed pairs with the fewest that any truncation must keep; a pair used for both rows counts twice."""
     for d in options.columns:
         X = clusters(options.rows[-1], d)
         Z = X @ fitted_metric(X, options.fitted).T
@@ -308,14 +308,14 @@ def run_least(options):
 
 
 def run_covertype(options):
-    """An exact fit of all of covertype; passes and seconds per level are printed by LCA."""
+    """Fit LCA exactly to all of covertype; LCA prints the passes and seconds of each level."""
     X = real("covertype")[: options.most]
     ends = []
     fit = LCA(
         solver="accelerated", reg=0.0, verbose=True, engine=Engine("cpu", threads=options.threads),
         callback=lambda *_: ends.append(time.perf_counter()),
     )  # fmt: skip
-    # A fit that takes too long ends as after Ctrl-C, with the best point so far.
+    # A fit that takes too long ends with the best point so far, as after Ctrl-C.
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.alarm(int(options.limit))
     start = time.perf_counter()
@@ -337,7 +337,7 @@ def run_covertype(options):
 
 
 def main():
-    """Run the parts that were asked for."""
+    """Run the selected parts."""
     global RESULTS  # where `record` writes
     parts = {name[4:]: part for name, part in globals().items() if name.startswith("run_")}
     parser = argparse.ArgumentParser(description=__doc__)
@@ -346,18 +346,18 @@ def main():
     parser.add_argument("--error", type=float, default=1e-9)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--most", type=int, default=None, help="rows of covertype")
-    parser.add_argument("--fitted", type=int, default=10**5, help="rows that metrics are fitted to, at most")
+    parser.add_argument("--most", type=int, default=None, help="the number of rows of covertype")
+    parser.add_argument("--fitted", type=int, default=10**5, help="the largest number of rows in fits of metrics")
     real_sets = ["letter", "pendigits", "satimage", "usps30", "mnist20", "mnist50"]
     parser.add_argument("--sets", nargs="+", choices=real_sets, default=real_sets)
     parser.add_argument("--mlpack", help="a Python with mlpack installed")
     parser.add_argument(
-        "--limit", type=float, default=600.0, help="seconds that mlpack or the fit to covertype may take"
+        "--limit", type=float, default=600.0, help="the time limit of mlpack and of the fit to covertype, in seconds"
     )
     parser.add_argument(
-        "--columns", type=int, nargs="+", default=[2, 5, 8], help="of clusters, trees, mlpack and least"
+        "--columns", type=int, nargs="+", default=[2, 5, 8], help="columns of clusters, trees, mlpack and least"
     )
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the file that results are added to")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file to which results are added")
     options = parser.parse_args()
     RESULTS = options.results
     print(HEADER, flush=True)

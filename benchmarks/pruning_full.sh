@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# All parts of pruning.py at full size, beside each other, each on two cores of its own: at least 16 cores, 9 minutes.
+# Run all parts of pruning.py at full size, in parallel, on two cores each.  This needs at least 16 cores and takes 9 minutes.
 #   bash benchmarks/pruning_full.sh DATA RESULTS [PYTHON_WITH_MLPACK]   (absolute paths)
-# DATA holds covertype.npz, mnist.npz, usps.npz and uci_{letter,pendigits,satimage}.npz; entries are added to the file RESULTS,
-# and what is printed goes to RESULTS.log.
+# DATA holds covertype.npz, mnist.npz, usps.npz and uci_{letter,pendigits,satimage}.npz.  Results are added to the file RESULTS,
+# and printed output is written to RESULTS.log.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export VICINAL_DATA=$1 PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
@@ -12,7 +12,7 @@ on() { # CORES PART OPTIONS...: run a part on these cores
     shift
     timeout 530 taskset -c "$cores" python3 benchmarks/pruning.py "$@" --results "$results" >>"$results.log" 2>&1 || echo "$*: exit $?" >>"$results.log"
 }
-# Compile first, so that no part's first pass does.
+# Compile the kernels first, so that the first pass of no part does.
 taskset -c 0,1 python3 benchmarks/pruning.py covertype --most 25000 --results "$(mktemp)" >"$results.log" 2>&1
 on 0,1 covertype --limit 450 &
 on 2,3 clusters --rows 1000000 --rounds 2 &

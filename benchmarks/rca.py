@@ -1,12 +1,11 @@
 """Time RCA against metric-learn, against one Gram product of the data, and the closure of pairs.
 
-    python benchmarks/rca.py --metric-learn path/to/old/bin/python      # its own environment: scikit-learn <
-    1.8 python benchmarks/rca.py --quick                                    # small sizes, no figures to
-    report
+    python benchmarks/rca.py --metric-learn path/to/old/bin/python    # a Python with metric-learn and scikit-learn < 1.8
+    python benchmarks/rca.py --quick                                  # small sizes, not for reporting
 
-Writes results/rca.json.  Every figure is a ratio or a time of this run; see README.md for the protocol.
-Seconds are of the wall clock, and of the processor (all threads) where the name says so: on a machine that
-others use, only the latter mean much, and those best with OMP_NUM_THREADS=1, since idle threads of BLAS spin.
+The script writes results/rca.json.  Every figure is a ratio or a time of this run; see README.md for the protocol.
+Times are wall times, or processor times of all threads if the name of the figure says so. On a shared machine, only the latter are
+reliable, preferably with OMP_NUM_THREADS=1, because idle threads of BLAS spin.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from vicinal import RCA, chunklets_from_pairs
 
 HERE = Path(__file__).parent
 
-# What metric-learn runs in its own environment: the same rows and chunklets, made from the same seed.
+# The script for metric-learn's environment, with the same rows and chunklets, generated from the same seed.
 THEIRS = """
 import json, sys, time
 import numpy as np
@@ -54,7 +53,7 @@ exec(MADE)
 
 
 def in_turn(works, rounds):
-    """Best times (wall clock, processor) of each work; they take turns, round by round."""
+    """Return the best times (wall clock, processor) of each function; they take turns, round by round."""
     times = {name: [] for name in works}
     for work in works.values():
         work()
@@ -67,7 +66,7 @@ def in_turn(works, rounds):
 
 
 def against_gram(n, d, rounds):
-    """RCA's fit over one Gram product of the same array, and its extra memory over the size of that array."""
+    """Compare RCA's fit with one Gram product of the same array, and its additional memory with the size of the array."""
     X, y = make(n, d)  # noqa: F821
     times = in_turn({"fit": lambda: RCA().fit(X, y), "gram": lambda: X.T @ X}, rounds)
     tracemalloc.start()
@@ -86,7 +85,7 @@ def against_gram(n, d, rounds):
 
 
 def against_metric_learn(python, n, d, rounds):
-    """Ratio of the times, after checking that both found the same metric."""
+    """Return the ratio of the times, after checking that both libraries find the same metric."""
     X, y = make(n, d)  # noqa: F821
     ours = in_turn({"fit": lambda: RCA(shrinkage=0).fit(X, y), "auto": lambda: RCA().fit(X, y)}, rounds)
     answer = subprocess.run(
@@ -117,7 +116,7 @@ def closure(n_rows, n_pairs, rounds):
 
 
 def offset(n, d):
-    """Largest relative change of the components when the data move by 2^20; entries are exact there, too."""
+    """Return the largest relative change of the components if the data are shifted by 2^20, where entries are still exact."""
     rng = np.random.default_rng(0)
     X, y = rng.integers(-(2**12), 2**12, size=(n, d)) / 2.0**10, np.arange(n) // 4
     here, there = RCA(shrinkage=0).fit(X, y), RCA(shrinkage=0).fit(X + 2.0**20, y)
@@ -125,7 +124,7 @@ def offset(n, d):
 
 
 def blocks(n, d, n_blocks):
-    """Largest relative difference between partial_fit over blocks and one fit, at offset 1e6."""
+    """Return the largest relative difference between partial_fit over blocks and one fit, at offset 1e6."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(n, d)) + 1e6, np.arange(n) // 4
     stream = RCA()
@@ -153,7 +152,7 @@ def embeddings(n, d, n_pairs):
 
 
 def cases(quick, python):
-    """Return what can be measured, by name."""
+    """Return the cases by name."""
     rounds = 2 if quick else 7
     return {
         "gram": lambda: [
@@ -172,7 +171,7 @@ def cases(quick, python):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="some of: gram closure offset blocks embeddings metric_learn")
-    parser.add_argument("--quick", action="store_true", help="small sizes, only to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to check that everything runs")
     parser.add_argument("--metric-learn", help="the Python of an environment with metric-learn and scikit-learn < 1.8")
     arguments = parser.parse_args()
     path = HERE / "results" / ("rca-quick.json" if arguments.quick else "rca.json")

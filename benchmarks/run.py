@@ -1,4 +1,4 @@
-"""Time the pair engine against its peers and against the machine's ceilings; see README.md for the protocol."""
+"""Compare the pair engine with its peers and with the best rates of the machine; see README.md for the protocol."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ THREADS = len(os.sched_getaffinity(0))
 
 
 def cases(names, quick):
-    """Yield the cases by name; quick ones are small and only show that everything runs."""
+    """Yield the cases by name; quick ones are small and only check that everything runs."""
     n, rounds = (1500, 2) if quick else (10_000, 3)
     if "scatter" in names:
         for dtype in ("float64", "float32"):
@@ -45,7 +45,7 @@ def cases(names, quick):
             }
             # Slow contenders get fewer queries; times are compared per pair.
             case |= {"bandwidth": 0.5, "tolerance": 1e-9, "few_queries": 200 if quick else 300}
-            # scikit-learn loses digits from d=8 on: the peer that everybody has is timed all the same, with its error.
+            # scikit-learn loses digits from d=8 on; it is timed nevertheless, because it is widely used, and its error is listed.
             yield case | {"timed_even_if_wrong": ["scikit-learn"]}
     if "scaling" in names:
         for n in (2000, 4000) if quick else (25_000, 50_000, 100_000, 200_000):
@@ -63,7 +63,7 @@ def cases(names, quick):
 SLOW = {"scikit-learn", "scipy", "mlpack", "KDEpy", "torch", "pykeops"}
 
 
-_PATIENCE = 90  # seconds for a contender's first answer, loading included
+_PATIENCE = 90  # seconds for a contender's first result, including loading
 
 
 class Worker:
@@ -103,7 +103,7 @@ class Worker:
         return self.right or (self.state.get("ready") and self.name in self.case.get("timed_even_if_wrong", []))
 
     def time(self):
-        time.sleep(0.2)  # BLAS threads of the contender before spin for a while after their last product
+        time.sleep(0.2)  # BLAS threads of the previous contender spin for a while after their last product
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         answer = self._read()
@@ -173,7 +173,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=["scatter", "density", "scaling"])
     parser.add_argument("--d", type=int, nargs="*", help="only these dimensions; other results of the file are kept")
-    parser.add_argument("--quick", action="store_true", help="small sizes: only shows that everything runs")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to check that everything runs")
     options = parser.parse_args()
     sys.path.insert(0, str(HERE))
     import ceilings
@@ -192,7 +192,7 @@ def main():
                 continue
             result = run_case(case)
             if case["kind"] == "scatter":
-                # The ceiling beside the case, not an hour earlier.
+                # The ceiling is measured next to the case, because the machine may have been faster an hour earlier.
                 measured = ceilings.measure(THREADS, case["dtype"], dimensions=(case["d"],))
                 result["floor_seconds"] = ceilings.scatter_floor(measured, case["n"], case["d"])
             result["measured"] = report["machine"]["date"]

@@ -1,9 +1,9 @@
-"""The adapter behind a model of sentence-transformers: same vectors and neighbours before and after saving and loading.
+"""Check an adapter in a model of sentence-transformers: vectors and neighbours are the same after saving and loading.
 
     pip install 'vicinal[sentence-transformers]'
     python benchmarks/sentence_transformers_export.py
 
-Needs no network: the model is a table of random word vectors.
+The script needs no network: the model is a table of random word vectors.
 """
 
 import tempfile

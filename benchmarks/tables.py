@@ -127,7 +127,7 @@ def lca_table(report):
 
 
 def _lca_rows(report):
-    """Yield what was measured, and what came out."""
+    """Yield the description and the result of each measurement."""
     found = report["passes"]
     yield (
         f"passes of `accelerated` over those of EM to within 1e-6 nats per row of EM's limit, median of {len(found['sets'])} sets",
@@ -232,7 +232,7 @@ TABLES = {
 
 
 def fill(path):
-    """Replace what stands between <!-- table:NAME --> and <!-- end --> in a page."""
+    """Replace the text between <!-- table:NAME --> and <!-- end --> in a page."""
 
     def replace(match):
         source, render = TABLES[match[1]]

@@ -1,12 +1,12 @@
-"""Measure the engine's tuned constants anew, and print them beside the values in `_engine/_tuning.py`.
+"""Measure the engine's tuned constants again, and print them beside the values in `_engine/_tuning.py`.
 
-    python benchmarks/tune.py                     # all constants marked "measured"; some 10 minutes on a quiet core
-    python benchmarks/tune.py HALF PRODUCTS_FROM  # those whose names begin so
-    python benchmarks/tune.py --quick             # a minute: small sizes, only shows that everything runs
+    python benchmarks/tune.py                     # all constants marked "measured"; about 10 minutes on an idle core
+    python benchmarks/tune.py HALF PRODUCTS_FROM  # constants whose names begin with these words
+    python benchmarks/tune.py --quick             # a minute: small sizes, only to check that everything runs
 
-What is measured is the CPU time of one thread, which a busy machine disturbs little; two ways take turns, and the median of
-their ratios counts.  A constant that separates two ways is where that ratio passes 1; the ratios are printed, because
-crossings are flat and a neighbouring value is as good.  No constant changes a result beyond rounding.
+The script measures the CPU time of one thread, which a busy machine disturbs little. Two ways of a computation take turns, and the
+median of their ratios is used.  A constant that separates two ways is the size at which that ratio passes 1; the ratios are printed,
+because crossings are flat and a neighbouring value is as good.  No constant changes a result beyond rounding.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from vicinal._engine import Engine, Frames, prepare
 from vicinal._engine import _tuning as tuning
 
 ONE = {"threads": 1}
-NEVER = 10**12  # "from this many on"; as "up to this many" it means always
+NEVER = 10**12  # never, for a constant that means "from this many on"; always, for one that means "up to this many"
 DTYPES = (tuning.FLOAT64, tuning.FLOAT32)
 
 
 @contextmanager
 def set_to(settings):
-    """The constants ``{"module.NAME": value}`` of the engine's modules, for a while."""
+    """Set the constants ``{"module.NAME": value}`` of the engine's modules inside a `with` block."""
     places = [
         (importlib.import_module(f"vicinal._engine.{key.partition('.')[0]}"), key.partition(".")[2]) for key in settings
     ]
@@ -44,11 +44,11 @@ def set_to(settings):
             setattr(module, name, value)
 
 
-SHORTEST = 0.05  # seconds that a timed run lasts at least
+SHORTEST = 0.05  # the shortest duration of a timed run, in seconds
 
 
 def timed(work):
-    """Return the CPU time of one call, from as many as last long enough to be timed."""
+    """Return the CPU time of one call, measured over as many calls as are needed for a reliable time."""
     calls, start = 0, time.process_time()
     while (seconds := time.process_time() - start) < SHORTEST or not calls:
         work()
@@ -57,7 +57,7 @@ def timed(work):
 
 
 def cpu_seconds(work, rounds=5):
-    """Return the least CPU time of a call, after one that compiles."""
+    """Return the shortest CPU time of a call, after one that compiles."""
     work()
     return min(timed(work) for _ in range(rounds))
 
@@ -76,14 +76,14 @@ def ratio(work, first, second, rounds=5):
 
 
 class Measured(NamedTuple):
-    """A measured value, and what it was read from."""
+    """A measured value, and the ratios that it was derived from."""
 
     value: object
     because: str
 
 
 def crossing(grid, make, first, second):
-    """Return the place on the grid from which the second way wins, between the two values where the ratio passes 1."""
+    """Return the size from which the second way is faster, between the two values of the grid where the ratio passes 1."""
     ratios = [ratio(make(x), first, second) for x in grid]
     because = "  ".join(f"{x}: {r:.2f}" for x, r in zip(grid, ratios, strict=True))
     wins = [k for k in range(len(grid)) if min(ratios[k:]) > 1.0]
@@ -98,7 +98,7 @@ def crossing(grid, make, first, second):
 
 
 def best_of(grid, make, settings):
-    """Return the value on the grid with the least time."""
+    """Return the value on the grid with the shortest time."""
     work, times = make(), []
     for value in grid:
         with set_to(settings(value)):
@@ -111,7 +111,7 @@ def best_of(grid, make, settings):
 
 
 def rows(n, d, dtype=tuning.FLOAT64):
-    """Clustered rows, so that weights are neither uniform nor one-hot."""
+    """Return clustered rows, so that weights are neither uniform nor one-hot."""
     rng = np.random.default_rng(n + d)
     X = rng.normal(size=(n, d)) + 2.0 * rng.normal(size=(20, d))[rng.integers(0, 20, n)]
     return (X / np.sqrt(d)).astype(dtype)
@@ -140,7 +140,7 @@ def nearest(n, d, some=None):
 
 
 def frames(n, d, depth, several):
-    """Log-sums of 256 rows under frames, of one depth and noise or of several."""
+    """Return a function that computes log-sums of 256 rows under frames, of one depth and noise or of several."""
     rng = np.random.default_rng(0)
     X = rows(n, d)
     directions = np.linalg.qr(rng.normal(size=(n, d, depth)))[0].transpose(2, 0, 1)
@@ -170,7 +170,7 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     found: dict[str, Callable[[], Measured]] = {}
     for dtype in DTYPES:
         wide = grid(64, 96, 128, 192, 256, 384, 768) if dtype == tuning.FLOAT64 else grid(96, 192, 384, 768, 1536)
-        # Half of the coordinates are those of the distance, half the values.
+        # Half of the coordinates belong to the distance, and half are values.
         found[f"PRODUCTS_FROM[{dtype}]"] = lambda dtype=dtype, wide=wide: crossing(
             wide,
             lambda k: scatter(n, k // 2, dtype, some=m),
@@ -258,12 +258,12 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
 
 
 def numpy_times(n):
-    """Nanoseconds per pair of the NumPy backend's scatter, by the number of coordinates."""
+    """Return the nanoseconds per pair of the NumPy backend's scatter, by the number of coordinates."""
     return {d: cpu_seconds(scatter(n, d, kind="reference")) / n**2 * 1e9 for d in (2, 8, 32, 96)}
 
 
 def pair_cost(n):
-    """Return what a pair costs beside its coordinates, in their units: time = slope (coordinates + cost)."""
+    """Return the cost of a pair in addition to its coordinates, in units of a coordinate: time = slope (coordinates + cost)."""
     times = numpy_times(n)
     slope, start = np.polyfit(list(times), list(times.values()), 1)
     return Measured(round(start / slope), "  ".join(f"d={d}: {t:.1f} ns" for d, t in times.items()))
@@ -286,7 +286,7 @@ def small_work(n):
 
 
 def in_the_file(name):
-    """Return the value of ``NAME`` or ``NAME[dtype]`` as it stands."""
+    """Return the present value of ``NAME`` or ``NAME[dtype]``."""
     name, _, dtype = name.rstrip("]").partition("[")
     value = getattr(tuning, name)
     return value[np.dtype(dtype)] if dtype else value
@@ -294,8 +294,8 @@ def in_the_file(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="only constants whose names begin so")
-    parser.add_argument("--quick", action="store_true", help="small sizes: only shows that everything runs")
+    parser.add_argument("names", nargs="*", help="only constants whose names begin with these words")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to check that everything runs")
     options = parser.parse_args()
     chosen = {
         name: measure

@@ -1,8 +1,8 @@
-"""Two installed versions of vicinal side by side: python benchmarks/versus.py OLD_PYTHON NEW_PYTHON [case ...] [-o FILE].
+"""Compare two installed versions of vicinal: python benchmarks/versus.py OLD_PYTHON NEW_PYTHON [case ...] [-o FILE].
 
-Each case runs in one process per version.  The two take turns, and what is reported is the median over the pairs of runs
-of new / old, with the interval that the order statistics give at 95%.  "Slower" means that the whole interval lies above
-1.05.  The machine's own ceilings are in `ceilings.py`; peers are in `run.py`.
+Each case runs in one process per version.  The two take turns. The script reports the median over the pairs of runs
+of new / old, with a 95% interval from the order statistics.  "Slower" means that the whole interval lies above
+1.05.  `ceilings.py` measures the best rates of the machine, and `run.py` measures other libraries.
 """
 
 import argparse
@@ -100,7 +100,7 @@ CASES = {
 
 
 class Version:
-    """One version of the library, in a process of its own."""
+    """One version of the library, in a separate process."""
 
     def __init__(self, python, case):
         command = [python, "-c", SETUP, case]
@@ -134,7 +134,7 @@ def compare(old, new, case, rounds):
     for version in versions:
         version.close()
     ratios = np.sort(times[:, 1] / times[:, 0])
-    # The order statistics between which the median lies with 95%.
+    # The median lies between these order statistics with a probability of 95%.
     reach = int(np.ceil(0.98 * np.sqrt(rounds)))
     low, high = max(rounds // 2 - reach, 0), min(rounds // 2 + reach, rounds - 1)
     return {

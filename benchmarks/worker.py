@@ -1,4 +1,4 @@
-"""One contender in its own process: set up, warm up, then one timed run for each line on stdin."""
+"""Run one contender in its own process: set it up, warm it up, then time one run for each line on stdin."""
 
 import json
 import resource
@@ -19,7 +19,7 @@ def say(**answer):
 
 def main():
     case, name = json.loads(sys.argv[1]), sys.argv[2]
-    sys.stdout = sys.stderr  # libraries chat
+    sys.stdout = sys.stderr  # some libraries print to stdout
     try:
         import contenders
 

@@ -25,13 +25,13 @@ def compare(n_rounds=5):
     for _ in range(n_rounds):
         mixed = rng.permuted(wines, axis=0)[:10]
         X, is_outlier = np.concatenate([wines, mixed]), np.arange(len(wines) + 10) >= len(wines)
-        strangeness = {
+        outlier_scores = {
             "LCA": -LCA(reg=0.05).fit(X).score_samples(None),
             "round kernel": -ParzenWindows().fit(X).score_samples(None),
             "one Gaussian": EmpiricalCovariance().fit(X).mahalanobis(X),
             "isolation forest": -IsolationForest(random_state=0).fit(X).score_samples(X),
         }
-        for name, value in strangeness.items():
+        for name, value in outlier_scores.items():
             scores[name].append(roc_auc_score(is_outlier, value))
     return {name: float(np.mean(aucs)) for name, aucs in scores.items()}
 

@@ -1,4 +1,4 @@
-"""A headless chromium for the tests of pages, and how they open a page; the tests skip where there is no chromium."""
+"""Start a headless chromium and open pages for browser tests, which are skipped if there is no chromium."""
 
 import shutil
 

@@ -1,3 +1,5 @@
+"""Settings, fixtures and hooks of all tests: threads, shared compilation of kernels, and the folder of real data."""
+
 import contextlib
 import gc
 import os
@@ -59,22 +61,49 @@ def _compile_what_nobody_else_does(folder):
         time.sleep(0.1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nobody_waits_for_the_disk():
+    """Files are written as ever, but not flushed to the disk: that makes no difference unless the machine loses its power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 def pytest_collection_finish(session):
     """Thousands of collected tests stay until the end: the garbage collector need not look at them again and again."""
     gc.collect()
     gc.freeze()
 
 
+SHORT = {
+    "vicinal._lca.penalty._FOLDS": 2,
+    "vicinal._lca.penalty.FAMILIES": ("shrunk",),
+    "vicinal._nca.trial._FEWEST_ROWS": 10**9,
+}
+
+
 def _short_search():
-    """LCA's search of a penalty with two folds and one family, for tests of what is done with the model that it finds."""
+    """LCA searches its penalty in two folds and one family, and NCA tries no starts: for tests of what is done with a model.
+
+    Most of the time of a small fit goes into these searches, which have tests of their own.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vicinal._lca.penalty._FOLDS", 2)
-        patch.setattr("vicinal._lca.penalty.FAMILIES", ("shrunk",))
-        yield
+        for name, value in SHORT.items():
+            patch.setattr(name, value)
+        yield patch
 
 
 short_search = pytest.fixture(_short_search)
 short_search_in_this_file = pytest.fixture(_short_search, scope="module")
+
+
+@pytest.fixture
+def whole_search(short_search_in_this_file):
+    """The searches as they are, for a test in a file of short ones."""
+    short_search_in_this_file.undo()
+    yield
+    for name, value in SHORT.items():
+        short_search_in_this_file.setattr(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,10 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import Adam, AnchorNCA, retrieval
-from vicinal._nca.anchor_nca import _hard_negatives, _Rows
+from vicinal._nca.anchor_nca import _hard_negatives
 from vicinal._nca.anchor_objective import anchor_objective, held_out_gain
 from vicinal._nca.anchor_pairs import read_anchor_pairs
+from vicinal._nca.anchor_rows import AnchorRows
 
 rng = np.random.default_rng(0)
 THINGS, NOISE = rng.normal(size=(150, 8)), rng.normal(size=(300, 9)) * 3.0
@@ -126,7 +127,7 @@ def test_a_memory_map_gives_what_an_array_gives(tmp_path):
 
 def test_mined_negatives_are_near_and_no_positives():
     rows = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]])
-    tables = _Rows(rows, rows)
+    tables = AnchorRows(rows, rows)
     for anchored, expected in (
         (read(6, pairs=[[0, 1], [3, 4]]), [[2, 3], [2, 5]]),
         (read(6, y=[0, 0, 0, 1, 1, -1]), {0: [3, 4], 1: [3, 4], 2: [3, 4], 3: [2, 5], 4: [2, 5]}),

@@ -1,3 +1,5 @@
+"""Test BinnedTargetMetric: metrics of numeric targets through bins."""
+
 import numpy as np
 import pandas as pd
 import pytest

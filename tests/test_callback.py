@@ -32,6 +32,7 @@ X = np.random.default_rng(0).normal(size=(N, D)) @ [[1.0, 0.5, 0.0], [0.0, 0.3, 
 X[:30, 0] += 2.0
 Y = np.repeat([0, 1], 30)
 PAIRS = np.column_stack([np.arange(0, 20, 2), np.arange(1, 20, 2)])
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
 
 def mixture_vector(model):
@@ -73,7 +74,7 @@ CASES = {
         None,
     ),
     "PairNCA": (PairNCA(2, max_iter=8, random_state=0), (Y,), 2 * D, None),
-    "AnchorNCA": (AnchorNCA(2, max_iter=8, random_state=0), (Y,), 2 * D, None),
+    "AnchorNCA": (AnchorNCA(2, max_iter=3, random_state=0), (Y,), 2 * D, None),
     "NeuralNCA": (
         NeuralNCA(2, max_iter=5, device="cpu", random_state=0, network=4),
         (Y,),

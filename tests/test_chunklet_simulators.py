@@ -1,3 +1,5 @@
+"""Test the simulated chunklets and pairs of the RCA paper: sizes, shares and randomness."""
+
 import numpy as np
 import pytest
 

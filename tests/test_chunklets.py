@@ -1,3 +1,5 @@
+"""Test the conversion of labels, groups and pairs to chunklets, and its report."""
+
 import warnings
 
 import numpy as np

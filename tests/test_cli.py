@@ -683,7 +683,7 @@ def test_a_million_rows_on_stdin(table):
 
 
 def test_a_reader_that_leaves_early_is_no_error(table):
-    pd.concat([table[FEATURES]] * 500).to_csv("long.csv", index=False)
+    pd.concat([table[FEATURES]] * 100).to_csv("long.csv", index=False)  # more than a pipe holds
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
     process = subprocess.Popen(
         [COMMAND, "transform", "m.vicinal", "long.csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -733,11 +733,12 @@ def test_a_full_disk_leaves_the_old_file(table, ending):
 @pytest.mark.skipif(
     not Path("/proc/version").exists(), reason="needs a folder in which nobody can write, root included"
 )
-def test_unwritable_output(table):
-    done = command("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "/proc/model.vicinal", "-q")
-    assert done.returncode == OUTPUT, done.stderr
-    assert b"cannot write /proc/" in done.stderr
-    assert b"Traceback" not in done.stderr
+def test_unwritable_output(table, capsys):
+    learn = ["learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "/proc/model.vicinal", "-q"]
+    assert run(*learn) == OUTPUT
+    said = capsys.readouterr().err
+    assert "cannot write /proc/" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 143)])
@@ -748,7 +749,7 @@ def test_an_interruption_ends_without_a_trace(folder, number, code):
     frame.to_csv("big.csv", index=False)
     Path("m.vicinal").write_bytes(b"the old content")
     process = subprocess.Popen(
-        [COMMAND, "learn", "big.csv", "--method", "nca", "--target", "y", "--set", "verbose=1", "--set", "max_iter=100000", "--set", "tol=0", "-o", "m.vicinal"],
+        [COMMAND, "learn", "big.csv", "--method", "nca", "--target", "y", "--set", "init=identity", "--set", "verbose=1", "--set", "max_iter=100000", "--set", "tol=0", "-o", "m.vicinal"],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert process.stderr.readline()  # the first pass is done: the fit is under way
@@ -1256,12 +1257,12 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monke
 
 
 def test_a_long_text_that_every_row_of_a_parquet_file_repeats_is_refused_before_it_is_written_out(folder, capsys):
-    """The value is in the file once, and would be in memory a thousand times."""
+    """The value is in the file once, and would be in memory three hundred times."""
     rng = np.random.default_rng(0)
-    size = rng.normal(size=1_000)
-    note = pa.DictionaryArray.from_arrays(np.zeros(1_000, dtype=np.int32), ["x" * 1_000_000])
+    size = rng.normal(size=300)
+    note = pa.DictionaryArray.from_arrays(np.zeros(300, dtype=np.int32), ["x" * 1_000_000])
     pq.write_table(pa.table({"size": size, "note": note}), "bomb.parquet", store_schema=False)
-    pd.DataFrame({"size": size, "note": "x" * 1_000}).to_parquet("long.parquet")
+    pd.DataFrame({"size": size, "note": "x" * 3_000}).to_parquet("long.parquet")
     assert Path("bomb.parquet").stat().st_size < 200_000
     assert run("learn", "bomb.parquet", "--method", "parzen", "-o", "m.vicinal") == DATA
     assert "bomb.parquet unpacks to more than 256 MB" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`--workers` and `--cluster` of the command: real Dask workers, and the answers of one process."""
+"""`--workers` and `--cluster` of the command: real Dask workers give the results of one process."""
 
 import contextlib
 import json

@@ -1,3 +1,5 @@
+"""Test ConstrainedKMeans: the best constrained assignment, and k-means without constraints."""
+
 import itertools
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Test ConstrainedGaussianMixture: its objective never falls, chunklets stay together, and singular cases."""
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal

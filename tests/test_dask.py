@@ -59,6 +59,12 @@ def client():
         yield client
 
 
+@pytest.fixture(autouse=True)
+def small_work_is_sent(monkeypatch):
+    """Let workers do what would be faster here, so that tests are short."""
+    monkeypatch.setattr("vicinal._engine._dask.SHARED_WORK", 4e7)
+
+
 def clustered(n, d, seed=0):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, d)) + 8.0 * rng.integers(0, 5, size=(n, 1)), rng.integers(0, 3, n)
@@ -139,6 +145,47 @@ def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     assert sum(client.run(lambda: len(sys.modules["vicinal._engine._dask_worker"]._made._things)).values()) > 0
 
 
+PIECES = tuple(f"vicinal.{name}" for name in ("Half", "Pruned", "Compiled"))  # keys of tasks that compute something
+
+
+def bytes_so_far():
+    """On a worker: bytes that it has sent and received since the first call, over all of its connections."""
+    from distributed.comm import tcp
+    from distributed.utils import nbytes
+
+    if not hasattr(tcp, "counted"):
+        tcp.counted, to_frames, from_frames = 0, tcp.to_frames, tcp.from_frames
+
+        async def sent(*args, **options):
+            frames = await to_frames(*args, **options)
+            tcp.counted += sum(map(nbytes, frames))
+            return frames
+
+        async def received(frames, *args, **options):
+            tcp.counted += sum(map(nbytes, frames))
+            return await from_frames(frames, *args, **options)
+
+        tcp.to_frames, tcp.from_frames = sent, received
+    return tcp.counted
+
+
+def test_what_travels_in_a_pass(client, monkeypatch):
+    """At most (8 n + 16 d^2)(tasks + 1) bytes per worker, both ways: a task returns the sums of its subtree once."""
+    monkeypatch.setattr("vicinal._engine._dask.LEAST_TASK_PAIRS", 2**18)  # as many tasks as of many rows
+    n, d, n_passes = 20_000, 2, 2
+    problem = prepare("dask", clustered(n, d)[0], leave_one_out=True)
+    problem.at(7.0 * np.eye(d)).scatter()  # brings the rows there
+    before = client.run(bytes_so_far)
+    with distributed.get_task_stream(client) as tasks:
+        for k in range(n_passes):
+            problem.at((8.0 + k) * np.eye(d)).scatter()
+    after = client.run(bytes_so_far)
+    done = [task["worker"] for task in tasks.data if str(task["key"]).startswith(PIECES)]
+    assert len(done) >= 8 * n_passes
+    for worker in after:
+        assert 0 < after[worker] - before[worker] <= (8 * n + 16 * d * d) * (done.count(worker) + n_passes)
+
+
 def test_kernels_travel_by_name():
     """Those that this process has never used, too: a worker uses its own, compiled or not."""
     from vicinal._engine import _half_kernels, _order
@@ -163,9 +210,6 @@ ROWS = clustered(3200, 4)[0]
 @pytest.fixture(scope="module")
 def fitted_here():
     return exact_lca("cpu").fit(ROWS)
-
-
-PIECES = tuple(f"vicinal.{name}" for name in ("Half", "Pruned", "Compiled"))  # keys of tasks that compute something
 
 
 def while_busy(client, act, name=None):
@@ -434,6 +478,23 @@ def _cut(values, lengths):
     return dd.from_delayed(parts, meta=pd.Series(values[:0]), verify_meta=False)
 
 
+@pytest.mark.parametrize("estimator", [LCA(reg=0.0), NCA()], ids=lambda e: type(e).__name__)
+def test_a_stochastic_fit_to_few_rows_of_a_collection_is_that_of_the_array(client, estimator):
+    estimator.set_params(solver="stochastic", max_iter=2, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        here = clone(estimator).fit(X, Y)
+        there = clone(estimator).fit(da.from_array(X, chunks=(100, 3)), da.from_array(Y, chunks=100))
+    np.testing.assert_array_equal(there.components_, here.components_)
+
+
+def test_a_table_in_memory_is_not_promised_for_a_collection(client):
+    model = RCA().set_output(transform="pandas").fit(FRAME, Y)
+    assert isinstance(model.transform(FRAME), pd.DataFrame)
+    with pytest.raises(ValueError, match=r"lazy Dask array.*set_output\(transform='default'\)"):
+        model.transform(dd.from_pandas(FRAME, npartitions=2))
+
+
 @pytest.mark.parametrize("asked", ["transform", "score_samples"])
 def test_what_cannot_be_answered_is_refused_at_once(client, asked):
     """Not by a worker, when the answer is computed."""
@@ -503,6 +564,10 @@ def test_a_search_of_a_collection_is_lazy(client):
     assert [(part.shape, part.dtype) for part in found] == [(part.shape, part.dtype) for part in expected]
     for lazy, array in zip(dask.compute(*found), expected, strict=True):
         np.testing.assert_array_equal(lazy, array)
+    with pytest.raises(ValueError, match="queries and corpus must have the same columns, got 2 and 3"):
+        retrieval.search(da.zeros((10, 2)), X)
+    with pytest.raises(ValueError, match="k=241 needs at least as many rows"):
+        retrieval.search(da.zeros((10, 3)), X, k=241)
 
 
 def test_which_engine_knows_dask():

@@ -1,8 +1,6 @@
 """Test that the generators follow their papers, and that the loaders find, convert or fetch data or explain how to."""
 
 import itertools
-import subprocess
-import sys
 import urllib.error
 
 import numpy as np
@@ -477,12 +475,6 @@ def test_available_lists_what_load_knows():
 
 def test_everything_public_is_there():
     assert all(callable(getattr(datasets, name)) for name in datasets.__all__)
-
-
-def test_import_needs_no_plotting():
-    code = "import sys, vicinal.datasets; print('matplotlib' in sys.modules, 'pandas' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.split()[0] == "False"
 
 
 # --- real sets: the real files ----------------------------------------------------------------------------

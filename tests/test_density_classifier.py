@@ -1,3 +1,5 @@
+"""Test DensityClassifier: Bayes' rule, priors, weights, constant columns and far rows."""
+
 import numpy as np
 import pandas as pd
 import pytest

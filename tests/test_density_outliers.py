@@ -1,3 +1,5 @@
+"""Test DensityOutlierDetector: scores and p-values by hand, thresholds, false discovery rates, and any density."""
+
 import numpy as np
 import pandas as pd
 import pytest

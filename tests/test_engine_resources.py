@@ -394,6 +394,31 @@ def test_rows_are_held_once_and_their_images_once():
         assert peak < (2 + results) * 1.03 * X.nbytes + vectors + max(budget, working)
 
 
+def test_pruned_passes_hold_the_rows_once_and_their_images_once():
+    """Tiles and their images in order were two copies, each thread held what all points receive, and a tree of sums several more."""
+    rng = np.random.default_rng(8)
+    n, d, budget = 9000, 40, 2 * 2**20
+    X, metric = (
+        np.repeat(rng.normal(size=(40, d)), n // 40 + 1, axis=0)[:n] + 0.01 * rng.normal(size=(n, d)),
+        20.0 * np.eye(d),
+    )
+    vectors = 20 * 8 * n
+    for reduction, results in ((lambda placed: placed.scatter(), 0), (lambda placed: placed.mean_shifts(), 2)):
+        for some in (X[:7000], X):  # compile outside the measurement
+            tracemalloc.start()
+            problem = prepare(Engine("cpu", threads=2, memory=budget), some, leave_one_out=True)
+            placed = problem.at(metric)
+            answer = reduction(placed)
+            peak = tracemalloc.get_traced_memory()[1]
+            del answer
+            rest = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            assert problem.certified_row_error > 0.0  # pairs were skipped
+        assert rest < 2.06 * X.nbytes + vectors  # boxes take 1 / 32 of a copy
+        working = 4 * 8 * d * ALGEBRA_ROWS  # while rows are mapped
+        assert peak < (2.06 + results) * X.nbytes + vectors + max(budget, working)
+
+
 @pytest.mark.parametrize("kind", ["reference", "cpu"])
 def test_partial_results_do_not_pile_up(kind):
     # The reference once kept an n-vector for every block of rows: 142 MB here.
@@ -461,6 +486,8 @@ def test_import_is_light():
 import sys
 import vicinal
 assert not {"numba", "torch", "dask", "matplotlib", "sklearn", "scipy"} & set(sys.modules), sys.modules.keys()
+import vicinal.datasets, vicinal.plot
+assert "matplotlib" not in sys.modules
 for name in vicinal.__all__:
     getattr(vicinal, name)
 assert set(vicinal.__all__) <= set(dir(vicinal))

@@ -244,3 +244,146 @@ def test_what_a_model_file_lacks_is_noticed_at_load(tmp_path, forged):
         classifier.constant_variances_ = np.ones((2, 3))
         with pytest.raises(TypeError, match=r"constant_variances_ .* 0 but for the columns that were constant"):
             vicinal.io.save(classifier, tmp_path / "model.vicinal")
+
+
+@pytest.mark.parametrize("as_table", [np.asarray, pd.DataFrame])
+def test_numbers_in_the_byte_order_of_another_machine_are_encoded(as_table):
+    """pandas said "Big-endian buffer not supported on little-endian compiler" where values repeat."""
+    rows = np.repeat(X[:10], 2, axis=0)
+    other = rows.astype(rows.dtype.newbyteorder())
+    assert not other.dtype.isnative
+    found = vicinal.TableEncoder().fit(as_table(other))
+    expected = vicinal.TableEncoder().fit(as_table(rows))
+    assert found.types_ == expected.types_
+    np.testing.assert_array_equal(found.transform(as_table(other)), expected.transform(as_table(rows)))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_the_range_of_huge_whole_numbers_is_not_formed():
+    """Numbers of 1e308 and -1e308 are whole; their range overflowed in the test whether they number the rows."""
+    table = pd.DataFrame({"a": 1e307 * np.linspace(-17.0, 17.0, 30)})
+    assert vicinal.TableEncoder().fit(table).types_["a"].kind != "identifier"
+    numbered = pd.DataFrame({"a": np.random.default_rng(0).permutation(np.arange(500.0, 530.0))})
+    assert vicinal.TableEncoder().fit(numbered).types_["a"].kind == "identifier"
+
+
+def test_a_text_among_images_to_map_back_is_told_as_such():
+    """The error was NumPy's, "could not convert string to float: 'a'", which names neither the argument nor a remedy."""
+    frame = pd.DataFrame(X[:2]).assign(text="a")
+    with pytest.raises(ValueError, match=r"X must hold numbers, got a text .*'a'"):
+        RCA().fit(X, Y).inverse_transform(frame)
+
+
+@pytest.mark.parametrize("factor", [1e-318, 1e-300, 1e-160])
+def test_anchors_whose_squares_underflow_are_refused(factor):
+    """The start, divided by so small a unit, overflowed."""
+    with pytest.raises(
+        ValueError, match=r"the rows in pairs hold values of magnitude .*underflow float64; expected at least"
+    ):
+        vicinal.AnchorNCA(max_iter=2, random_state=0).fit(factor * X, Y)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("entry", "said"), [(np.inf, "X or queries contain NaN or infinity"), (1e200, "X or queries holds values of")]
+)
+def test_rows_of_a_memory_map_are_checked_before_the_start(tmp_path, entry, said):
+    """Memory maps are checked when rows are used, but the start of AnchorNCA used them unchecked: infinity minus infinity."""
+    rows = X.copy()
+    rows[3, 1] = entry
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    with pytest.raises(ValueError, match=said):
+        vicinal.AnchorNCA(max_iter=2, random_state=0).fit(mapped, Y)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("estimator", [vicinal.SoftNeighborsRegressor(), vicinal.SoftNeighborsClassifier()])
+def test_rows_infinitely_far_from_all_neighbours_are_refused(estimator):
+    """The regressor answered with the mean of all targets, after a warning about an overflow; the classifier with NaN."""
+    estimator.fit(1e-100 * X, Y)
+    with pytest.raises(ValueError, match=r"X, in units of the bandwidth, holds values of magnitude"):
+        estimator.predict(np.full((2, 3), 1e100))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("bandwidth", ["loo", "scott"])
+def test_rows_infinitely_far_from_a_density_are_refused_without_a_warning(bandwidth):
+    """The error was there, but NumPy warned of an overflow before it."""
+    density = ParzenWindows(bandwidth).fit(1e-100 * X)
+    with pytest.raises(ValueError, match="2 rows lie so far from every component"):
+        density.score_samples(np.full((2, 3), 1e100))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("size", [1.0, 1e300, 1e-300])
+def test_the_score_of_a_regressor_does_not_depend_on_the_unit_of_its_targets(size):
+    """Squares of targets of 1e300 overflow, and R² was NaN."""
+    targets = X[:, 0] + 0.1 * X[:, 1]
+    expected = vicinal.SoftNeighborsRegressor(bandwidth=0.5).fit(X[:40], targets[:40]).score(X[40:], targets[40:])
+    found = vicinal.SoftNeighborsRegressor(bandwidth=0.5).fit(X[:40], size * targets[:40])
+    assert found.score(X[40:], size * targets[40:]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_score_of_a_regressor_is_that_of_scikit_learn():
+    from sklearn.metrics import r2_score
+
+    both, weight = np.column_stack([X[:, 0], 1e9 * X[:, 1] + X[:, 2]]), np.arange(20.0) + 1.0
+    model = vicinal.SoftNeighborsRegressor(bandwidth=0.5).fit(X[:40], both[:40])
+    expected = r2_score(both[40:], model.predict(X[40:]), sample_weight=weight)
+    assert model.score(X[40:], both[40:], weight) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("fall", [1e-150, 1e-200, 1e-310])
+def test_weights_of_which_one_row_has_all_leave_no_variance(fall):
+    """LCA divided by a weighted variance of 0, or squared rows in units of a standard deviation of 1e-155."""
+    weight = np.where(np.arange(5) == 2, 1.0, fall)
+    rows = X[:5] * [1.0, 1.0, 1e-100]
+    with pytest.raises(ValueError, match=r"columns .* have a variance of .* at most under sample_weight"):
+        LCA(max_iter=10).fit(rows, sample_weight=weight)
+
+
+def test_a_stream_that_collapses_is_explained_and_changes_nothing():
+    """A row that is 1e30 times further away than the others along two columns leaves a covariance that is singular in float64.
+
+    Whether its Cholesky factorisation failed, with "leading minor" as its only words, depended on the last bits of the
+    products, and thus on where arrays lay in memory.
+    """
+    rows = X[:12] * [1.0, 1e-30, 1e-40]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        density = LCA(reg=0.0, max_iter=10).fit(rows)
+        before = density.components_.copy()
+        with pytest.raises(ValueError, match="the kernel's covariance collapses"):
+            density.partial_fit(np.ones((1, 3)))
+    np.testing.assert_array_equal(density.components_, before)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_local_map_of_columns_in_units_far_apart():
+    """Eigenvalues of a covariance over 200 orders of magnitude came out negative, and their roots NaN."""
+    units = np.array([1e70, 1e-60, 1.0])
+    plain = vicinal.LocalLCA(reg=np.eye(3) * 0.1).fit(X)
+    scaled = vicinal.LocalLCA(reg=np.diag(0.1 * units**2)).fit(X * units)
+    expected = plain.local_distances(X[0], X)
+    np.testing.assert_allclose(scaled.local_distances(X[0] * units, X * units), expected, rtol=1e-6)
+    widths = np.linalg.norm(np.linalg.inv(plain.local_map(X[0])), axis=0)
+    np.testing.assert_allclose(widths, np.sqrt(np.linalg.eigvalsh(plain.local_metric(X[:1])[0])[::-1]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [np.zeros((5, 2)), np.repeat(X[:30, :2], 2, axis=0)])
+def test_a_bandwidth_does_not_shrink_to_nothing_beside_missing_values(rows):
+    """For equal rows of which one lacks a value, ParzenWindows ended with a bandwidth of 1e-51 after 100 passes."""
+    rows = rows.copy()
+    rows[-1, 0] = np.nan
+    with pytest.raises(ValueError, match=r"finds no width .*Pass bandwidth as a number"):
+        ParzenWindows().fit(rows)
+
+
+def test_an_encoder_in_a_model_file_has_one_set_of_names(tmp_path):
+    """A file whose columns had other names than its features loaded, and then every table lacked a column."""
+    encoder = vicinal.TableEncoder().fit(pd.DataFrame(X[:, :2], columns=["a", "b"]))
+    encoder._columns = np.array(["a", "c"], dtype=object)
+    with pytest.raises(TypeError, match="expected the names in feature_names_in_"):
+        vicinal.io.save(encoder, tmp_path / "model.vicinal")

@@ -1,3 +1,5 @@
+"""Test that scores of rows with missing values are integrals over these values."""
+
 import numpy as np
 import pandas as pd
 import pytest

@@ -37,6 +37,8 @@ CHUNKLETS = np.where(np.arange(N) < 40, np.arange(N) // 4, -1)
 TABLE = pd.DataFrame(X, columns=["length", "width", "colour"])
 WEIGHT = np.where(np.arange(N) % 5 == 0, 0.0, np.linspace(0.5, 2.0, N))
 
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
+
 # How to fit each public estimator: each entry makes a fitted one. Several entries for what differs in state.
 HOW_TO_FIT = {
     "BinnedTargetMetric": [lambda: vicinal.BinnedTargetMetric(RCA(n_components=2), n_bins=4).fit(TABLE, X[:, 0])],

@@ -1,4 +1,4 @@
-"""Loading takes memory and time in proportion to the file, whoever wrote it.
+"""Test that loading a model file takes memory and time in proportion to its size, also for forged files.
 
 The story: a file of 4 MB whose network refers 400 times to one weight took 1.5 GB, 15 MB of ``[]`` in the header took
 660 MB, and 60,000 references to one random state took two minutes.

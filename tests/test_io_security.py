@@ -1,4 +1,4 @@
-"""Model files that someone wrote on purpose: what they say in a parameter does nothing, at load or when fitted again.
+"""Test forged model files: no parameter in them runs code or opens a path, neither on loading nor when fitted again.
 
 The story: `Pipeline.memory` was taken from a file as any text, and joblib opened its pickle cache at that path when the
 loaded pipeline was fitted again.

@@ -1,3 +1,5 @@
+"""Test LCA: its steps and gradient, invariances, penalties, weights, convergence and bad input."""
+
 import pickle
 import warnings
 

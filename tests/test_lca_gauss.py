@@ -1,3 +1,5 @@
+"""Test LCA-Gauss: Proposition 1, its limits without and with only Gaussian directions, and the search for directions."""
+
 import pickle
 import warnings
 

@@ -1,3 +1,5 @@
+"""Test the stochastic solver of LCA and partial_fit: minibatches, streams, memory, and the exact solution."""
+
 import pickle
 import tracemalloc
 

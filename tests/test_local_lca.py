@@ -1,3 +1,5 @@
+"""Test LocalLCA: its kernels by the formula, its limiting cases, the choice of parameters, and the local metric."""
+
 import copy
 import pickle
 import tracemalloc
@@ -22,6 +24,7 @@ from vicinal.datasets import make_spiral
 GIVEN = {"shared": 0.5, "center": "mean", "max_iter": 0, "reg": 0.1}
 
 
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 SMALL_SEARCH = Selection(cv=2, n_neighbors=[2, 3], n_components=[0, 1])
 
 
@@ -52,6 +55,34 @@ def test_without_directions_it_is_lca(rows, weight):
     np.testing.assert_allclose(local.score_samples(NEW), lca.score_samples(NEW), rtol=0, atol=1e-10)
     np.testing.assert_allclose(local.score_samples(None), lca.score_samples(None), rtol=0, atol=1e-10)
     np.testing.assert_allclose(local.local_covariances_[7], lca.covariance_, rtol=1e-12)
+
+
+def test_tied_distances_choose_the_neighbours_of_manifold_parzen():
+    """Coordinates scaled by the noise once broke ties of rounded columns by their own rounding: 0.04 nats on iris."""
+    rows = np.round(np.random.default_rng(3).normal(size=(60, 3)), 1)
+    parzen = ManifoldParzen(2, 5, 0.05).fit(rows)
+    local = LocalLCA(2, 5, 0.05, shared=0, center="row", max_iter=0).fit(rows)
+    np.testing.assert_array_equal(local.neighbors_, parzen.neighbors_[:, :5])
+    np.testing.assert_allclose(local.score_samples(rows + 0.03), parzen.score_samples(rows + 0.03), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("make", [LocalLCA, ManifoldParzen])
+def test_rows_of_weight_0_change_nothing(rows, make):
+    """They once took places in the folds, so that other parameters were chosen."""
+    weight = np.r_[np.ones(60), np.zeros(10)]
+    with_others = make().fit(np.r_[rows, rows[:10] + 50.0], sample_weight=weight)
+    alone = make().fit(rows)
+    np.testing.assert_allclose(with_others.score_samples(NEW), alone.score_samples(NEW), rtol=1e-10)
+    if make is LocalLCA:
+        held_out = with_others.held_out_score_samples()
+        np.testing.assert_allclose(held_out[:60], alone.held_out_score_samples(), rtol=1e-9)
+        assert np.isfinite(held_out).all()
+
+
+def test_a_search_that_ends_at_its_smallest_kernels_warns():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    with pytest.warns(ConvergenceWarning, match="smallest multiple of LCA's covariance"):
+        LocalLCA().fit(np.c_[X, X.sum(axis=1)])
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weights"])

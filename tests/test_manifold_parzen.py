@@ -1,3 +1,5 @@
+"""Test ManifoldParzen: literal densities, its limits, the choice of its noise, and held-out scores."""
+
 import pickle
 import sys
 import types

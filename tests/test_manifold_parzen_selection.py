@@ -1,3 +1,5 @@
+"""Test the choice of ManifoldParzen's parameters: grids, folds, criteria and validation sets."""
+
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,3 +1,5 @@
+"""Test the methods of fitted metrics, and the step from a scatter to components."""
+
 import numpy as np
 import pandas as pd
 import pytest

@@ -32,6 +32,7 @@ X = (
 )
 NEW = X[::5] + rng.normal(scale=0.3, size=(9, 3))
 
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 DENSITIES = {
     "ParzenWindows": (ParzenWindows(), SharedMixture),
     "LCA": (LCA(reg=0.0), SharedMixture),

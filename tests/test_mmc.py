@@ -1,3 +1,5 @@
+"""Test MMC: its maximum against a general optimiser, its certified gap, and metric-learn's solution."""
+
 from itertools import combinations
 
 import numpy as np

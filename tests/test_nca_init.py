@@ -1,3 +1,5 @@
+"""Test the initial matrices of NCA: scikit-learn's named ones, the best scale, and the choice of init="auto"."""
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris, load_wine

@@ -1,3 +1,5 @@
+"""Test the stochastic solver of NCA: batches, kept neighbours, dropped mass, and the exact solution."""
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris
@@ -11,7 +13,10 @@ from vicinal._nca.rows import prepare_rows
 from vicinal._nca.stochastic import _AllNeighbors, _batches, _KeptNeighbors, default_batch
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("short_search_in_this_file"),
+]
 
 
 EXPECTED_FAILURES = {

@@ -1,3 +1,5 @@
+"""Test the nearest neighbours of densities against a sort, with ties and twins."""
+
 import numpy as np
 import pytest
 

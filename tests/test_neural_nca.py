@@ -1,3 +1,5 @@
+"""Test NeuralNCA: its terms against the equations, its training, and the shapes that it learns."""
+
 import pickle
 
 import numpy as np

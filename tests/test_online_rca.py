@@ -1,3 +1,5 @@
+"""Test OnlineRCA: convergence to RCA, drifting data, and independence of units and blocks."""
+
 import pickle
 
 import numpy as np

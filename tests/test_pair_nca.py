@@ -1,3 +1,5 @@
+"""Test PairNCA: its objective, groups and weights of pairs, and the agreement of solvers and engines."""
+
 import pickle
 
 import numpy as np
@@ -13,7 +15,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vicinal import Engine, MultiStart, Objective, PairNCA, SoftNeighborsClassifier
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("short_search_in_this_file"),
+]
 
 
 @parametrize_with_checks(

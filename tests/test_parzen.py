@@ -1,3 +1,5 @@
+"""Test ParzenWindows: known densities, bandwidths, leave-one-out, extreme scales, and agreement with scikit-learn."""
+
 import pickle
 
 import numpy as np

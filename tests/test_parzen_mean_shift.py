@@ -1,3 +1,5 @@
+"""Test ParzenMeanShift: literal steps, ascent, and modes that another optimiser finds."""
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize

@@ -1,3 +1,5 @@
+"""Test Mardia's tests and condition numbers against definitions and published values."""
+
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,3 +1,5 @@
+"""Test RCA: its closed form, shrinkage, rank, streams and merging, and bad input."""
+
 import pickle
 import re
 import warnings

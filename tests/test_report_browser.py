@@ -1,4 +1,4 @@
-"""The report in a real browser (Debian's chromium); skipped where there is none."""
+"""The report in a real browser (Debian's chromium); skipped if there is none."""
 
 import json
 from pathlib import Path

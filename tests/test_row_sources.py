@@ -1,4 +1,4 @@
-"""Rows in files: the same answers as from arrays in memory, and memory that does not grow with the file."""
+"""Test rows in files: results equal those of arrays in memory, and memory does not grow with the file."""
 
 import tracemalloc
 
@@ -12,6 +12,7 @@ from vicinal._row_sources import ArrayRows, ColumnsOf, as_source, in_file
 from vicinal.io import load, open_rows, save
 
 SMALL = Engine(memory="1 MB")  # of which five copies of some thousand rows fit
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
 
 @pytest.fixture

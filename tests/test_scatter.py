@@ -1,3 +1,5 @@
+"""Test scatters and fourth moments against their definitions, also in parts and far from the origin."""
+
 import numpy as np
 import pytest
 from scipy.linalg import helmert

@@ -1,3 +1,5 @@
+"""Test the classifier and the regressor by soft neighbours: bandwidths, weights, outputs and far rows."""
+
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +21,10 @@ from vicinal._engine import prepare
 from vicinal._nca import soft_neighbors
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("short_search_in_this_file"),
+]
 
 CHOSEN_BANDWIDTH = (
     "the bandwidth is chosen by leave-one-out, where a row of weight 2 is left out as a whole while the "

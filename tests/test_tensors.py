@@ -34,6 +34,7 @@ def rows(dtype="float64", n=120):
     return np.round(X * 64).astype(dtype) / 64, y
 
 
+pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 FITS = {
     "LCA": lambda: vicinal.LCA(max_iter=5),
     "LCAGauss": lambda: vicinal.LCAGauss(max_iter=5),

@@ -1,10 +1,11 @@
 """Validation of arguments: every message states the parameter, what was expected, what was passed, and the remedy."""
 
 import numbers
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigvalsh
 from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
@@ -14,8 +15,13 @@ from vicinal._tensors import as_host, remember
 
 
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
-    """Call scikit-learn's ``check_array``, with a declared return type."""
-    return validation.check_array(array, **options)
+    """Call scikit-learn's ``check_array``, with a declared return type; an error about a text names the argument."""
+    try:
+        return validation.check_array(array, **options)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"{options.get('input_name', 'the array')} must hold numbers, got a text ({error}).") from None
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
@@ -140,7 +146,7 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
 
 
 def _columns_where(test: Any, X: Any, names: list[Any] | None) -> str:
-    """ " in the columns ...", as far as the table can be read."""
+    """Return " in the columns ...", as far as the table can be read."""
     try:
         chosen = test(np.asarray(X, dtype=np.float64)).any(axis=0)
     except (TypeError, ValueError):
@@ -219,7 +225,17 @@ def _check_largest(largest: float, dtype: str, name: str) -> None:
         )
 
 
-def check_spread(X, name="X"):
+def check_not_tiny(X: np.ndarray, name: str, *, least: float = 1e-150) -> None:
+    """Raise an error for rows whose entries are all so small that their squares underflow in float64."""
+    largest = float(np.abs(X).max(initial=0.0))
+    if 0 < largest < least:
+        raise ValueError(
+            f"{name} hold values of magnitude {largest:.3g} at most, whose squares underflow float64; expected at least "
+            f"{least:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
+        )
+
+
+def check_spread(X: np.ndarray, name: str = "X") -> None:
     """Raise an error for rows that differ by so little that their variance would underflow to zero."""
     spread = float(np.ptp(X, axis=0).max(initial=0.0))
     least = 1e-150 if X.dtype == np.float64 else 1e-18
@@ -290,20 +306,20 @@ def check_flag(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def check_callback(callback):
+def check_callback(callback: Any) -> None:
     """Raise an error for a callback that is neither callable nor None."""
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable or None, got {type(callback).__name__}.")
 
 
-def check_choice(value, name, choices):
+def check_choice(value: Any, name: str, choices: Sequence[str]) -> str:
     """Return the value if it is one of the names."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
     return value
 
 
-def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
+def bandwidth_covariance(bandwidth: ArrayLike, n_features: int, name: str = "bandwidth") -> np.ndarray:
     """Return the kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
     try:
         values = np.asarray(bandwidth)
@@ -351,7 +367,7 @@ def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
     return values
 
 
-def is_positive_definite(matrix):
+def is_positive_definite(matrix: np.ndarray) -> bool:
     """Return whether the matrix is positive definite, judged by its correlation matrix, so that units do not matter."""
     scale = np.sqrt(np.diag(matrix)) if np.all(np.diag(matrix) > 0) else None
     if scale is None:
@@ -360,14 +376,14 @@ def is_positive_definite(matrix):
     return eigenvalues[0] > len(matrix) * np.finfo(float).eps * eigenvalues[-1]
 
 
-def shown_columns(chosen, names=None):
+def shown_columns(chosen: np.ndarray, names: Sequence[Any] | np.ndarray | None = None) -> str:
     """Return a few of the chosen columns for a message, by name where there are names."""
     positions = np.flatnonzero(chosen)
     shown = ", ".join(str(k if names is None else names[k]) for k in positions[:5])
     return shown + (", ..." if len(positions) > 5 else "")
 
 
-def constant_columns(X):
+def constant_columns(X: np.ndarray) -> np.ndarray:
     """Return which columns are constant, except for rounding."""
     least, most = X.min(axis=0), X.max(axis=0)
     return most - least <= 4 * np.finfo(X.dtype).eps * np.maximum(-least, most)

@@ -1,9 +1,12 @@
 """The picture of `vicinal demo`."""
 
+from collections.abc import Sequence
+from typing import IO, Any
+
 import numpy as np
 
 
-def draw_densities(X, densities, titles, file):
+def draw_densities(X: np.ndarray, densities: Sequence[Any], titles: Sequence[str], file: IO[bytes]) -> None:
     """Write a PNG with the rows and the contours of each density side by side."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -19,11 +19,11 @@ the user interrupts the fit (KeyboardInterrupt) after a point was kept. The loop
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import minimize
@@ -46,7 +46,7 @@ class Reason(Enum):
     INTERRUPTED = "it was interrupted"
 
     @property
-    def by_user(self):
+    def by_user(self) -> bool:
         """Whether the user ended the loop, so that the whole fit ends."""
         return self in (Reason.CALLBACK, Reason.INTERRUPTED)
 
@@ -72,16 +72,16 @@ class FitPath(NamedTuple):
     more: Mapping = MappingProxyType({})
 
     @property
-    def converged(self):
+    def converged(self) -> bool:
         """Whether the tolerance was reached."""
         return self.reason is Reason.CONVERGED
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return (
             f"<div>{self.clause}, {counted(self.n_iter, 'pass')}{sparkline(self.objectives, 'objective per row')}</div>"
         )
 
-    def ended_by(self, reason):
+    def ended_by(self, reason: Reason) -> Self:
         """Return the path of a fit that the user ended for this reason; the path as it is for other reasons."""
         return self._replace(reason=reason, clause=reason.value) if reason.by_user else self
 
@@ -109,7 +109,13 @@ class Recorder:
         One entry per pass.
     """
 
-    def __init__(self, report=None, callback=None, as_vector=np.asarray, iterations=None):
+    def __init__(
+        self,
+        report: Callable[[int, float], None] | None = None,
+        callback: Callback | None = None,
+        as_vector: Callable[[Any], np.ndarray] = np.asarray,
+        iterations: Iterator[int] | None = None,
+    ) -> None:
         self.kept: Any = None
         self.objective = -np.inf
         self.objectives: list[float] = []
@@ -119,16 +125,21 @@ class Recorder:
         self._reason, self._clause = Reason.LIMIT, Reason.LIMIT.value
 
     @classmethod
-    def of(cls, estimator, as_vector=np.asarray, iterations=None):
+    def of(
+        cls,
+        estimator: Any,
+        as_vector: Callable[[Any], np.ndarray] = np.asarray,
+        iterations: Iterator[int] | None = None,
+    ) -> Self:
         """Return the recorder for an estimator with a `callback` and perhaps a `verbose`."""
         report = progress(type(estimator).__name__, getattr(estimator, "verbose", False))
         return cls(report, estimator.callback, as_vector, iterations)
 
-    def begin(self, parameters, objective):
+    def begin(self, parameters: Any, objective: float) -> None:
         """Keep a start whose objective is known before the first pass."""
         self._keep(parameters, float(objective))
 
-    def add(self, parameters, objective, *, keep=None):
+    def add(self, parameters: Any, objective: float, *, keep: bool | None = None) -> bool:
         """Record a pass: the parameters and the objective at them.
 
         Parameters
@@ -152,11 +163,11 @@ class Recorder:
             self._report(len(self.objectives), objective)
         return bool(better)
 
-    def _keep(self, parameters, objective):
+    def _keep(self, parameters: Any, objective: float) -> None:
         # An objective that is NaN counts as lower than any other, because a comparison with it would never be true.
         self.kept, self.objective, self._has_point = parameters, -np.inf if np.isnan(objective) else objective, True
 
-    def iterated(self, parameters):
+    def iterated(self, parameters: Any) -> None:
         """Call the callback at the end of an iteration, with a copy of the parameters as a vector."""
         if self._callback is not None:
             vector = np.array(self._as_vector(parameters), dtype=np.float64).ravel()
@@ -165,21 +176,23 @@ class Recorder:
             except StopIteration:
                 raise self.end(Reason.CALLBACK) from None
 
-    def end(self, reason, clause=None):
+    def end(self, reason: Reason, clause: str | None = None) -> "_EndError":
         """Record why the loop ends; the loop raises the returned exception to leave the ``with`` block from any depth."""
         self._reason, self._clause = reason, reason.value if clause is None else clause
         return _EndError()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         if kind is not None and issubclass(kind, KeyboardInterrupt) and self._has_point:
             self.end(Reason.INTERRUPTED)
             return True
         return kind is _EndError
 
-    def path(self):
+    def path(self) -> FitPath:
         """Return the result of the loop; the last objective belongs to the parameters."""
         objectives = list(self.objectives)
         if not objectives or objectives[-1] != self.objective:
@@ -194,7 +207,15 @@ class _EndError(Exception):
 # -- the loops that methods share ---------------------------------------------------------------------------------------
 
 
-def fixed_point(step, parameters, record, *, max_iter, tol, may_lose=False):
+def fixed_point(
+    step: Callable[[Any], tuple[float, Any]],
+    parameters: Any,
+    record: Recorder,
+    *,
+    max_iter: int,
+    tol: float,
+    may_lose: bool = False,
+) -> FitPath:
     """Repeat ``objective, new = step(parameters)`` until the objective gains no more than `tol`.
 
     `step` evaluates the objective *at* the parameters it is given and returns the next ones. An EM step lowers the
@@ -216,16 +237,16 @@ def fixed_point(step, parameters, record, *, max_iter, tol, may_lose=False):
 
 
 def ascend(
-    objective_and_gradient,
-    parameters,
-    record,
+    objective_and_gradient: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    parameters: np.ndarray,
+    record: Recorder,
     *,
-    max_iter,
-    tol,
-    method="L-BFGS-B",
-    max_passes=None,
-    patience=1,
-):
+    max_iter: int,
+    tol: float,
+    method: str = "L-BFGS-B",
+    max_passes: int | None = None,
+    patience: int = 1,
+) -> FitPath:
     """Maximise ``objective, gradient = objective_and_gradient(parameters)`` by a SciPy method.
 
     A pass is one evaluation, including those of line searches; an iteration is one accepted step. The
@@ -237,14 +258,14 @@ def ascend(
     max_passes = max_iter if max_passes is None else max_passes
     unit, after, small = 1.0, -np.inf, 0
 
-    def negative(flat):
+    def negative(flat: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal unit
         if len(record.objectives) >= max_passes:
             spent = f"max_iter={max_iter} passes were used"
             if max_passes != max_iter:
                 spent = f"{max_passes} passes were used, line searches included"
             raise record.end(Reason.LIMIT, spent)
-        if not np.isfinite(flat).all():  # a line search left the range of numbers: it has to come back
+        if not np.isfinite(flat).all():  # a line search has left the range of finite numbers and must return
             return np.inf, np.zeros_like(flat)
         objective, gradient = objective_and_gradient(flat.reshape(shape))
         gradient = np.asarray(gradient, dtype=float).ravel()
@@ -253,10 +274,10 @@ def ascend(
             # matter.
             size = float(np.linalg.norm(gradient))
             unit = size if size > 1e-30 else 1.0
-        record.add(flat.reshape(shape).copy(), objective)  # SciPy may go on writing into its array
+        record.add(flat.reshape(shape).copy(), objective)  # a copy, because SciPy may write into its array later
         return -float(objective) / unit, -gradient / unit
 
-    def after_iteration(flat):
+    def after_iteration(flat: np.ndarray) -> None:
         nonlocal after, small
         gained, after = record.objective - after, record.objective
         small = small + 1 if gained <= tol else 0
@@ -264,7 +285,9 @@ def ascend(
         if small >= patience:
             raise record.end(Reason.CONVERGED, f"an iteration gained no more than tol={tol:g}")
 
-    options = {"maxiter": max_iter, "maxfun": max_passes + 1} if method == "L-BFGS-B" else {"maxiter": max_iter}
+    options: dict[str, float] = (
+        {"maxiter": max_iter, "maxfun": max_passes + 1} if method == "L-BFGS-B" else {"maxiter": max_iter}
+    )
     options |= {"ftol": 0.0, "gtol": 1e-12} if method == "L-BFGS-B" else {"gtol": 1e-12}
     with record:
         result = minimize(
@@ -277,12 +300,12 @@ def ascend(
         )
         if result.nit >= max_iter:
             raise record.end(Reason.LIMIT, f"max_iter={max_iter} iterations were used")
-        # SciPy stopped by itself: a zero gradient, or a line search that cannot gain (rounding).
+        # SciPy stopped on its own: the gradient is zero, or rounding prevents a gain of the line search.
         raise record.end(Reason.CONVERGED, f"the optimiser can gain no more ({result.message})")
     return record.path()
 
 
-def best_path(paths):
+def best_path(paths: Iterable[FitPath]) -> FitPath:
     """Return the best of several paths, run one after the other; if the user ends one of them, the others do not run."""
     done: list[FitPath] = []
     try:
@@ -301,7 +324,9 @@ def best_path(paths):
 # -- messages -----------------------------------------------------------------------------------------------------------
 
 
-def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or look at objectives_"):
+def warn_if_not_converged(
+    name: str, path: FitPath, *, remedy: str = "Raise max_iter, raise tol, or look at objectives_"
+) -> None:
     """Warn if a fit ended before its tolerance was reached, independently of `verbose`."""
     if not path.converged:
         warnings.warn(
@@ -311,12 +336,12 @@ def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or l
         )
 
 
-def progress(name, verbose):
+def progress(name: str, verbose: bool | int) -> Callable[[int, float], None] | None:
     """Return a `report` function that writes a line per pass to stderr, or None when `verbose` is false."""
     if not verbose:
         return None
 
-    def report(passes, objective):
+    def report(passes: int, objective: float) -> None:
         print(f"[{name}] pass {passes}: objective {objective:.9g} per row", file=sys.stderr, flush=True)
 
     return report

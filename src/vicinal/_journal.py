@@ -56,7 +56,7 @@ class Journal:
         self._file: BinaryIO = open(path, "a+b")  # noqa: SIM115 (closed by keep_journal)
         self._file.seek(0)
         first = self._file.readline()
-        if first != header and header.startswith(first) and self._file.read(1) == b"":  # a kill can cut the header off
+        if first != header and header.startswith(first) and self._file.read(1) == b"":  # a kill can truncate the header
             self._file.truncate(0)
             first = b""
         if first and first != header:
@@ -83,7 +83,7 @@ class Journal:
                 self.n_replayed += 1
                 return found
             self._file.seek(place)
-            found = compute()  # a pass that raises an error has no record: what follows may still be of use
+            found = compute()  # a pass that raised an error has no record, but the records after it can still be used
             self._replaying = False
             self._file.truncate(place)
         else:

@@ -1,6 +1,6 @@
 """The leave-one-out problem: each row is scored by all other rows."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def leave_one_out(
     n_queries: int | None = None,
     passes: int = 1,
 ) -> LeaveOneOut:
-    """Hand the rows of positive weight to the engine.
+    """Pass the rows of positive weight to the engine.
 
     Parameters
     ----------
@@ -102,8 +102,16 @@ def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarr
     return found / (len(X) if weight is None else weight.sum())
 
 
+class HasPairs(Protocol):
+    """What holds the rows that count as a problem of the engine, such as `LeaveOneOut`."""
+
+    @property
+    def pairs(self) -> Problem:
+        """The problem."""
+
+
 def perplexities(
-    problem: LeaveOneOut,
+    problem: HasPairs,
     metric: np.ndarray,
     X: np.ndarray,
     weight: np.ndarray | None = None,
@@ -113,7 +121,7 @@ def perplexities(
 
     Parameters
     ----------
-    problem : LeaveOneOut
+    problem : LeaveOneOut, or another record with `pairs`
         Of the rows of X that count.
     metric : array of shape (k, d)
     X : array of shape (n, d)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, eigh, eigvalsh, lapack
 from scipy.spatial.distance import cdist
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._checks import check_device_rows, check_rows
@@ -30,10 +31,10 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     """
 
     @property
-    def _n_features_out(self):
+    def _n_features_out(self) -> int:
         return self.components_.shape[0]
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
@@ -130,19 +131,19 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         unit = _unit(images)
         return unit * np.linalg.norm(images / unit, axis=1)
 
-    def _difference_of_rows(self, pairs):
-        pairs = check_array(
+    def _difference_of_rows(self, pairs: ArrayLike) -> np.ndarray:
+        given = check_array(
             pairs, dtype=np.float64, allow_nd=True, ensure_2d=False, ensure_min_samples=0, input_name="pairs"
         )
         n_features = self.components_.shape[1]
-        if pairs.ndim != 3 or pairs.shape[1:] != (2, n_features):
+        if given.ndim != 3 or given.shape[1:] != (2, n_features):
             raise ValueError(
-                f"pairs must have shape (p, 2, {n_features}), got {pairs.shape}. Pass "
+                f"pairs must have shape (p, 2, {n_features}), got {given.shape}. Pass "
                 "np.stack([left, right], axis=1), or pass positions of shape (p, 2) together with X."
             )
-        return pairs[:, 0] - pairs[:, 1]
+        return given[:, 0] - given[:, 1]
 
-    def _difference_of_positions(self, pairs, X):
+    def _difference_of_positions(self, pairs: ArrayLike, X: ArrayLike) -> np.ndarray:
         X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
         left, right = check_pairs(pairs, len(X), "pairs").T
         return X[left] - X[right]
@@ -161,7 +162,7 @@ class Whitening(NamedTuple):
     ratios: np.ndarray
 
 
-def rank_tolerance(n_features, resolution=0.0):
+def rank_tolerance(n_features: int, resolution: float = 0.0) -> float:
     """Return the share of a column's variance below which a remainder is rounding.
 
     Sums of products lose about d machine epsilons; data that were in float32 have their own rounding errors, whose
@@ -181,7 +182,7 @@ def _unit(*images: np.ndarray) -> float:
     return 1.0 if largest == 0.0 or 1e-100 < largest < 1e100 else float(2.0 ** np.floor(np.log2(largest)))
 
 
-def range_basis(covariance, *, tolerance, floor=0.0):
+def range_basis(covariance: np.ndarray, *, tolerance: float, floor: float | np.ndarray = 0.0) -> np.ndarray | None:
     """Return an orthonormal basis (d, r) of the directions with variance, or None if these are all directions.
 
     The rank is that of the *correlation* matrix, by pivoted Cholesky, so that it does not depend on the
@@ -205,7 +206,15 @@ def range_basis(covariance, *, tolerance, floor=0.0):
     return basis
 
 
-def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, resolution):
+def whitening(
+    scatter: np.ndarray,
+    reference: np.ndarray,
+    *,
+    basis: np.ndarray | None = None,
+    n_components: int | None = None,
+    tolerance: float,
+    resolution: float,
+) -> Whitening | None:
     """Whiten the scatter along the directions that the reference ranks first (generalised eigenproblem).
 
     The rows ``a`` of the components solve ``T a = ratio S a``: the first k of them maximise the determinant
@@ -227,15 +236,14 @@ def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, r
     -------
     Whitening, or None where S is zero on the whole span.
     """
-    S, T = scatter, reference
-    if basis is not None:
-        S, T = basis.T @ S @ basis, basis.T @ T @ basis
+    T = reference if basis is None else basis.T @ reference @ basis
+    S = scatter if basis is None else basis.T @ scatter @ basis
     S = _fill_null_directions(S, T, tolerance, resolution)
     if S is None:
         return None
     r = len(S)
     k = r if n_components is None else min(n_components, r)
-    # Columns in units of their own scatter: the Cholesky factor of S inside eigh is then as stable as can be.
+    # The columns are scaled by their scatter, which makes the Cholesky factor of S inside eigh as stable as possible.
     scale = 1.0 / np.sqrt(np.diag(S))
     units = np.outer(scale, scale)
     ratios, vectors = _generalised_eigh(T * units, S * units, k, tolerance)
@@ -247,7 +255,7 @@ def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, r
     return Whitening(np.ascontiguousarray((vectors * signs).T), inverse * signs, np.maximum(ratios, 0.0))
 
 
-def _signs(vectors):
+def _signs(vectors: np.ndarray) -> np.ndarray:
     """Return signs that make the largest entry of each column positive (the first one, if several are equally large).
 
     If entries are in units of the features, the signs do not depend on the units, on rounding, or on the basis in
@@ -258,7 +266,7 @@ def _signs(vectors):
     return np.where(np.take_along_axis(vectors, first[None], axis=0) < 0, -1.0, 1.0)
 
 
-def _generalised_eigh(T, S, k, tolerance):
+def _generalised_eigh(T: np.ndarray, S: np.ndarray, k: int, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the k largest eigenvalues of ``T v = ratio S v`` and their vectors, for S with unit diagonal."""
     r = len(S)
     few = {"subset_by_index": [r - k, r - 1]} if k <= r // 4 else {}
@@ -272,7 +280,7 @@ def _generalised_eigh(T, S, k, tolerance):
     return ratios[::-1][:k], vectors[:, ::-1][:, :k]
 
 
-def _fill_null_directions(S, T, tolerance, resolution):
+def _fill_null_directions(S: np.ndarray, T: np.ndarray, tolerance: float, resolution: float) -> np.ndarray | None:
     """Give directions without scatter its smallest positive eigenvalue; return None if all directions have none."""
     variance, within_rounding = np.diag(S), 64.0 * resolution**2 * np.diag(T)
     scale = np.sqrt(np.where(variance > within_rounding, variance, np.diag(T)))
@@ -289,8 +297,8 @@ def _fill_null_directions(S, T, tolerance, resolution):
     return S + smallest * (null @ null.T)
 
 
-def _pivoted_cholesky(matrix, tolerance):
-    """Factor, pivots and numerical rank of a correlation-like matrix: ``matrix[pivots][:, pivots] = factor' "
+def _pivoted_cholesky(matrix: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the factor, pivots and numerical rank of a correlation-like matrix: ``matrix[pivots][:, pivots] = factor' "
     "factor``."""
     if not matrix.size:
         return matrix, np.empty(0, dtype=np.int64), 0

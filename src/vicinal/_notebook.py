@@ -131,7 +131,7 @@ def _spread(estimator: Any) -> np.ndarray | None:
 
 
 def _shares(estimator: Any) -> str:
-    """Bars: the share of the squared distance that a standard deviation (or a unit) of each column makes, the largest first."""
+    """Return bars with the share of each column's standard deviation (or unit) in the squared distance, the largest first."""
     components = getattr(estimator, "components_", None)
     if components is None or np.ndim(components) != 2 or not np.size(components):
         return ""

@@ -5,7 +5,7 @@ import numpy as np
 from vicinal._engine import TIED, prepare
 
 
-def right_neighbors_by_place(X, y, k):
+def right_neighbors_by_place(X: np.ndarray, y: np.ndarray, k: int) -> np.ndarray:
     """Return, for places 0..k-1, the expected number of rows whose neighbour at that place is of their class.
 
     ``y`` holds integer codes.  Neighbours at equal distance share their
@@ -27,7 +27,7 @@ def right_neighbors_by_place(X, y, k):
     return right
 
 
-def _right_by_place(row, neighbor, squares, y, k):
+def _right_by_place(row: np.ndarray, neighbor: np.ndarray, squares: np.ndarray, y: np.ndarray, k: int) -> np.ndarray:
     """Sum over rows of the chance that place 0..k-1 holds a neighbour of the row's class; ties share places.
 
     ``row, neighbor, squares`` list neighbours, those of a row together, nearest first; every row has at least k, and

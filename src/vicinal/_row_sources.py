@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-BLOCK_BYTES = 2**25  # of the rows that are read at a time, unless the source has blocks of its own
+BLOCK_BYTES = 2**25  # the size of a block of rows that is read at a time, unless the source has its own blocks
 
 # Where the sources of other libraries' tables are made, by the package of the table; each function takes the table.
 _OTHER_SOURCES = {"dask": ("vicinal._dask.rows", "DaskRows")}
@@ -66,7 +66,7 @@ class ArrayRows:
     columns : list of str, optional
     """
 
-    def __init__(self, rows: np.ndarray, columns: list[str] | None = None):
+    def __init__(self, rows: np.ndarray, columns: list[str] | None = None) -> None:
         self._rows = rows
         self.shape: tuple[int, int] = rows.shape[0], rows.shape[1]
         self.dtype = _real(rows.dtype)
@@ -129,7 +129,7 @@ class ZarrRows(FileRows):
     array : zarr.Array
     """
 
-    def __init__(self, array: Any):
+    def __init__(self, array: Any) -> None:
         if array.ndim != 2 or np.dtype(array.dtype).kind not in "fiub":
             raise ValueError(f"expected a table of numbers, got a Zarr array of {array.dtype}, shape {array.shape}.")
         self._array = array
@@ -155,7 +155,7 @@ class ParquetRows(FileRows):
         The columns to read, in this order; the default is all, which must hold numbers.
     """
 
-    def __init__(self, dataset: Any, columns: list[str] | None = None):
+    def __init__(self, dataset: Any, columns: list[str] | None = None) -> None:
         import pyarrow as pa
 
         names = list(dataset.schema.names) if columns is None else list(columns)
@@ -207,7 +207,7 @@ class ColumnsOf(FileRows):
     positions : integer array
     """
 
-    def __init__(self, source: RowSource, positions: np.ndarray):
+    def __init__(self, source: RowSource, positions: np.ndarray) -> None:
         self._source, self._positions = source, positions
         self.shape, self.dtype = (source.shape[0], len(positions)), source.dtype
         self.columns = None if source.columns is None else [source.columns[k] for k in positions]
@@ -321,7 +321,7 @@ def all_rows(source: RowSource) -> np.ndarray:
     """Return all rows of a source in memory, or as the memory map that they are."""
     if isinstance(source, ArrayRows):
         return source.kept()
-    return by_blocks(lambda block: block, source)
+    return by_blocks(lambda block: block.kept(), source)
 
 
 def mapped(X: Any) -> Any:
@@ -380,7 +380,7 @@ class RowsFile:
     dtype : numpy.dtype
     """
 
-    def __init__(self, n_columns: int, dtype: Any = np.float64):
+    def __init__(self, n_columns: int, dtype: Any = np.float64) -> None:
         self.shape, self.dtype = (0, n_columns), np.dtype(dtype)
         handle, self._path = tempfile.mkstemp(prefix="vicinal-rows-", suffix=".npy")
         self._file = os.fdopen(handle, "wb")
@@ -419,7 +419,7 @@ class RowsFile:
         self._file.close()
         rows = np.load(self._path, mmap_mode="r+")
         try:
-            os.unlink(self._path)  # the map keeps the file until it goes itself
+            os.unlink(self._path)  # the memory map keeps the file until it is deleted
         except PermissionError:  # on Windows, where a file that is in use stays
             weakref.finalize(rows, _unlink, self._path)
         self._path = ""

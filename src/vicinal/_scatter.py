@@ -240,7 +240,7 @@ def _chunklets_of_one_size(
 
 
 def _fourth_moments(chunklets: np.ndarray) -> np.ndarray:
-    """``(v v' + 2 S^2) / (m + 1)``, summed over centred chunklets of one size m, shape (c, m, d)."""
+    """Return ``(v v' + 2 S^2) / (m + 1)``, summed over centred chunklets of one size m, shape (c, m, d)."""
     size = chunklets.shape[1]
     if size == 2:
         squares = 2.0 * np.square(chunklets[:, 0])

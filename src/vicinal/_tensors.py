@@ -40,7 +40,7 @@ def as_host(values: Any) -> Any:
 
 
 def as_given(values: np.ndarray, X: Any) -> Any:
-    """Results for the rows of X: a tensor on the device of X where X is on one, else the array as it is."""
+    """Return results for the rows of X: a tensor on the device of X if X is on one, else the array unchanged."""
     return sys.modules["torch"].as_tensor(values, device=X.device) if on_device(X) else values
 
 
@@ -64,7 +64,7 @@ def tensor_of(rows: np.ndarray) -> Any:
 
 
 def take_rows(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """``rows[positions]``, and the same of the tensor that the rows were copied from."""
+    """Return ``rows[positions]``, and the same rows of the tensor that the rows were copied from."""
     taken, tensor = rows[positions], tensor_of(rows)
     if tensor is not None:
         _pair(taken, tensor[positions])

@@ -198,7 +198,7 @@ def _table(corpus: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def _rows_and_positions(queries: ArrayLike | None, corpus: ArrayLike) -> tuple[Any, NDArray[Any] | None]:
-    """New rows and None, or None and the positions of the queries in the corpus."""
+    """Return new rows and None, or None and the positions of the queries in the corpus."""
     n = len(_table(corpus, "corpus"))
     if queries is None:
         return None, np.arange(n)

@@ -1,10 +1,10 @@
-"""The campaigns: ``python tests/campaigns NAME [--cases N] [--seconds S] [--seed S]``, or ``all`` of them."""
+"""Run a campaign: ``python tests/campaigns NAME [--cases N] [--seconds S] [--seed S]``, or ``all`` of them."""
 
 import importlib
 import sys
 from pathlib import Path
 
-# A folder that is run has itself on the path; the campaigns are modules of the package that it is.
+# If a folder is run, Python puts the folder itself on the path; the campaigns are imported as a package from its parent.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 NAMES = sorted(
     path.stem
@@ -14,7 +14,7 @@ NAMES = sorted(
 
 
 def main() -> int:
-    """Run the campaigns that were asked for."""
+    """Run the campaigns that are named on the command line."""
     from campaigns import harness
 
     name, *arguments = sys.argv[1:] or ["--help"]

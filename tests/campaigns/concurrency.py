@@ -1,6 +1,6 @@
-"""Threads, forks, process pools and odd installations: the same bits, no hang, BLAS threads as they were.
+"""Threads, forks, process pools and unusual installations give the same bits, do not hang, and leave BLAS threads unchanged.
 
-Each case runs a script in a process of its own and compares what it prints with that of a plain run.
+Each case runs a script in a separate process and compares its output with that of a plain run.
 """
 
 import os
@@ -91,11 +91,11 @@ print(*{process.communicate()[0].strip() for process in both})
     "read-only install": "print(work())",
 }
 _INSTALLED = Path(vicinal.__file__).resolve().parent
-_SLOW = ("cold cache", "unwritable cache", "no HOME", "read-only install")  # they compile anew
+_SLOW = ("cold cache", "unwritable cache", "no HOME", "read-only install")  # they compile again
 
 
 def check(case: Case) -> str:
-    """One way to run the same work."""
+    """Run the same work in one way, and check its output."""
     if not hasattr(os, "fork"):
         raise Skip("there is no fork")
     quick = [name for name in _SCRIPTS if name != "plain" and name not in _SLOW]
@@ -136,7 +136,7 @@ def _settings(name: str, folder: Path) -> dict[str, str]:
     if name == "cold cache":
         return environment(NUMBA_CACHE_DIR=str(folder / "cache"))
     if name == "unwritable cache":
-        # Modes of files do not hold the superuser back; nobody makes a folder inside of a file.
+        # The superuser ignores the modes of files, but nobody can create a folder inside a file.
         (folder / "file").write_text("")
         return environment(NUMBA_CACHE_DIR=str(folder / "file" / "cache"))
     if name == "no HOME":
@@ -149,7 +149,7 @@ def _settings(name: str, folder: Path) -> dict[str, str]:
         shutil.copytree(_INSTALLED, site / "vicinal", ignore=shutil.ignore_patterns("__pycache__"))
         for path in [site, *site.rglob("*")]:
             if path.is_dir():
-                (path / "__pycache__").write_text("")  # holds the superuser back, too
+                (path / "__pycache__").write_text("")  # the superuser cannot write there either
             path.chmod(path.stat().st_mode & ~0o222)
         known = environment()["PYTHONPATH"].split(os.pathsep)[1:]
         settings = environment(PYTHONPATH=os.pathsep.join([str(site), *known]), HOME=str(folder))
@@ -159,7 +159,7 @@ def _settings(name: str, folder: Path) -> dict[str, str]:
 
 
 def _writable(folder: Path) -> None:
-    """So that the folder can be removed."""
+    """Make a folder writable, so that it can be removed."""
     for path in folder.rglob("*"):
         if path.is_dir() and not path.is_symlink():
             path.chmod(path.stat().st_mode | stat.S_IWUSR)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The campaigns at full size on a machine of 16 cores, in two parts of up to SECONDS each, or with "all" side by side:
+# Run the campaigns at full size on a machine with 16 cores, in two parts of up to SECONDS each, or with "all" in parallel:
 #   bash tests/campaigns/full_size.sh cases|processes|all SECONDS FOLDER [SEED]
-# FOLDER gets the log of each campaign, and the failing cases in failures-PART.tar.gz.
+# The log of each campaign is written to FOLDER, and the failing cases to failures-PART.tar.gz in it.
 set -u
 part=$1 seconds=$2 folder=$3 seed=${4:-0} failures=$(mktemp -d)
 export PYTHONPATH="$PWD/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1

@@ -1,15 +1,15 @@
-"""What all campaigns share: drawing cases by number, judging, counting, writing failures down and replaying them.
+"""Code that all campaigns share: it draws cases by number, counts their results, and saves and replays failures.
 
 A campaign is a module with
 
-- ``CASES``: how many cases its full size has;
+- ``CASES``: the number of cases at full size;
 - ``check(case)``: draws everything from ``case.rng``, names what it tries in ``case.what``, describes it in
   ``case.text``, and returns the verdict in a word or two ("an answer", "a clear error"). `Bad`, or any other exception,
   is a failure;
-- if it likes, ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), ``case.note``, a line for the end, and ``summary()``,
-  more lines for the end.
+- optionally ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), ``case.note``, a line that is printed at the end, and
+  ``summary()``, which returns more such lines.
 
-A case is made from the seed and its own number alone, so that a failure is replayed by these two.
+A case depends only on the seed and its own number, so a failure can be replayed from these two.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from campaigns import workers
 
 
 class Bad(AssertionError):
-    """What a case showed is not what is promised."""
+    """The result of a case violates what is promised."""
 
 
 class Skip(Exception):
@@ -42,39 +42,39 @@ class Skip(Exception):
 
 
 class Case:
-    """One case of a campaign: its random numbers, and what it says about itself."""
+    """One case of a campaign: its random numbers and its description."""
 
     def __init__(self, seed: int, number: int, rows: int | None = None) -> None:
         self.seed, self.number, self.rows = seed, number, rows
         self.rng = np.random.default_rng([seed, number])
         self.what = "?"
         self.text = ""
-        self.note = ""  # what is told at the end, whatever the verdict
-        self.files: dict[str, bytes] = {}  # what to keep beside a failure
+        self.note = ""  # a line that is printed at the end, whatever the verdict
+        self.files: dict[str, bytes] = {}  # files to save with a failure
 
     def choice(self, options: list) -> object:
-        """One of some options, as it is: NumPy would make an array of them."""
+        """Return one of some options unchanged; NumPy would convert them to an array."""
         return options[int(self.rng.integers(len(options)))]
 
     def chance(self, share: float) -> bool:
-        """True in a share of the cases."""
+        """Return True in a given share of the cases."""
         return bool(self.rng.random() < share)
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of a process that imports this vicinal, wherever it runs."""
+    """Return the environment of a process that imports this vicinal from any folder."""
     known = os.environ.get("PYTHONPATH")
     path = [str(Path(vicinal.__file__).resolve().parents[1]), *([known] if known else [])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **changes}
 
 
 def damaged(case: Case, whole: bytes) -> bytes:
-    """The bytes, changed in one or a few places."""
+    """Return the bytes, changed in one or a few places."""
     data, rng = bytearray(whole), case.rng
     for _ in range(int(rng.geometric(0.7))):
         kind = str(case.choice(["flip", "byte", "cut", "insert", "zero", "repeat", "digit", "start"]))
         at, length = int(rng.integers(max(len(data), 1))), int(rng.integers(1, 40))
-        if kind == "start":  # where headers are
+        if kind == "start":  # the part that usually contains the header
             at = int(rng.integers(min(len(data), 128) + 1))
             kind = str(case.choice(["byte", "insert", "digit"]))
         case.text += f" {kind} at {at}"
@@ -94,7 +94,7 @@ def damaged(case: Case, whole: bytes) -> bytes:
 
 
 class Tally:
-    """Counts verdicts by what was tried."""
+    """Counts of verdicts, by what was tried."""
 
     def __init__(self) -> None:
         self.clean: Counter = Counter()
@@ -103,7 +103,7 @@ class Tally:
         self.notes: list[str] = []
 
     def take(self, number: int, found: dict) -> None:
-        """Count what a case showed, and say at once where it is bad."""
+        """Count the result of a case, and print it at once if it is bad."""
         if found.get("note"):
             self.notes.append(f"  {found['what']}: {found['note']}")
         if "left out" in found:
@@ -118,7 +118,7 @@ class Tally:
             self.verdicts[found["verdict"]] += 1
 
     def table(self) -> str:
-        """The table of tried, clean and bad, and the verdicts."""
+        """Return the table of tried, clean and bad cases, and the verdicts."""
         names = sorted({*self.clean, *self.bad})
         rows = [(name, self.clean[name], self.bad[name]) for name in names]
         rows.append(("all", self.clean.total(), self.bad.total()))
@@ -131,7 +131,7 @@ class Tally:
 
 
 def run(campaign: ModuleType, arguments: list[str]) -> int:
-    """Run a campaign as the command line says; return the exit code, 1 where a case is bad."""
+    """Run a campaign with the options of the command line; return the exit code, which is 1 if a case is bad."""
     name = campaign.__name__.rpartition(".")[2]
     options = _options(campaign, name, arguments)
     if options.replay:
@@ -162,29 +162,34 @@ def run(campaign: ModuleType, arguments: list[str]) -> int:
 def _options(campaign: ModuleType, name: str, arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python tests/campaigns {name}", description=campaign.__doc__)
     parser.add_argument("--cases", type=int, default=campaign.CASES, help="the number of cases; default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this many seconds")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--start", type=int, default=0, help="the number of the first case; default: %(default)s")
     parser.add_argument(
-        "--jobs", type=int, default=1, help="processes that try cases side by side; default: %(default)s"
+        "--jobs", type=int, default=1, help="the number of processes that try cases in parallel; default: %(default)s"
     )
     parser.add_argument("--failures", default="campaign-failures", help="the folder for failing cases")
-    parser.add_argument("--replay", metavar="FILE", help="run the one case of a file that a failure left")
+    parser.add_argument("--replay", metavar="FILE", help="run the case in a file that a failure has written")
     default = getattr(campaign, "ROWS", None)
-    parser.add_argument("--rows", type=int, default=default, help="of the largest problems, where a campaign has such")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=default,
+        help="the number of rows of the largest problems, for campaigns with this option",
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 def _tried(check: Callable[[Case], str], name: str, case: Case, failures: Path) -> dict:
-    """What a case showed, in words: its verdict, why it was left out, or the error and the file that replays it."""
+    """Return the result of a case in words: its verdict, why it was skipped, or the error and the file that replays it."""
     try:
         return {"verdict": check(case), "what": case.what, "note": case.note}
     except KeyboardInterrupt:
         raise
     except Skip as reason:
         return {"left out": str(reason), "what": case.what}
-    except BaseException as error:  # whatever a case raises is what the campaign looks for
+    except BaseException as error:  # every exception of a case is a finding of the campaign
         path = _write_failure(failures, name, case, error)
         return {"error": _brief(error), "what": case.what, "note": case.note, "replay": str(path)}
 
@@ -195,7 +200,7 @@ def _brief(error: BaseException) -> str:
 
 
 def _write_failure(folder: Path, name: str, case: Case, error: BaseException) -> Path:
-    """Write what replays and explains a failing case."""
+    """Write a file that replays and explains a failing case."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{name}-{case.seed}-{case.number}"
     for ending, content in case.files.items():

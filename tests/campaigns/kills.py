@@ -1,7 +1,7 @@
-"""SIGKILL at random moments of saving, ``learn``, ``compare`` and ``papers``: nothing is lost, no litter stays.
+"""SIGKILL at random moments of saving, ``learn``, ``compare`` and ``papers`` loses nothing and leaves no files behind.
 
-The file that was there stays whole or is replaced whole; the next run removes what the killed one left, and gives the
-same answer, with ``--resume`` as without; ``papers`` goes on from what it had measured.
+An existing file is unchanged or completely replaced. The next run removes the files that the killed one left and gives the
+same result, with and without ``--resume``; ``papers`` continues from its saved measurements.
 """
 
 import json
@@ -40,7 +40,7 @@ _OUTPUTS = {"learn": "out.vicinal", "compare": "out.html", "papers": "papers"}
 
 
 def check(case: Case) -> str:
-    """One process, killed."""
+    """Kill one process, and check the files that it leaves and the next run."""
     if not hasattr(signal, "SIGKILL"):
         raise Skip("there is no SIGKILL")
     case.what = str(case.choice(["save", "save", "save", *_COMMANDS]))
@@ -90,7 +90,7 @@ def _table(folder: Path) -> None:
 
 @cache
 def _undisturbed(name: str) -> tuple[float, str]:
-    """How long the command takes, and what it gives."""
+    """Return how long the command takes, and its result."""
     with TemporaryDirectory(prefix="vicinal-campaign-") as folder:
         _table(Path(folder))
         began = time.monotonic()
@@ -102,13 +102,13 @@ def _undisturbed(name: str) -> tuple[float, str]:
 
 
 def _is_whole(name: str, folder: Path) -> bool:
-    """Whether the output is one that a run wrote to its end; loading a model is a ValueError where it is damaged."""
+    """Return whether the output is complete; loading a damaged model raises a ValueError."""
     output = folder / _OUTPUTS[name]
     return output.read_text().rstrip().endswith("</html>") if name == "compare" else io.load(output) is not None
 
 
 def _result(name: str, folder: Path) -> str:
-    """What is the same in every run."""
+    """Return the part of the output that is the same in every run."""
     if name == "learn":
         return str(io.load(folder / "out.vicinal")[-1].components_.tobytes().hex())
     if name == "compare":

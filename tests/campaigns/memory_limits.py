@@ -1,8 +1,8 @@
-"""Fits and scores under a falling limit of the address space: MemoryError, a right answer, or an abort that says why.
+"""Fits and scores under a limit of the address space end in a MemoryError, a correct result, or an abort with a reason.
 
-Each case runs a task in a process of its own that may map only so much memory beyond what it has after the imports. An
-abort by OpenBLAS, LLVM or a thread that cannot be started, in their own words, is counted apart. A wrong answer, a hang or
-a damaged file is bad.
+Each case runs a task in a separate process that may map only a limited amount of memory beyond what it has after the imports.
+An abort by OpenBLAS, LLVM or a thread that cannot be started, with their own message, is counted separately. A wrong result, a
+hang or a damaged file is bad.
 """
 
 import subprocess
@@ -47,7 +47,7 @@ except (MemoryError, np.linalg.LinAlgError) as error:
     sys.exit(7)
 print(repr(answer))
 """
-# What other people's code says when it cannot get memory and ends the process, or raises an error of its own.
+# Messages of other libraries when they cannot allocate memory and end the process or raise their own error.
 _ABORTS = (
     "OpenBLAS",
     "LLVM",
@@ -75,7 +75,7 @@ def _unlimited(task: str) -> float:
 
 
 def check(case: Case) -> str:
-    """One task under one limit."""
+    """Run one task under one limit."""
     if not Path("/proc/self/statm").exists():
         raise Skip("the mapped memory is not known here")
     case.what = str(case.choice(TASKS))
@@ -89,7 +89,7 @@ def check(case: Case) -> str:
         except subprocess.TimeoutExpired:
             raise Bad("it hangs") from None
         if path.exists():
-            io.load(path)  # a ValueError where it is damaged
+            io.load(path)  # raises a ValueError if it is damaged
         if done.returncode == 0:
             if abs(float(done.stdout) - expected) > 1e-9 * abs(expected):
                 raise Bad(f"it answers {done.stdout.strip()}, expected {expected!r}")
@@ -98,6 +98,6 @@ def check(case: Case) -> str:
         return "MemoryError"
     words = (done.stdout + done.stderr).strip()
     named = next((word for word in _ABORTS if word in words), None)
-    if named is None:  # an end without a word is a fault, too
+    if named is None:  # ending without a message is a failure, too
         raise Bad(f"it ends with {done.returncode}: {words[-1500:]}")
     return f"an end by other code ({named})"

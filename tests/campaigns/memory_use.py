@@ -1,7 +1,7 @@
-"""The memory that fits and scores take beyond the data, against what docs/engine.md documents.
+"""The memory that fits and scores take beyond the data stays within the limits that docs/engine.md documents.
 
-Each case fits one estimator to ``--rows`` rows in a process of its own and reads the peak of its resident memory. Allowed
-are one ordered and one mapped copy of the rows, twenty vectors of their number, the arrays of the fitted estimator, the
+Each case fits one estimator to ``--rows`` rows in a separate process and reads the peak of its resident memory. The limit
+allows one ordered and one mapped copy of the rows, twenty vectors with one number per row, the arrays of the fitted estimator, the
 working budget of 128 MB, and 64 MB for compiled code and libraries that are loaded at the first use.
 """
 
@@ -15,7 +15,7 @@ CASES = 24
 ROWS = 100_000
 MB = 2**20
 COLUMNS = 4
-# What the estimator keeps, in numbers per row, beyond the rows themselves; twice, because some are made from others.
+# Numbers per row that the estimator keeps beyond the rows themselves; counted twice, because some are made from others.
 KEPT = {
     "ParzenWindows": 0, "ParzenWindows, searched": 0, "LCA": 0, "LCAGauss": 0, "LocalLCA": 2 * COLUMNS**2, "NCA": 0, "RCA": 0,
     "ManifoldParzen": 2 * (COLUMNS + 6), "DensityOutlierDetector": 8, "SoftNeighborsClassifier": 1, "PairNCA": 2,
@@ -76,7 +76,7 @@ print(json.dumps({"before": before, "peak": peak, "data": X.nbytes}))
 
 
 def check(case: Case) -> str:
-    """One estimator."""
+    """Check the memory of one estimator."""
     case.what = list(KEPT)[case.number % len(KEPT)]
     command = [sys.executable, "-c", _TASK, case.what, str(case.rows), str(COLUMNS)]
     try:

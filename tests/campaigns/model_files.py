@@ -1,15 +1,18 @@
-"""Damaged and forged model files: what loads works, what does not is a ValueError, within the limits of memory and time.
+"""Damaged and forged model files can be used after loading or raise a ValueError, within the limits of memory and time.
 
 Three in ten cases change bytes of a file and leave its checksum as it is. The others change the decoded description or an
 array, and repair the checksum, as a forger would; some of them are of format version 1, and some repeat a part many times.
-What loads is then asked everything that the estimator can be asked.
+If a file can be loaded, all methods of the estimator are called.
 """
 
 import copy
 import json
+import sys
 import time
 import tracemalloc
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,7 +52,7 @@ CLASSES = ["ParzenWindows", "LCA", "SharedMixture", "FrameMixture", "sklearn.Sta
 
 
 class Source(NamedTuple):
-    """A file to begin with: its description, arrays and bytes, and what its estimator answers."""
+    """A file to start from: its description, arrays and bytes, and the results of its estimator."""
 
     tree: dict
     arrays: dict
@@ -64,7 +67,7 @@ SOURCES = [*fits.FITS, *sorted(path.name for path in OLD.glob("*.vicinal"))]
 
 @cache
 def _source(name: str) -> Source:
-    """A file of today, made by a fit, or one of version 1."""
+    """Return a file of the present version, made by a fit, or one of version 1."""
     if name not in fits.FITS:
         version, text, arrays = read_arrays(OLD / name)
         return Source(parse_model(text), arrays, _answers(io.load(OLD / name)), (OLD / name).read_bytes(), version)
@@ -75,7 +78,7 @@ def _source(name: str) -> Source:
 
 
 def check(case: Case) -> str:
-    """One mutation of one file."""
+    """Load and use one changed file."""
     name = str(case.choice(SOURCES))
     source = _source(name)
     if case.chance(0.3):
@@ -84,10 +87,11 @@ def check(case: Case) -> str:
     else:
         case.what = name.partition(":")[0].removesuffix(".vicinal")
         tree, arrays = copy.deepcopy(source.tree), dict(source.arrays)
-        for _ in range(int(case.rng.geometric(0.8))):
-            _change(case, tree, arrays)
-        if not _write(tree, arrays, source.version):
-            return "could not be written"
+        with _deep_trees():
+            for _ in range(int(case.rng.geometric(0.8))):
+                _change(case, tree, arrays)
+            if not _write(tree, arrays, source.version):
+                return "could not be written"
         data = _PATH.read_bytes()
     case.text, case.files = f"{name}: {case.text}", {"vicinal": data} if len(data) < MB else {}
     loaded = _loaded(case, len(data))
@@ -101,8 +105,19 @@ def check(case: Case) -> str:
     return "loaded and works"
 
 
+@contextmanager
+def _deep_trees() -> Iterator[None]:
+    """Let this program copy and write what is nested more deeply than Python usually recurses; loading has no such help."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(50_000)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def _write(tree: dict, arrays: dict, version: int) -> bool:
-    """Write a file as a forger would, whose limits are none; whether it could be done."""
+    """Write a file without the limits of `save`, as a forger would; return whether this was possible."""
     limit, model_file._MAX_COST, model_file.VERSION = model_file._MAX_COST, 2**60, version
     try:
         write_arrays(_PATH, json.dumps(tree), arrays)
@@ -114,7 +129,7 @@ def _write(tree: dict, arrays: dict, version: int) -> bool:
 
 
 def _describe(size: int) -> None:
-    """What a file says without being loaded is an answer or a ValueError, too."""
+    """Check that `describe` returns a result or raises a ValueError."""
     began = time.process_time()
     for look in (io.describe, io.load_components):
         try:
@@ -127,7 +142,7 @@ def _describe(size: int) -> None:
 
 
 def _loaded(case: Case, size: int) -> BaseEstimator | None:
-    """What the file holds, or None where it is refused; at what price."""
+    """Return the estimator of the file, or None if it is refused, and check the memory and time of loading."""
     measured = case.chance(0.05)
     if measured:
         tracemalloc.start()
@@ -152,7 +167,7 @@ def _loaded(case: Case, size: int) -> BaseEstimator | None:
 
 
 def _use(loaded: BaseEstimator, expected: dict) -> None:
-    """What loads works: no error but those that say what is wrong with a value."""
+    """Call all methods of a loaded estimator; only errors that describe a wrong value are allowed."""
     if any(answer is not None for answer in expected.values()) and not _is_fitted(loaded):
         return
     for asked, answer in _answers(loaded).items():
@@ -178,12 +193,20 @@ def _changed_bytes(case: Case, raw: bytes) -> bytes:
 
 
 def _places(tree: object) -> list[tuple]:
-    """Every (container, key) of a tree."""
-    found = []
-    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, value in pairs:
-        found += [(tree, key), *_places(value)]
+    """Every (container, key) of a tree, each before those within it."""
+    found: list[tuple] = []
+    waiting = _keys(tree)
+    while waiting:
+        container, key = waiting.pop()
+        found.append((container, key))
+        waiting += _keys(container[key])
     return found
+
+
+def _keys(value: object) -> list[tuple]:
+    """(value, key) for each key of a dict or list, the last one first."""
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [(value, key) for key in keys][::-1]
 
 
 def _change(case: Case, tree: dict, arrays: dict) -> None:
@@ -221,7 +244,7 @@ def _change(case: Case, tree: dict, arrays: dict) -> None:
 
 
 def _repeated(case: Case, value: object) -> object:
-    """Something that takes few bytes of a file and might take much memory or time."""
+    """Return a value that takes few bytes in a file and might take much memory or time."""
     many = int(10.0 ** case.rng.uniform(1, 5))
     kind = str(case.choice(["list", "nested", "text", "wide text", "keys", "names", "digits"]))
     case.text += f" ({kind}, {many} times)"
@@ -229,7 +252,7 @@ def _repeated(case: Case, value: object) -> object:
         for _ in range(min(many, 2000)):
             value = [value]
         return value
-    if kind == "keys":  # of one hash
+    if kind == "keys":  # keys with the same hash
         return {"is": "dict", "items": [[i * (2**61 - 1), 1.0] for i in range(min(many, 30_000))]}
     if kind == "names":
         return {str(i): None for i in range(many)}

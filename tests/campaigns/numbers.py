@@ -1,7 +1,7 @@
-"""The same numbers whatever the threads, tiles, budgets, engines, precisions, translations and orders; and the true ones.
+"""Results are correct and do not depend on threads, tiles, budgets, engines, precisions, translations and orders.
 
-More than a third of the cases are small problems whose answers are computed by ``mpmath`` with 50 digits, from the definition. The
-others compare answers with each other.
+More than a third of the cases are small problems that ``mpmath`` solves with 50 digits, from the definition. The others
+compare results with each other.
 """
 
 import sys
@@ -18,12 +18,12 @@ from campaigns.harness import Bad, Case
 from vicinal import Engine
 
 CASES = 3_000
-# Relative to one plus the size of the answer, as the tolerance table of tests/test_engine.py.
+# Tolerances relative to one plus the size of the result, as in the tolerance table of tests/test_engine.py.
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}
 
 
 def check(case: Case) -> str:
-    """One problem."""
+    """Check one problem."""
     kinds = {"mpmath": _truth, "threads": _threads, "tiles": _tiles, "budgets": _budgets, "engines": _engines,
              "precisions": _precisions, "translations": _translations, "permutations": _permutations}  # fmt: skip
     case.what = str(case.choice([*["mpmath"] * 3, *kinds]))
@@ -80,13 +80,13 @@ def _truth(case: Case) -> str:
         init = rng.normal(size=(int(rng.integers(1, d + 1)), d)) / width
         metric = v.NCA(len(init), init=init, max_iter=1, engine=_engine(case)).fit(X, codes)
         expected = [_share_of_own_class(X, codes, init)]
-        # A share errs by as much as the exponents do, which are squares of distances in units of the width.
+        # A share has the errors of the exponents, which are squares of distances in units of the width.
         _close(metric.objectives_[:1], expected, precision, "the objective of NCA", factor * (1.0 + width**-2))
     return "as mpmath says"
 
 
 def _share_of_own_class(X: np.ndarray, codes: np.ndarray, init: np.ndarray) -> float:
-    """The mean probability of the own class, eq. 2 to 4 of the paper."""
+    """Return the mean probability of a row's own class, Eqs. 2 to 4 of the paper."""
     with mpmath.workdps(50):
         A = mpmath.matrix(init.tolist())
         images = [A * mpmath.matrix([mpmath.mpf(float(value)) for value in row]) for row in X]
@@ -149,7 +149,7 @@ def _answers(method: str, X: np.ndarray, y: np.ndarray, engine: Engine, new: np.
 
 
 def _threads(case: Case) -> str:
-    X, y, method = _problem(case, 3500 if case.chance(0.1) else 1200)  # the larger ones visit each pair once
+    X, y, method = _problem(case, 3500 if case.chance(0.1) else 1200)  # larger problems visit each pair once
     first, second = (
         _answers(method, X, y, Engine("cpu", threads=threads), X[:50]) for threads in (1, int(case.rng.integers(2, 6)))
     )
@@ -173,7 +173,7 @@ _SIZES = {
 
 
 def _tiles(case: Case) -> str:
-    """Work that is cut into other blocks and tiles: powers of two between these."""
+    """Compare results of other sizes of blocks and tiles: powers of two between the limits in `_SIZES`."""
     engine, (X, y, method) = _engine(case), _problem(case)
     expected = _answers(method, X, y, engine, X[:50])
     sizes = {name: 2 ** int(case.rng.integers(*between, endpoint=True)) for name, between in _SIZES.items()}
@@ -200,7 +200,7 @@ def _engines(case: Case) -> str:
 
 def _precisions(case: Case) -> str:
     X, y, method = _problem(case)
-    if method in ("NCA", "LCA"):  # what is learned may go another way
+    if method in ("NCA", "LCA"):  # the optimiser may take another path
         method = "ParzenWindows"
     return _compare(case, Engine("cpu", precision="float32"), Engine("cpu"), "float32", (X, y, method))
 

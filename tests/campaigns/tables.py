@@ -1,7 +1,7 @@
-"""Damaged tables: each is read, or refused in one sentence that names the file.
+"""Damaged tables are read, or refused with one sentence that names the file.
 
 Tables of every format that the command reads are written, some of their bytes are changed, and the result is read as the
-command does. Of packed tables, half are changed inside and packed again, so that no checksum tells of it.
+command does. Half of the packed tables are changed before packing, so that no checksum detects the damage.
 """
 
 import gzip
@@ -26,7 +26,7 @@ ENDINGS = ["csv", "csv.gz", "tsv", "npy", "npz", "packed.npz", "record.npy", "pa
 
 @cache
 def _whole(ending: str) -> bytes:
-    """A table of numbers, texts and dates in a format."""
+    """Return a table of numbers, texts and dates in a format."""
     rng, file = np.random.default_rng(0), io.BytesIO()
     frame = pd.DataFrame({"a": rng.normal(size=30), "b": np.arange(30), "c": list("xyz") * 10, "é": [True, False] * 15})
     numbers = frame[["a", "b"]].to_numpy()
@@ -51,7 +51,7 @@ def _whole(ending: str) -> bytes:
 
 
 def _repacked(case: Case, whole: bytes) -> bytes:
-    """The packed table with what it holds changed, and right checksums."""
+    """Return the packed table with changed contents and correct checksums."""
     case.text += "inside,"
     if case.what.endswith("gz"):
         return gzip.compress(damaged(case, gzip.decompress(whole)), mtime=0)
@@ -64,7 +64,7 @@ def _repacked(case: Case, whole: bytes) -> bytes:
 
 
 def check(case: Case) -> str:
-    """One damaged table."""
+    """Read one damaged table."""
     case.what = str(case.choice(ENDINGS))
     whole = _whole(case.what)
     data = (

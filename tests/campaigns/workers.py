@@ -1,7 +1,7 @@
-"""Several processes that try the cases of one campaign: ``--jobs``.
+"""Processes that try the cases of one campaign in parallel (``--jobs``).
 
-A worker reads the number of a case from its standard input and answers with a line of JSON. A worker that dies or does
-not answer in time costs one case, which is bad, and another one takes its place.
+A worker reads the number of a case from its standard input and answers with a line of JSON. If a worker dies or does not
+answer in time, its case is bad, and another worker takes its place.
 """
 
 import json
@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-GRACE = 20.0  # seconds that the cases in hand have after the end of ``--seconds``
-LONG = 300.0  # a case that takes so many seconds and is then cut off is bad; others are only left out
+GRACE = 20.0  # seconds that running cases have after the end of ``--seconds``
+LONG = 300.0  # a case that is stopped after this many seconds is bad; one that is stopped earlier is only left out
 
 
 def command(name: str, arguments: list[str]) -> list[str]:
-    """The command of a worker of a campaign."""
+    """Return the command that starts a worker of a campaign."""
     return [sys.executable, str(Path(__file__).parent), name, *arguments, "--worker"]
 
 
 def serve(try_case: Callable[[int], dict], summary: Callable[[], str]) -> int:
-    """Answer the numbers that arrive until there are no more; what a case prints goes to the standard error."""
+    """Try the cases whose numbers arrive until there are no more; the output of a case is sent to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -36,7 +36,7 @@ def serve(try_case: Callable[[int], dict], summary: Callable[[], str]) -> int:
 def try_all(
     worker: list[str], numbers: range, jobs: int, seconds: float, take: Callable[[int, dict], None]
 ) -> list[str]:
-    """Hand the numbers to so many workers and each answer to ``take``; return the summaries of the workers."""
+    """Distribute the numbers among the workers and pass each answer to ``take``; return the summaries of the workers."""
     pool = _Pool(worker, iter(numbers), time.monotonic() + seconds, take)
     threads = [threading.Thread(target=pool.feed, daemon=True) for _ in range(min(jobs, len(numbers)))]
     for thread in threads:
@@ -114,7 +114,7 @@ class _Pool:
 
 
 def _exchange(process: subprocess.Popen, line: str | None) -> dict | None:
-    """The answer to a line, or to the end of all lines; None where the worker is gone."""
+    """Return the answer to a line, or to the end of all lines; None if the worker has ended."""
     try:
         if line is None:
             process.stdin.close()

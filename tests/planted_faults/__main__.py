@@ -1,12 +1,12 @@
-"""Plant each fault of `faults.py` in a copy of the tree, run the tests there, and print which of them noticed.
+"""Plant each fault of `faults.py` in a copy of the tree, run the tests there, and print which of them detect it.
 
     python tests/planted_faults --jobs 16 --output faults.md
 
-A fault is first tried with the test files that concern it, in the default selection of tests. One that goes unnoticed is
-tried with all files of the default run, and then with the tests that are marked `slow`: the default run must notice whatever
-the full one notices. A test that fails is tried without the fault as well, and does not count where it fails there
-(because a tool is missing on this machine, say). The exit status is 1 where only a slow test noticed a fault, and 2
-where a fault cannot be planted (`--check` looks for these alone, within a second).
+A fault is first tried with the test files that concern it, in the default selection of tests. If none of them fails, it is
+tried with all files of the default run, and then with the tests that are marked `slow`: the default run must detect every
+fault that the full run detects. A test that fails is repeated without the fault, and does not count if it fails there, too
+(for example, because a tool is missing on this machine). The exit status is 1 if only a slow test detects a fault, and 2 if a
+fault cannot be planted (`--check` checks only this, within a second).
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import NamedTuple
 from faults import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-# What tests read; compiled kernels are copied with the sources, and serve wherever no kernel was changed.
+# The files that tests read. Compiled kernels are copied with the sources and are used unless a kernel was changed.
 COPIED = (
     "src",
     "tests",
@@ -39,19 +39,19 @@ COPIED = (
     "LICENSE",
 )
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?|\S+\.py)(?: - .*)?$", re.MULTILINE)
-# They check texts, or browse: no fault of these concerns them, and each takes long.
+# These check texts or use a browser. They take long, and no fault in the list concerns them.
 APART = ("test_docs.py", "test_papers.py", "test_report_browser.py", "test_site.py", "test_types.py")
 
 
 class Run(NamedTuple):
-    """How a run of tests ended: tests that failed, or "time" where it was stopped."""
+    """The result of a run of tests: the tests that failed, or "time" if it was stopped."""
 
     failed: list[str]
     seconds: float
 
 
 class Found(NamedTuple):
-    """Who noticed a fault: "default", "slow" or "nobody"; "time" where the tests were stopped before any of them failed."""
+    """Which tests detect a fault: "default", "slow" or "nobody"; "time" if the tests were stopped before any of them failed."""
 
     by: str
     test: str
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the tree in a folder, times of change included: the compiler's cache goes by them."""
+    """Copy the tree to a folder, with the modification times, which the compiler's cache compares."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
@@ -70,7 +70,7 @@ def copied(folder: Path) -> Path:
 
 
 def run_tests(tree: Path, files: list[str], selection: str, left_out: list[str], limit: float, stop: bool) -> Run:
-    """Run test files of a tree; `stop` ends it at the first failure."""
+    """Run test files of a tree; with `stop`, the run ends at the first failure."""
     command = [
         sys.executable,
         "-m",
@@ -108,14 +108,14 @@ def run_tests(tree: Path, files: list[str], selection: str, left_out: list[str],
 
 
 class Unchanged:
-    """The tree without a fault, which tells whether a test fails by itself on this machine."""
+    """The tree without a fault, which shows whether a test fails on this machine in any case."""
 
     def __init__(self, folder: Path, limit: float) -> None:
         self._tree, self._limit, self._known = copied(folder), limit, {}
         self._lock = threading.Lock()
 
     def fails(self, test: str) -> bool:
-        """Whether a test fails here as well."""
+        """Return whether a test also fails without a fault."""
         if test == "time" or test.startswith("exit status"):
             return False
         with self._lock:
@@ -127,12 +127,12 @@ class Unchanged:
             return self._known[test]
 
     def failing(self) -> list[str]:
-        """The tests that are known to fail here."""
+        """Return the tests that are known to fail without a fault."""
         return sorted(test for test, fails in self._known.items() if fails)
 
 
 def first_failure(tree: Path, files: list[str], selection: str, unchanged: Unchanged, limit: float) -> Run:
-    """The first test of some files that fails in a tree, and not without the fault; no test where there is none."""
+    """Return the first test of some files that fails in a tree but not without the fault, if there is one."""
     seconds = 0.0
     while True:
         run = run_tests(tree, files, selection, unchanged.failing(), limit, stop=True)
@@ -142,7 +142,7 @@ def first_failure(tree: Path, files: list[str], selection: str, unchanged: Uncha
 
 
 def try_fault(fault: Fault, everything: list[str], unchanged: Unchanged, limit: float) -> Found:
-    """Plant one fault, and find out who notices."""
+    """Plant one fault, and find out which tests detect it."""
     with tempfile.TemporaryDirectory(prefix="planted-") as name:
         tree = copied(Path(name))
         file = tree / "src" / "vicinal" / fault.file
@@ -161,7 +161,7 @@ def try_fault(fault: Fault, everything: list[str], unchanged: Unchanged, limit: 
 
 
 def compile_here(jobs: int) -> None:
-    """Compile all kernels of this tree in so many processes: copies of it find them in their cache."""
+    """Compile all kernels of this tree in several processes, so that copies of the tree find them in their cache."""
     with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
         code = f"import conftest, pathlib; conftest._compile_what_nobody_else_does(pathlib.Path({folder!r}))"
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
@@ -171,22 +171,22 @@ def compile_here(jobs: int) -> None:
 
 
 def table(found: dict[int, tuple[Fault, Found]]) -> str:
-    """The answer as a table in Markdown."""
-    lines = ["| # | file | what goes wrong | noticed by | the first test that fails |", "|---|---|---|---|---|"]
+    """Return the results as a table in Markdown."""
+    lines = ["| # | file | what goes wrong | detected by | the first test that fails |", "|---|---|---|---|---|"]
     for number, (fault, who) in sorted(found.items()):
         test = who.test.removeprefix("tests/").replace("|", "\\|")
         lines.append(f"| {number} | `{fault.file}` | {fault.wrong} | {who.by} | {f'`{test}`' if test else ''} |")
     counts = {by: sum(who.by == by for _, who in found.values()) for by in ("default", "slow", "nobody", "time")}
     lines += [
         "",
-        f"{len(found)} faults: the default run noticed {counts['default']}, only slow tests noticed {counts['slow']}, and "
-        f"nobody noticed {counts['nobody']}. The tests of {counts['time']} were stopped by the limit of time.",
+        f"{len(found)} faults: the default run detects {counts['default']}, only slow tests detect {counts['slow']}, and "
+        f"no test detects {counts['nobody']}. The tests of {counts['time']} were stopped by the time limit.",
     ]
     return "\n".join(lines)
 
 
 def misplaced() -> list[str]:
-    """Faults that cannot be planted: their text does not occur exactly once, or what is planted there is no Python."""
+    """Describe the faults that cannot be planted: their text does not occur exactly once, or the result is not valid Python."""
     said = []
     for number, fault in enumerate(FAULTS, 1):
         path = ROOT / "src" / "vicinal" / fault.file
@@ -197,7 +197,7 @@ def misplaced() -> list[str]:
         try:
             compile(text.replace(fault.text, fault.planted), fault.file, "exec")
         except SyntaxError as error:
-            said.append(f"fault {number}: {fault.planted!r} in {fault.file} is no Python: {error}")
+            said.append(f"fault {number}: {fault.planted!r} in {fault.file} is not valid Python: {error}")
         missing = [test for test in fault.tests if not (ROOT / "tests" / f"{test}.py").is_file()]
         if missing:
             said.append(f"fault {number}: there is no test file {', '.join(missing)}")
@@ -205,11 +205,11 @@ def misplaced() -> list[str]:
 
 
 def main() -> int:
-    """Try the faults that were asked for."""
+    """Try the faults that are selected on the command line."""
     parser = argparse.ArgumentParser(prog="python tests/planted_faults", description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=2, help="faults that are tried at once")
+    parser.add_argument("--jobs", type=int, default=2, help="the number of faults that are tried at once")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults to try, from 1 on")
-    parser.add_argument("--limit", type=float, default=900.0, help="seconds that a run of tests may take")
+    parser.add_argument("--limit", type=float, default=900.0, help="the time limit of a run of tests, in seconds")
     parser.add_argument("--near", action="store_true", help="run only the test files that concern a fault")
     parser.add_argument("--output", type=Path, help="a file for the table")
     parser.add_argument("--compile", action="store_true", help="compile all kernels first, for an empty cache")
@@ -239,7 +239,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="unchanged-") as name, ThreadPoolExecutor(options.jobs) as pool:
         unchanged = Unchanged(Path(name), options.limit)
         list(pool.map(one, numbers))
-        print(f"fail without a fault, and do not count: {', '.join(unchanged.failing()) or 'none'}")
+        print(f"tests that fail without a fault and do not count: {', '.join(unchanged.failing()) or 'none'}")
     print(table(found))
     return int(any(who.by == "slow" for _, who in found.values()))
 

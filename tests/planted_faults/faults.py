@@ -1,8 +1,8 @@
-"""Sixty faults of one line each, in the engine, the methods and the model files, and the tests that should notice them.
+"""Sixty faults of one line each, in the engine, the methods and the model files, and the tests that should detect them.
 
-A fault is planted by replacing a text that occurs exactly once in its file. The list is not made from what the tests catch:
-each line was chosen because it carries a decision (a sign, a bound, a case, a weight), and because nothing but a
-wrong answer would tell that it is wrong.
+A fault is planted by replacing a text that occurs exactly once in its file. The list was not derived from what the tests
+detect: each line was chosen because it contains a decision (a sign, a bound, a case, a weight), and because only a wrong
+result would reveal the fault.
 """
 
 from typing import NamedTuple
@@ -38,21 +38,21 @@ ENGINE = [
         "_engine/_arrays.py",
         "hit = np.flatnonzero(skip >= 0)",
         "hit = np.flatnonzero(skip > 0)",
-        "the first row sees itself",
+        "the first row is its own neighbour",
         _LAWS,
     ),
     Fault(
         "_engine/_arrays.py",
         "top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))",
         "top = xp.where(xp.isfinite(top), top, top)",
-        "a row that sees no point gets NaN",
+        "a row without neighbours gets NaN",
         _LAWS,
     ),
     Fault(
         "_engine/_arrays.py",
         "received += as_numpy(to_points)",
         "received[...] = as_numpy(to_points)",
-        "points receive from the last block of queries alone",
+        "points receive contributions only from the last block of queries",
         _LAWS,
     ),
     Fault(
@@ -66,7 +66,7 @@ ENGINE = [
         "_engine/_placement.py",
         "_NEGLIGIBLE_NATS = 45.0",
         "_NEGLIGIBLE_NATS = 4.5",
-        "pairs that matter are taken for negligible",
+        "pairs that matter are considered negligible",
         (*_LAWS, "test_lca"),
     ),
     Fault(
@@ -80,7 +80,7 @@ ENGINE = [
         "_engine/_placement.py",
         "both[len(metric) :, n_features:] = np.eye(n_targets)",
         "both[len(metric) :, n_features:] = 2.0 * np.eye(n_targets)",
-        "Gaussian matches at half their scale",
+        "Gaussian matches have half their scale",
         (*_LAWS, "test_nca_objectives"),
     ),
     Fault(
@@ -94,35 +94,35 @@ ENGINE = [
         "_engine/_nearest.py",
         "decided = (kth < last - error) | (reach == n)",
         "decided = kth < np.inf",
-        "a search that is not decided is believed",
+        "an undecided search is accepted",
         ("test_engine_neighbors", "test_engine", "test_manifold_parzen"),
     ),
     Fault(
         "_engine/_accuracy.py",
         "_TOLERANCE = {np.dtype(np.float64): 2e-11, np.dtype(np.float32): 2e-4}",
         "_TOLERANCE = {np.dtype(np.float64): 2e-3, np.dtype(np.float32): 2e1}",
-        "products are trusted where they have no digits left",
+        "products are used where they have lost all digits",
         (*_LAWS, "test_engine_resources"),
     ),
     Fault(
         "_engine/_kernels.py",
         "rescale[r] = np.exp(top[g + r] - peaks[r])",
         "rescale[r] = np.exp(peaks[r] - top[g + r])",
-        "sums so far are scaled the wrong way when a larger score comes",
+        "sums so far are scaled the wrong way when a larger score occurs",
         _LAWS,
     ),
     Fault(
         "_engine/_kernels.py",
         "        if total[r] < smallest:",
         "        if total[r] < 0.0:",
-        "rows whose sum underflows are not done again",
+        "rows whose sum underflows are not computed again",
         _LAWS,
     ),
     Fault(
         "_engine/_kernels.py",
         "        if 0 <= skip < TILE:",
         "        if 0 < skip < TILE:",
-        "the first row of every tile sees itself",
+        "the first row of every tile is its own neighbour",
         _LAWS,
     ),
     Fault(
@@ -157,28 +157,28 @@ ENGINE = [
         "_engine/_half.py",
         "underflowed = np.flatnonzero((totals < pairs.smallest) | np.isnan(log_agreement))",
         "underflowed = np.flatnonzero(totals < pairs.smallest)",
-        "rows whose class mates are out of reach are not done again",
+        "rows whose class mates are far away are not computed again",
         _LAWS,
     ),
     Fault(
         "_engine/_product_kernels.py",
         "        if 0 <= skip < width:",
         "        if 0 <= skip < width - 1:",
-        "the last row of a tile of products sees itself",
+        "the last row of a tile of products is its own neighbour",
         _LAWS,
     ),
     Fault(
         "_engine/_pruned_boxes.py",
         "tail = tail + weights[b] * np.exp(nats) if nats < 700.0 else np.inf",
         "tail = weights[b] * np.exp(nats) if nats < 700.0 else np.inf",
-        "the certificate forgets what the farther tiles contribute",
+        "the certificate ignores the contribution of distant tiles",
         _PRUNING,
     ),
     Fault(
         "_engine/_pruned_boxes.py",
         "mass[t] = np.log(float64(count))",
         "mass[t] = -20.0",
-        "tiles without weights seem to weigh nothing",
+        "tiles of unweighted points have almost no weight",
         _PRUNING,
     ),
     Fault(
@@ -206,7 +206,7 @@ ENGINE = [
         "_engine/_streamed.py",
         "own - part.start, -1)",
         "own, -1)",
-        "rows of later blocks of a file see themselves",
+        "rows of later blocks of a file are their own neighbours",
         ("test_row_sources", "test_engine_resources"),
     ),
     Fault(
@@ -230,7 +230,7 @@ METHODS = [
         "_leave_one_out.py",
         "others[heaviest] = np.delete(weight, heaviest).sum()",
         "others[heaviest] = others[heaviest]",
-        "the weight of the others cancels where one row has nearly all of it",
+        "the weight of the other rows cancels if one row has nearly all of it",
         ("test_parzen", "test_lca", "test_hostile_inputs", "test_frame_mixture"),
     ),
     Fault(
@@ -258,14 +258,14 @@ METHODS = [
         "_lca/accelerated.py",
         "if reached >= objective:",
         "if reached >= objective - 1.0:",
-        "the accelerated solver accepts steps that lose",
+        "the accelerated solver accepts steps that lower the objective",
         _LCA,
     ),
     Fault(
         "_lca/gauss_steps.py",
         "n_local = int(np.searchsorted(values, 1.0))",
         "n_local = max(int(np.searchsorted(values, 1.0)) - 1, 0)",
-        "the cut of Algorithm 1, which is off by one",
+        "the cut of Algorithm 1 is off by one",
         ("test_lca_gauss", "test_idea"),
     ),
     Fault(
@@ -391,14 +391,14 @@ METHODS = [
         "_density/groups.py",
         "own[reference] = np.arange(len(reference))",
         "own[reference] = -1",
-        "rows vouch for themselves in the search for groups of outliers",
+        "rows count as their own neighbours in the search for groups of outliers",
         _OUTLIERS,
     ),
     Fault(
         "_density/classifier.py",
         "found[c, ignored] = usual[ignored] / (masses[c] + 1.0)",
         "found[c, ignored] = usual[ignored]",
-        "how surprising a broken constant of a class is",
+        "the variance around a constant column of a class",
         ("test_density_classifier",),
     ),
     Fault(
@@ -422,14 +422,14 @@ MODEL_FILES = [
         "_model_files/reader.py",
         "transpose(np.argsort(axes))",
         "transpose(axes)",
-        "arrays of three axes in an odd memory order come back turned",
+        "arrays of three axes in an unusual memory order are loaded transposed",
         _FILES,
     ),
     Fault(
         "_model_files/reader.py",
         "0 <= position <= 624",
         "0 <= position <= 6240",
-        "a random state may point outside of its key",
+        "a random state may point outside its key",
         _FILES,
     ),
     Fault(
@@ -443,7 +443,7 @@ MODEL_FILES = [
         "_model_files/relations.py",
         "return triangular and _is_close(covariance, lambda rows: lower[rows] @ lower.T, 1e-6, scale)",
         "return triangular",
-        "a Cholesky factor that is not that of its covariance is believed",
+        "a Cholesky factor that does not belong to its covariance is accepted",
         _FILES,
     ),
     Fault(

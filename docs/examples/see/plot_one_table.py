@@ -2,7 +2,7 @@
 Four methods, two choices
 =========================
 
-All methods of vicinal are built from weights that say how much one row is a neighbour of another. They differ in two
+All methods of vicinal are built from weights that measure how much one row is a neighbour of another. They differ in two
 choices: whether the weights are fixed or depend on the metric, and whether their scatter is pooled over all rows or kept
 for each row. Each ellipse shows the metric at its centre, at three times the size of the kernel.
 """

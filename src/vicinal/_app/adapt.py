@@ -259,7 +259,7 @@ def _verdict(best: str, candidate: str, gain: Any, units: str) -> str:
 
 
 def _changed(known: Known, model: Any, texts: Texts, engine: Any, most: int = 12) -> list[dict[str, Any]]:
-    """Queries whose neighbours changed most, with what they found before and after."""
+    """Return queries whose neighbours changed most, with what they found before and after."""
     from vicinal import retrieval
 
     asked = _asked(known, known.test)[:200]

@@ -25,8 +25,8 @@ from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, size_of_values
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
-_UNPACKED = 4  # a compressed text unpacks to about so many times its size
-BLOCK_VALUES = 2**21  # of a block, in all columns together
+_UNPACKED = 4  # a compressed text unpacks to about this many times its size
+BLOCK_VALUES = 2**21  # values of a block, in all columns together
 
 
 class NeededColumns(NamedTuple):
@@ -107,7 +107,7 @@ class TableBlocks:
         if self._types is None and self._source.lower().endswith(".gz"):
             refuse_gzip_bomb(self._source, self._options.max_unpacked)
         with self._opened() as file:
-            console = self._console if self._types is None else None  # which hears of the header once
+            console = self._console if self._types is None else None  # the header is reported only once
             text = text_table(file, self._source, self._kind, self._options, console, self._choice)
         rows = _rows_in_block(text.n_columns)
         if self._types is None:
@@ -145,7 +145,7 @@ class TableBlocks:
             limit = UnpackLimit(path, os.path.getsize(path), self._options.max_unpacked)
             with decoding(path, "a Parquet table"), ParquetFile(path, read_dictionary=texts) as content:
                 chosen = self._choice.of([str(name) for name in schema.names], path)
-                # A block holds little, but some commands put the blocks together again, and a bomb has no end of them.
+                # A block is small, but some commands concatenate the blocks, and a decompression bomb has any number of them.
                 unpacked += size_of_values(content.metadata, chosen)
                 whole.check(unpacked)
                 for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):

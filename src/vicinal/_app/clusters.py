@@ -21,7 +21,7 @@ def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
         "--workers", type=positive, metavar="N", help="use N Dask workers on this machine for the pairwise computations"
     )
     there.add_argument(
-        "--cluster", metavar="ADDRESS", help="use the workers of a Dask scheduler for them, as in tcp://host:8786"
+        "--cluster", metavar="ADDRESS", help="use the workers of this Dask scheduler, as in tcp://host:8786"
     )
     return parser
 

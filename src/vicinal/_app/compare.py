@@ -87,7 +87,7 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
         raise DataFailure(one_line(error.worded(**words))) from error
     except ValueError as error:
         raise DataFailure(one_line(error)) from error
-    except OSError as error:  # of the file that keeps what is done
+    except OSError as error:  # of the file that holds finished work
         raise output_failure(settings.get("keep"), error) from error
     if not arguments.interrupted():
         return found

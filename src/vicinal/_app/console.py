@@ -41,13 +41,13 @@ class Console:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.reword: Callable[[str], str] = str  # of Python's warnings
+        self.reword: Callable[[str], str] = str  # rewords the texts of Python's warnings
         self._bars: Any = None if quiet or not _is_terminal(sys.stderr) else _progress_bars()
         self._bar: Any = None
         self._seen: set[str] = set()
         self._last_line = time.monotonic()
         self._told_of: object = None  # the work of the last line
-        self._work: tuple[object, float, float] | None = None  # what the work is, when it began, and from where
+        self._work: tuple[object, float, float] | None = None  # the name of the work, when it began, and at which count
 
     def say(self, text: str) -> None:
         """Print a message."""

@@ -41,7 +41,7 @@ def judge_rows(
     Returns
     -------
     dict of arrays
-        "score", "p_value", "log_density", "outlier", and "strangest": positions.
+        "score", "p_value", "log_density", "outlier", and "most_unusual": positions.
     list of list of str
         The explanations of the most unusual rows; empty lists if the density cannot explain rows.
     """
@@ -51,12 +51,12 @@ def judge_rows(
     mention_training_rows(own, console)
     judged = judged_rows(model, detector, versions, own, in_blocks_of(arguments, console))
     judged["outlier"] = judged["score"] < detector.offset_
-    judged["strangest"] = np.argsort(judged["score"], kind="stable")[:most]
+    judged["most_unusual"] = np.argsort(judged["score"], kind="stable")[:most]
     try:
-        why = reasons_of(model, detector, features, own, np.isin(np.arange(len(own)), judged["strangest"]))
+        why = reasons_of(model, detector, features, own, np.isin(np.arange(len(own)), judged["most_unusual"]))
     except ModelFailure:
-        return judged, [[] for _ in judged["strangest"]]
-    return judged, [why[i] for i in judged["strangest"]]
+        return judged, [[] for _ in judged["most_unusual"]]
+    return judged, [why[i] for i in judged["most_unusual"]]
 
 
 def versions_of(model: "Model", features: "pd.DataFrame | None") -> list[Any]:
@@ -128,7 +128,7 @@ def judged_rows(
         of_training = {
             "score": detector.training_scores_,
             "p_value": detector.training_p_values_,
-            "log_density": detector.training_scores_ if plain is None else plain,  # None: they come from folds
+            "log_density": detector.training_scores_ if plain is None else plain,  # None if they come from folds
         }
         judged = {name: np.where(known, of_training[name][own], values) for name, values in judged.items()}
         _judge_own_gaps(model, detector, own, judged)
@@ -166,7 +166,7 @@ def _judged_as_new(
 ) -> dict[str, np.ndarray]:
     """Return the same for rows that are all new, from their known values if they have missing values."""
     gaps = features.isna().to_numpy().any(axis=1)
-    # A row that the model fills in has no gap left when the density sees it.
+    # A row that the model fills in has no gaps when the density scores it.
     if gaps.any() and hasattr(model.estimator, "score_incomplete") and not fills_in(model.whole):
         return _judged_with_gaps(model, detector, features, gaps)
     scores = ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
@@ -200,7 +200,7 @@ def _judged_with_gaps(
 def log_probabilities(
     model: "Model", log_density: np.ndarray, features: "pd.DataFrame | None", own: np.ndarray
 ) -> np.ndarray | None:
-    """Bounds on the log-probabilities of rows whose columns are all rounded, NaN where a value was filled in; None where a column is not.
+    """Return bounds on the log-probabilities of rows, NaN if a value was filled in; None if a column is not rounded.
 
     Parameters
     ----------

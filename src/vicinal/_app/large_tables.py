@@ -61,7 +61,7 @@ def random_rows(blocks: Any, most: int, seed: int) -> tuple[Any, int]:
         seen += len(block)
         kept = block if kept is None else pd.concat([kept, block], ignore_index=True)
         keys = np.concatenate([keys, drawn])
-        if len(keys) > most:  # those of the smallest keys, which every row has the same chance to draw
+        if len(keys) > most:  # rows with the smallest keys; every row has the same chance of a small key
             chosen = np.sort(np.argpartition(keys, most)[:most])
             kept, keys = kept.iloc[chosen].reset_index(drop=True), keys[chosen]
     return kept, seen

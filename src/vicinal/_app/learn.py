@@ -304,7 +304,7 @@ def _fit(
         raise UsageFailure(
             f"--missing marginalise is for lca, lca-gauss and parzen. Pass --missing impute for {arguments.method}."
         )
-    # With names, so that a model can name the columns that make a row unusual.
+    # Keep the names, so that a model can name the columns that make a row unusual.
     rows, steps = prepared.X, [("columns", prepared.encoder.set_output(transform="pandas"))]
     noise = prepared.encoder.dequantizer() if arguments.method in _UNSUPERVISED else None
     if noise is not None:
@@ -314,7 +314,7 @@ def _fit(
             steps.append(("scale", StandardScaler().fit(rows)))
             rows = steps[-1][1].transform(rows)
         if arguments.missing == "impute":
-            # Also without a gap among the training rows: new rows may have some.
+            # The imputer is added even if the training rows have no gaps, because new rows may have some.
             imputer = DensityImputer(random_state=arguments.seed)
             steps.append(("impute", imputer))
             rows = imputer.fit_transform(rows)

@@ -255,7 +255,7 @@ Fit a metric or a density to the columns of a table and save it, with the kinds 
   lca              Local Component Analysis: a metric and a density, without labels
   lca-gauss        the same, multiplied by a Gaussian: finds the interesting subspace automatically
   rca              Relevant Component Analysis: a metric from --target, --groups or --pairs
-  nca              Neighbourhood Components Analysis: a metric from --target
+  nca              Neighbourhood Components Analysis: a metric from --target, --groups or --pairs
   parzen           Parzen windows: a density with one kernel width
   manifold-parzen  a density whose kernels follow the data
 

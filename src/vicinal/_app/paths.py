@@ -124,9 +124,9 @@ def check_writable(path: str, label: str | None = None) -> None:
 
 
 def _given(arguments: Namespace, role: str) -> list[Place]:
-    """Labels and paths of the inputs or outputs that were given; stdin and stdout by their descriptors."""
+    """Return labels and paths of the inputs or outputs that were given; stdin and stdout are given by their descriptors."""
     found = []
-    standard = role == "outputs"  # every command writes to stdout, but reads stdin only where "-" asks for it
+    standard = role == "outputs"  # every command writes to stdout, but reads stdin only if "-" is given
     for attribute, declared in getattr(arguments, role, {}).items():
         value, label = getattr(arguments, attribute), declared.label
         for path in value if isinstance(value, list) else [value]:
@@ -182,7 +182,7 @@ def same_file(first: str | int, second: str | int) -> bool:
     (folder, name), (other_folder, other_name) = (os.path.split(os.path.realpath(path)) for path in (first, second))
     if fold(name) != fold(other_name):
         return False
-    return folder == other_folder or (name != "" and same_file(folder, other_folder))  # no name: the root of a drive
+    return folder == other_folder or (name != "" and same_file(folder, other_folder))  # the root of a drive has no name
 
 
 def is_special(path: str | int) -> bool:

@@ -113,7 +113,7 @@ def _outliers(
                 "outlier": bool(judged["outlier"][i]),
                 "why": why,
             }
-            for i, why in zip(judged["strangest"], reasons, strict=True)
+            for i, why in zip(judged["most_unusual"], reasons, strict=True)
         ],
         "flagged": int(judged["outlier"].sum()),
         "n": len(features),

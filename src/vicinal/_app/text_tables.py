@@ -14,7 +14,7 @@ from vicinal._app.console import Messages, one_line, shown
 from vicinal._app.errors import DataFailure, Failure, UsageFailure
 
 _SEPARATORS = (",", ";", "\t", "|")
-_SAMPLE = 1 << 16  # bytes by which the separator is found
+_SAMPLE = 1 << 16  # the number of bytes from which the separator is detected
 
 
 class TextTable(NamedTuple):
@@ -94,7 +94,7 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Messages 
         "skipinitialspace": True,
     }
     if int(pd.__version__.partition(".")[0]) < 4:
-        # The float that Python reads. By default, pandas 2 errs in the last digit, so that `score` would not recognise training rows.
+        # Read the same floats as Python. By default, pandas 2 errs in the last digit, so `score` would not recognise training rows.
         # Pandas 4 has no other mode.
         arguments["float_precision"] = "round_trip"
     table = TextTable(arguments, 0, None, sep, name, kind, options.encoding)
@@ -197,6 +197,6 @@ def decoding(name: str, kind: str, more: str = "", but: tuple[type[BaseException
         raise
     except Exception as error:
         reason = one_line(error)[:300].rstrip(".") or type(error).__name__
-        if not isinstance(error, (ValueError, OSError)):  # such as KeyError, whose text is a name alone
+        if not isinstance(error, (ValueError, OSError)):  # such as KeyError, whose text is only a name
             reason = f"{type(error).__name__}: {reason}"
         raise DataFailure(f"cannot read {name} as {kind}: {reason}.{more}") from error

@@ -9,10 +9,10 @@ from typing import Any, BinaryIO
 
 from vicinal._app.errors import DataFailure
 
-# A compressed file may unpack to this size, or to so many times its own. Tables usually shrink to a tenth when they are
+# A compressed file may unpack to this size, or to this many times its own size. Tables usually shrink to a tenth when they are
 # compressed, rarely to a fiftieth; a file that was made to fill the memory shrinks to a thousandth.
 _UNPACKED, _RATIO = 256 << 20, 100
-# Bytes of a value in memory, by the physical type of Parquet. Of a text it is the size of a reference to it.
+# Bytes of a value in memory, by the physical type of Parquet. For a text, it is the size of a reference.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 
 

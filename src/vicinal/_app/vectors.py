@@ -94,7 +94,7 @@ def read_column(
 ) -> list[Any]:
     """Return the first column of a table with one line per row of the corpus, or of the queries."""
     frame = read_table(path, options, console)
-    if len(frame) == n_rows - 1 and table_format(path, options) in ("csv", "tsv"):  # its first line is no header
+    if len(frame) == n_rows - 1 and table_format(path, options) in ("csv", "tsv"):  # its first line is not a header
         frame = read_table(path, options._replace(no_header=True), console)
     values = frame.iloc[:, 0]
     if len(values) != n_rows:

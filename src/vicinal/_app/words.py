@@ -22,7 +22,7 @@ def in_command_words(text: str, estimator: Any) -> str:
     if not settable:
         return text
     text = _ONLY_IN_PYTHON.sub("", text)
-    # An assignment, but for one inside of a call such as Objective(kind=...), after an option, or that says what was got.
+    # An assignment that is not inside a call such as Objective(kind=...), not after an option, and does not state what was passed.
     text = re.sub(rf"(?<![\w.(-])(?<!--set )(?<!got )({settable})=(?=[^\s=])", _assignment, text)
     # A parameter that is only named: "Raise max_iter".
     return re.sub(rf"{_ADVICE} ({settable})(?![\w=])", _named, text)

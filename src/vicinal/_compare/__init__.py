@@ -1,1 +1,15 @@
-"""Cross-validated comparison of metrics and densities."""
+"""Cross-validated comparison of metrics and densities.
+
+::
+
+      compare(X, y)   compare.py
+          plan.py         rows, folds and methods, validated before any work; rows.py has the targets, samples and folds
+          methods.py      the compared metrics and densities, each defined once as an unfitted estimator
+          running.py      runs every method in every fold (folds.py) and saves finished folds (kept.py)
+          judging.py      intervals (intervals.py), differences and the verdict
+          results.py      `Comparison` and `MethodResult`
+
+      words.py            the result as sentences and as a table for the terminal
+      notebook.py         the result in a notebook
+      estimator_code.py   Python code that creates the compared estimators
+"""

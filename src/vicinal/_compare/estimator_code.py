@@ -46,8 +46,8 @@ class CodeWriter:
 
     def __init__(self) -> None:
         self.gaps: list[str] = []
-        self._homes: dict[str, str] = {}  # of imported names
-        self._modules: dict[str, str] = {}  # imported as a whole, with the names that they go by
+        self._homes: dict[str, str] = {}  # the modules of imported names
+        self._modules: dict[str, str] = {}  # modules that are imported as a whole, with their names in the code
 
     def import_lines(self) -> list[str]:
         """Return the import statements for the expressions so far, sorted."""
@@ -101,7 +101,7 @@ class CodeWriter:
         return f"np.array({self.expression(plain, place)}{dtype})"
 
     def _pipeline(self, pipeline: Pipeline) -> str:
-        """``make_pipeline`` where that gives the steps the names that they have."""
+        """Return ``make_pipeline(...)`` if it gives the steps the names that they have, else ``Pipeline([...])``."""
         values = pipeline.get_params(deep=False)
         steps = [step for _, step in pipeline.steps]
         if [name for name, _ in make_pipeline(*steps).steps] != [name for name, _ in pipeline.steps]:
@@ -148,7 +148,7 @@ def _public_home(thing: Any) -> str | None:
     """Return the shortest module path that offers a class or function under its own name, or None."""
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", ""))
     parts = (getattr(thing, "__module__", None) or ("numpy" if isinstance(thing, np.ufunc) else "__main__")).split(".")
-    if parts[0] == "__main__":  # another script will not find it there
+    if parts[0] == "__main__":  # another script could not import it from there
         return None
     for end in range(1, len(parts) + 1):
         module = ".".join(parts[:end])

@@ -72,7 +72,7 @@ def _gather(
     unfinished = sum(not outcome.converged for outcome in outcomes)
     if unfinished:
         notes.append(f"stopped before convergence in {unfinished} of {len(outcomes)} fits")
-    found = [outcome.scores for outcome in outcomes if outcome.scores is not None]  # all: none has failed
+    found = [outcome.scores for outcome in outcomes if outcome.scores is not None]  # in all folds: no fit has failed
     names = [name for name in found[0] if all(name in scores for scores in found)]
     scores = {name: np.array([one[name] for one in found]) for name in names}
     curves, curve = [outcome.curve for outcome in outcomes if outcome.curve is not None], None
@@ -83,7 +83,7 @@ def _gather(
 
 
 def judge(results: list[MethodResult]) -> tuple[str | None, str | None, str | None]:
-    """("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
+    """Return ("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
     plain = [result for result in results if result.judged and not result.learned]
     learned = [result for result in results if result.judged and result.learned]
     best_plain = max(plain, key=lambda result: result.main.mean, default=None)

@@ -51,13 +51,13 @@ class KeptOutcomes:
             )
         whole = [line for line in lines if line.endswith(b"\n")]
         for line in whole[1:]:
-            with suppress(ValueError, TypeError, KeyError):  # a line that is damaged is done again
+            with suppress(ValueError, TypeError, KeyError):  # a damaged line is computed again
                 entry = json.loads(line)
                 self._known[entry["kind"], entry["name"], entry["fold"]] = _read(entry["outcome"])
         if not whole:
             self._path.write_bytes(header)
         elif whole != lines:
-            os.truncate(self._path, sum(map(len, whole)))  # in one step: nothing that was kept can be lost
+            os.truncate(self._path, sum(map(len, whole)))  # in one step, so that no finished work can be lost
 
     def get(self, kind: str, name: str, fold: int) -> Outcome | None:
         """Return the outcome of a method in a fold, or None if it is not known."""

@@ -152,7 +152,7 @@ def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engi
     lca, lca_gauss = _lca_pair(seed, engine)
     first = density_columns(columns, n_dimensions, seed)
     # With such a penalty on standardised columns no direction is local: one Gaussian, its covariance shrunk (Ledoit and Wolf)
-    # where that helps held-out rows.
+    # if that helps held-out rows.
     gaussian = LCAGauss(reg=_ALL_GAUSSIAN, tol=1e-5, engine=engine)
     scott, loo = ParzenWindows("scott", engine=engine), ParzenWindows("loo", engine=engine)
     manifold = ManifoldParzen(engine=engine)

@@ -216,7 +216,7 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
         known = metric_methods(columns, plan.n_fitted, options.random_state, engine, plan.targets.task)
         plan.metrics = _choose(options.metrics, known, "metrics", own_metric)
     if columns.measured and (options.densities is None or len(options.densities)):
-        if options.missing != "marginalise":  # where rows have gaps there are no principal components
+        if options.missing != "marginalise":  # rows with gaps have no principal components
             # The smallest number over the folds: log-likelihoods in different dimensions have no common mean.
             n_dimensions = min(
                 usable_dimensions(rows.X_train[rows.fit][:, columns.measured])

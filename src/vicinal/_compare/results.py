@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vicinal._compare.intervals import Interval
 
 
-# The score that decides, by kind: of those that there are, the first.
+# The score that determines the verdict, by kind: the first of these that is available.
 MAIN = {"metric": ("accuracy", "r2"), "density": ("log_likelihood",)}
 
 

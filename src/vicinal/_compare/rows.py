@@ -142,7 +142,7 @@ def _read_numbers(y: ArrayLike, values: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def _read_classes(y: ArrayLike, n_rows: int) -> tuple[list[str], np.ndarray]:
-    """Class names as text, and a code for each row."""
+    """Return class names as text, and a code for each row."""
     with _named_by_the_caller():
         classes, codes = code_labels(
             y,
@@ -217,6 +217,6 @@ def make_folds(
             f"{small} {'class has' if small == 1 else 'classes have'} fewer rows than there are folds, and are missing from some of them."
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # said above
+        warnings.simplefilter("ignore", UserWarning)  # a note above mentions this
         folds = RepeatedStratifiedKFold(n_splits=n_splits, n_repeats=n_repeats, random_state=seed)
         return list(folds.split(X, codes)), n_splits, n_repeats

@@ -16,7 +16,7 @@ from vicinal._compare.words import verdict_sentence
 from vicinal._lca.folds import shared_searches
 from vicinal._words import duration
 
-Task = tuple[str, Method]  # "metric" or "density", and which
+Task = tuple[str, Method]  # "metric" or "density", and the name of the method
 
 
 class Run:
@@ -96,7 +96,7 @@ class Run:
         """Return a comparison of the finished folds of all methods, or of the quick methods; None where there is neither."""
         n_folds = len(self.plan.splits)
         for tasks, least in ((self._quick + self._slow, 2), (self._quick, n_folds)):
-            # Folds are done in their order, so that those which are done come first.
+            # Folds run in their order, so finished folds come first.
             n_done = min((len(self._outcomes[kind, method.name]) for kind, method in tasks), default=0)
             folds = range(n_done)
             if n_done >= least:

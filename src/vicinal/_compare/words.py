@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 _NOTHING = "There is no verdict, because no learned method, or no plain method to compare it with, could be fitted."
 _SHORT = {"helped": "helps", "unclear": "does not clearly help", "hurt": "does not help"}
 _WIDEST = 72  # characters of the last column of a table
-_AFTER_ANOTHER = {**_SHORT, "unclear": "does not clearly"}  # where the sentence has said "help" before
+_AFTER_ANOTHER = {**_SHORT, "unclear": "does not clearly"}  # after a sentence that already contains "help"
 
 
 def headline(helped: dict[str, Any]) -> str:
@@ -165,7 +165,7 @@ def comparison_table(comparison: "Comparison") -> str:
         parts.append(_table(head, [_density_line(result, comparison) for result in comparison.densities]))
     results = [*comparison.metrics, *comparison.densities]
     remarks = [f"{result.label}: {result.note}." for result in results if result.note]
-    # What the last column of the tables has no room for.
+    # Reasons that are too long for the last column of the tables.
     reasons = [(result.label, result.failure or result.not_judged or "") for result in results]
     remarks += [f"{label}: {reason}." for label, reason in reasons if len(f"not judged: {reason}") > _WIDEST]
     lines = [f"{comparison.n_rows:,} rows, {comparison.n_features:,} columns, {comparison.n_folds} folds."]

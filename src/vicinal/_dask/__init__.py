@@ -180,7 +180,7 @@ def float_numbers(estimator: Any) -> Any:
 class _Asked:
     """Hold the name of a method and its arguments other than the rows."""
 
-    def __init__(self, name: str, args: tuple[Any, ...], options: dict[str, Any]):
+    def __init__(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.name, self.args, self.options = name, args, options
 
     def __call__(self, estimator: Any, rows: Any) -> Any:

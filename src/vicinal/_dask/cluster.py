@@ -38,11 +38,11 @@ def inside_task() -> bool:
     return True
 
 
-def active_client() -> Client:
-    """Return the active client; raise an error that names the remedy if there is none."""
+def active_client(asked: str = "Engine('dask')") -> Client:
+    """Return the active client; if there is none, raise an error that names the remedy and what was asked for."""
     if not has_client():
         raise RuntimeError(
-            "Engine('dask') needs an active Dask client, and found none. Create one first: distributed.Client() starts "
+            f"{asked} needs an active Dask client, and found none. Create one first: distributed.Client() starts "
             "workers on this machine, and distributed.Client('tcp://host:8786') connects to those of a scheduler."
         )
     return get_client()
@@ -69,18 +69,23 @@ def wait_for_a_worker(client: Client) -> None:
         time.sleep(0.5)
 
 
+def scattered(client: Client, things: dict[str, Any]) -> dict[str, Future]:
+    """Send objects to some workers, by key (see `new_key`); the others fetch them with the first task that needs them."""
+    try:
+        return dict(client.scatter(things, timeout=2.0))
+    except (OSError, TimeoutError, KeyError, ValueError) as error:  # no worker, or one left while it was sent something
+        wait_for_a_worker(client)
+        raise LostError(f"{type(error).__name__}: {error}") from error
+
+
 def broadcast(client: Client, things: dict[str, Any]) -> dict[str, Future]:
     """Send objects to all workers, by key (see `new_key`).
 
     Dask's own broadcast waits for ever if a worker leaves while it copies something (`Scheduler.replicate` asks it again and
     again), and so does every later one on that scheduler.  Here the objects are put on some workers, and a task on each
-    worker lets it fetch them from the others.  A worker that is late fetches them with its first task.
+    worker lets it fetch them from the others.  Nobody waits long for a worker that is late.
     """
-    try:
-        sent = dict(client.scatter(things, timeout=2.0))
-    except (OSError, TimeoutError, KeyError, ValueError) as error:  # no worker, or one left while it was sent something
-        wait_for_a_worker(client)
-        raise LostError(f"{type(error).__name__}: {error}") from error
+    sent = scattered(client, things)
     workers = threads_of_workers(client)
     if len(workers) > 1:
         copies = [

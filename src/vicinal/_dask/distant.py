@@ -19,7 +19,7 @@ class DistantMixture:
 
     is_distant = True
 
-    def __init__(self, future: Any, shape: tuple[int, int], engine: Any):
+    def __init__(self, future: Any, shape: tuple[int, int], engine: Any) -> None:
         self.future, self.shape, self.engine = future, shape, engine
 
     @classmethod
@@ -35,8 +35,9 @@ class DistantMixture:
 
     def gather(self) -> Any:
         """Return the mixture itself, in this process."""
+        client = active_client("a density whose rows are on Dask workers")
         try:
-            return answer_of(active_client(), self.future, lambda: "")
+            return answer_of(client, self.future, lambda: "")
         except LostError as error:
             raise RuntimeError(
                 f"the {self.shape[0]} components of this density were on Dask workers that have left ({error}). Fit it again."

@@ -7,6 +7,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import validate_data
 
 from vicinal._dask.cluster import LostError, active_client, answer_of, has_client, sent_to_all, threads_of_workers
@@ -19,7 +20,7 @@ _ROWS_PER_TASK = 2**14
 class _Light(pickle.Pickler):
     """Pickle an estimator without the mixtures that are on the workers."""
 
-    def __init__(self, file: io.BytesIO):
+    def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.distant: list[Any] = []
 
@@ -31,7 +32,7 @@ class _Light(pickle.Pickler):
 
 
 class _Whole(pickle.Unpickler):
-    def __init__(self, code: bytes, mixtures: tuple[Any, ...]):
+    def __init__(self, code: bytes, mixtures: tuple[Any, ...]) -> None:
         super().__init__(io.BytesIO(code))
         self._mixtures = mixtures
 
@@ -69,6 +70,12 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) ->
 
     Columns that differ from those of the fit raise an error here, and not later on a worker.
     """
+    container = _get_output_config("transform", estimator)["dense"] if asked.name == "transform" else "default"
+    if container != "default":
+        raise ValueError(
+            f"the result for a Dask collection is a lazy Dask array, and set_output(transform={container!r}) asks for a table in "
+            "memory. Call set_output(transform='default') on the estimator, or pass rows in memory."
+        )
     blocks, one = delayed_blocks(X, "X"), table_of(X)
     if dtype is None:
         dtype = np.asarray(asked(estimator, one)).dtype
@@ -89,6 +96,9 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) ->
 
 def searched_lazily(search: Any, queries: Any, corpus: Any, k: int, **options: Any) -> tuple[Any, Any]:
     """Return positions (integers) and scores (n, k) of the search results for the rows of a collection, as lazy Dask arrays."""
+    search(
+        np.asarray(table_of(queries)) + 1.0, corpus, k, **options
+    )  # an error is raised here, and not later on a worker
     lengths = queries.chunks[0] if hasattr(queries, "chunks") else (np.nan,) * queries.npartitions
     where, how = _shared(np.asarray(corpus)), dask.delayed(options, pure=True)
     run = dask.delayed(_found, pure=True, name="vicinal.search")
@@ -124,7 +134,7 @@ def answered(estimator: Any, asked: Any, X: Any) -> Any:
             f"{asked.name}(None) needs the training rows, which are on the workers of a Dask cluster. Call gather() "
             "first, or pass the collection that the estimator was fitted to."
         )
-    client = active_client()
+    client = active_client("a density whose rows are on Dask workers")
     rows = X if hasattr(X, "iloc") else np.asarray(X)
     code, futures = _packed(estimator)
     whole = client.submit(_made_whole, code, *futures, pure=False)

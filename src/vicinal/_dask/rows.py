@@ -145,7 +145,7 @@ class DaskRows:
     collection : dask.array.Array or dask.dataframe.DataFrame
     """
 
-    def __init__(self, collection: Any):
+    def __init__(self, collection: Any) -> None:
         self._parts = delayed_blocks(collection, "X")
         self._lengths = computed([dask.delayed(len, pure=True)(part) for part in self._parts])
         self._starts = np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64)

@@ -41,13 +41,15 @@ def make_faces(n_samples: int = 100, *, size: int = 35, random_state: RandomStat
     size = check_integer(size, "size", least=8)
     rng = check_random_state(random_state)
 
-    def vary(low, high):
+    def vary(low: float, high: float) -> np.ndarray:
         return rng.uniform(low, high, size=(n, 1, 1))
 
     axis = (np.arange(size) + 0.5) / size * 2 - 1  # pixel centres from -1 (top, left) to 1
     down, across = axis[None, :, None], axis[None, None, :]
 
-    def spot(y, x, height, width):
+    def spot(
+        y: float | np.ndarray, x: float | np.ndarray, height: float | np.ndarray, width: float | np.ndarray
+    ) -> np.ndarray:
         return np.exp(-(((down - y) / height) ** 2) - ((across - x) / width) ** 2)
 
     oval = (down / vary(0.85, 0.98)) ** 2 + (across / vary(0.6, 0.75)) ** 2
@@ -164,7 +166,7 @@ def make_face_pairs(
     )
 
 
-def _turn_and_scale(image, angle, height, size, background):
+def _turn_and_scale(image: np.ndarray, angle: float, height: float, size: int, background: float) -> np.ndarray:
     """Turn an image counter-clockwise by ``angle`` degrees and scale it to ``height`` pixels."""
     factor = image.shape[0] / height
     if factor > 1:  # blur before shrinking, or fine detail turns into noise

@@ -1,5 +1,6 @@
 """The real data sets of the papers and of the benchmarks: descriptions and sources."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -25,15 +26,15 @@ class RealSet:
     target_names: tuple[str, ...] | None = None
     extras: tuple[str, ...] = ()
     openml: int | None = None  # the set's number at openml.org
-    openml_labels: dict[str, int] | None = None  # its labels there, and ours
+    openml_labels: dict[str, int] | None = None  # the labels of that copy, and those of ours
     counts: dict[int, int] | None = None
 
 
-def _words(text):
+def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _numbered(labels):
+def _numbered(labels: Iterable[str]) -> dict[str, int]:
     return {label: code for code, label in enumerate(labels)}
 
 

@@ -205,18 +205,18 @@ def blur_images(
 # --- files ------------------------------------------------------------------------------------------------
 
 
-def _folders(data_home):
-    """Folders to look into: the argument, then the environment variable."""
+def _folders(data_home: str | PathLike[str] | None) -> list[Path]:
+    """Return the folders to search: the argument, then the environment variable."""
     given = [data_home, os.environ.get("VICINAL_DATA")]
     return [Path(folder).expanduser() for folder in given if folder]
 
 
-def _find_file(real_set, data_home):
+def _find_file(real_set: RealSet, data_home: str | PathLike[str] | None) -> Path | None:
     paths = [folder / f"{real_set.file}.npz" for folder in _folders(data_home)]
     return next((path for path in paths if path.is_file()), None)
 
 
-def _read_file(path, real_set: RealSet):
+def _read_file(path: Path, real_set: RealSet) -> dict[str, Any]:
     """Read the arrays of a file and bring them to their natural units."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -241,17 +241,17 @@ def _read_file(path, real_set: RealSet):
     return arrays
 
 
-def _in_units(X, real_set):
+def _in_units(X: np.ndarray, real_set: RealSet) -> np.ndarray:
     X = np.ascontiguousarray(X, dtype=real_set.dtype)  # column-major files become row-major
     # Dividing gives the number nearest to a decimal fraction; multiplying by 1e-3 would not.
     return X if real_set.divisor == 1 else X / X.dtype.type(real_set.divisor)
 
 
-def _as_target(y):
+def _as_target(y: np.ndarray) -> np.ndarray:
     return y if y.dtype.kind == "f" else y.astype(np.int64)
 
 
-def _feature_names(real_set):
+def _feature_names(real_set: RealSet) -> list[str]:
     if real_set.feature_names:
         return list(real_set.feature_names)
     stem = "pixel" if real_set.image_shape else "x"
@@ -263,7 +263,9 @@ def _feature_names(real_set):
 _IN_SCIKIT_LEARN = {"iris": "load_iris", "wine": "load_wine", "breast_cancer_wdbc": "load_breast_cancer"}
 
 
-def _fetch(name, real_set, data_home, download_if_missing):
+def _fetch(
+    name: str, real_set: RealSet, data_home: str | PathLike[str] | None, download_if_missing: bool
+) -> dict[str, np.ndarray]:
     """Get the arrays X and y without a file of ours."""
     if name == "balance_scale":
         X, y = make_balance_scale()
@@ -283,7 +285,7 @@ def _fetch(name, real_set, data_home, download_if_missing):
         raise FileNotFoundError(problem + _how_to_get(name, real_set, data_home)) from error
 
 
-def _how_to_get(name, real_set, data_home):
+def _how_to_get(name: str, real_set: RealSet, data_home: str | PathLike[str] | None) -> str:
     looked = ", ".join(map(str, _folders(data_home))) or "no folder, none was given"
     arrays = ["X", "y"] if real_set.n_train is None else ["X_train", "y_train", "X_test", "y_test"]
     return (
@@ -294,7 +296,7 @@ def _how_to_get(name, real_set, data_home):
     )
 
 
-def _fetch_openml(real_set, data_home):
+def _fetch_openml(real_set: RealSet, data_home: str | PathLike[str] | None) -> dict[str, np.ndarray]:
     bunch = sklearn_datasets.fetch_openml(
         data_id=real_set.openml,
         as_frame=False,
@@ -302,6 +304,7 @@ def _fetch_openml(real_set, data_home):
         parser="pandas" if find_spec("pandas") else "liac-arff",
     )
     codes = real_set.openml_labels
+    assert codes is not None  # of a set that is on OpenML
     unknown = sorted({str(label) for label in bunch.target} - set(codes))
     if unknown:
         raise ValueError(f"OpenML set {real_set.openml} holds unknown labels {unknown}; expected {sorted(codes)}.")
@@ -310,7 +313,7 @@ def _fetch_openml(real_set, data_home):
     return {"X": np.nan_to_num(X, nan=0.0), "y": np.array([codes[str(label)] for label in bunch.target])}
 
 
-def _fetch_covertype(real_set, data_home):
+def _fetch_covertype(real_set: RealSet, data_home: str | PathLike[str] | None) -> dict[str, np.ndarray]:
     bunch = sklearn_datasets.fetch_covtype(data_home=data_home)
     return {
         "X": np.ascontiguousarray(bunch.data[:, :10], dtype=real_set.dtype),
@@ -320,12 +323,12 @@ def _fetch_covertype(real_set, data_home):
     }
 
 
-def _fetch_olivetti(real_set, data_home):
+def _fetch_olivetti(real_set: RealSet, data_home: str | PathLike[str] | None) -> dict[str, np.ndarray]:
     bunch = sklearn_datasets.fetch_olivetti_faces(data_home=data_home)
     return {"X": bunch.data.astype(real_set.dtype), "y": bunch.target.astype(np.int64)}
 
 
-def _check_copy(arrays, name, real_set):
+def _check_copy(arrays: dict[str, np.ndarray], name: str, real_set: RealSet) -> None:
     """Raise an error for a copy that is not the set of the papers: another version, another order of the split."""
     X, y = arrays["X"], arrays["y"]
     counts = None

@@ -96,19 +96,19 @@ def spiral_log_density(X: ArrayLike, *, noise_std: float = 0.01) -> NDArray[Any]
     return np.concatenate([_log_density(block, noise) for block in blocks])
 
 
-def _log_density(X, noise):
+def _log_density(X: np.ndarray, noise: float) -> np.ndarray:
     n = len(X)
     query, left, right = np.arange(n), np.full(n, _FIRST), np.full(n, _LAST)
     best = np.full(n, np.inf)  # smallest exponent seen, by query
     done: list[tuple] = []
-    # Each pass halves what is not smooth yet; after 48 the pieces are as short as t's own rounding.
+    # Each pass halves the pieces that are not smooth yet; after 48 passes, they are as short as the rounding error of t.
     for level in range(48):
         middle, half = (left + right) / 2, (right - left) / 2
         distance = np.linalg.norm(X[query] - _curve(middle), axis=1) / noise
         reach = _STEP * np.sqrt(1 + right**2) * half / noise  # the curve's speed is largest at the right end
         np.minimum.at(best, query, distance**2 / 2)
         nearest = np.maximum(distance - reach, 0) ** 2 / 2
-        rounding = 2e-15 * best[query]  # far away, exponents are known to this only
+        rounding = 2e-15 * best[query]  # the accuracy of exponents far away
         alive = nearest <= best[query] + 50 + rounding
         smooth = alive & ((distance + reach) ** 2 / 2 - nearest <= 3 + rounding)
         if level == 47:
@@ -135,5 +135,5 @@ def _log_density(X, noise):
     return np.log(total) - lowest - np.log(2 * np.pi * noise**2 * (_LAST - _FIRST))
 
 
-def _curve(t):
+def _curve(t: np.ndarray) -> np.ndarray:
     return _STEP * t[..., None] * np.stack([np.sin(t), np.cos(t)], axis=-1)

@@ -1,6 +1,7 @@
 """Clusters, rings and mixtures: the synthetic problems of the papers."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -318,27 +319,29 @@ def make_anisotropic_mixture(
     )
 
 
-def _round_mixture_log_density(X, means):
-    """Log-density of equally weighted unit Gaussians."""
+def _round_mixture_log_density(X: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return the log-density of equally weighted unit Gaussians."""
     exponent = np.stack([-0.5 * ((X - mean) ** 2).sum(axis=1) for mean in means])
     constant = -0.5 * X.shape[1] * np.log(2 * np.pi) - np.log(len(means))
     return np.logaddexp.reduce(exponent, axis=0) + constant
 
 
-def _gaussians(centers, counts, rng):
+def _gaussians(centers: np.ndarray, counts: np.ndarray, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     y = np.repeat(np.arange(len(centers)), counts)
     X = centers[y] + rng.standard_normal((len(y), centers.shape[1]))
     return tuple(shuffle(X, y, random_state=rng))
 
 
-def _circles(radii, n, noise, rng):
+def _circles(
+    radii: Sequence[float] | np.ndarray, n: int, noise: float, rng: np.random.RandomState
+) -> tuple[np.ndarray, np.ndarray]:
     y = np.repeat(np.arange(len(radii)), _shares(n, np.ones(len(radii))))
     angle = rng.uniform(0, 2 * np.pi, size=n)
     circle = np.asarray(radii)[y, None] * np.column_stack([np.cos(angle), np.sin(angle)])
     return tuple(shuffle(circle + noise * rng.standard_normal((n, 2)), y, random_state=rng))
 
 
-def _shares(n, parts):
+def _shares(n: int, parts: Sequence[int] | np.ndarray) -> np.ndarray:
     """Divide n rows in proportion to ``parts``; a remainder is distributed over the first parts, one row each."""
     parts = np.asarray(parts)
     counts = (n * parts / parts.sum()).astype(int)

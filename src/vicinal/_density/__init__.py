@@ -1,1 +1,24 @@
-"""Parzen windows, the methods of estimators whose density is a mixture, and meta-estimators for any density."""
+"""Parzen windows, the methods of estimators whose density is a mixture, and meta-estimators for any density.
+
+::
+
+      ParzenWindows, parzen.py
+          loo_bandwidth.py        the bandwidth of maximum leave-one-out likelihood
+          gaps.py                 fits to rows with missing values, also for LCA and LCA-Gauss
+
+      methods of every density whose components are a mixture
+          mixture_density.py      score_samples, sample, marginal, conditional, ...
+          kept_rows.py            which training rows are kept     rows_left_out.py   the placeholder for rows that are not
+
+      estimators for any density, each with the parameter `density` (validated in density_input.py)
+          DensityClassifier, classifier.py
+          ParzenMeanShift, parzen_mean_shift.py; its steps are in mode_seeking.py
+          DensityOutlierDetector, outliers.py
+              groups.py              groups of outliers in the training rows
+              outlier_threshold.py   the threshold             training_rows.py   scores of the training rows
+              explanation.py         which columns are unusual given the others
+              incomplete.py          rows with missing values
+
+      parts that Manifold Parzen and Local LCA share
+          neighbors.py  noise_choice.py  selection.py
+"""

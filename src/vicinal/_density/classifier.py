@@ -123,7 +123,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return gather(self)
 
-    def _constant_variances(self, X, codes, weight):
+    def _constant_variances(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         """Return the variances of columns that the densities of classes ignore, (n_classes, n_features)."""
         masses = np.bincount(codes, weights=weight)
         within = sum(
@@ -138,7 +138,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
             found[c, ignored] = usual[ignored] / (masses[c] + 1.0)
         return found
 
-    def _off_constants(self, X):
+    def _off_constants(self, X: np.ndarray) -> np.ndarray:
         """Return the terms of the log-densities of columns that are constant in a class, (n_samples, n_classes)."""
         added = np.zeros((len(X), len(self.densities_)))
         variances = getattr(self, "constant_variances_", None)  # files of version 1 have none
@@ -152,11 +152,11 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
                 added[:, c] -= 0.5 * (LOG_2PI + np.log(variance)).sum()
         return added
 
-    def _inner_estimator(self):
+    def _inner_estimator(self) -> Any:
         """Return the density that is fitted, for `which_engine`."""
         return as_density(self.density)
 
-    def _class_priors(self, frequencies):
+    def _class_priors(self, frequencies: np.ndarray) -> np.ndarray:
         """Return the priors as an array that follows ``classes_``."""
         n_classes = len(frequencies)
         if self.priors is None:
@@ -221,7 +221,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
 
-def _fit_in_all_columns(density, rows, options):
+def _fit_in_all_columns(density: Any, rows: ArrayLike, options: dict[str, Any]) -> Any:
     """Fit the density of a class; columns that are constant in it, if the kernel has no width there, are handled here."""
     if isinstance(density, MixtureDensityMixin):
         density._constants_stay = True
@@ -231,7 +231,7 @@ def _fit_in_all_columns(density, rows, options):
         vars(density).pop("_constants_stay", None)
 
 
-def _ignored_columns(density):
+def _ignored_columns(density: Any) -> np.ndarray:
     """Return the positions of the columns that a fitted density ignores because they were constant."""
     constants = getattr(density, "_constants", None) if isinstance(density, MixtureDensityMixin) else None
     return np.array([], dtype=int) if constants is None else np.flatnonzero(~np.isnan(constants))

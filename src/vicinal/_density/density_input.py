@@ -1,5 +1,7 @@
 """Validation of the ``density`` of meta-estimators, and rows in the form that it expects."""
 
+from typing import Any
+
 import numpy as np
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
@@ -8,7 +10,7 @@ from vicinal._density.parzen import ParzenWindows
 from vicinal._tensors import on_device
 
 
-def as_density(density):
+def as_density(density: Any) -> Any:
     """Return the density to clone: ``ParzenWindows()`` for None, otherwise the validated argument."""
     if density is None:
         return ParzenWindows()
@@ -21,7 +23,7 @@ def as_density(density):
     return density
 
 
-def check_takes_weights(density, weight):
+def check_takes_weights(density: Any, weight: np.ndarray | None) -> None:
     """Raise an error for weights that the density's fit would not accept."""
     if weight is not None and not has_fit_parameter(density, "sample_weight"):
         raise ValueError(
@@ -30,7 +32,7 @@ def check_takes_weights(density, weight):
         )
 
 
-def rows_as_passed(passed, X, chosen=None, *, density=None):
+def rows_as_passed(passed: Any, X: np.ndarray, chosen: np.ndarray | None = None, *, density: Any = None) -> Any:
     """Return rows as passed if they have column names, which a density's metric may use; otherwise as validated.
 
     A tensor on a GPU is also passed on unchanged to a `density` of vicinal, which then works on the device.

@@ -110,7 +110,7 @@ def explain(
     judged = _Judged(np.ones(rows.shape), np.zeros(rows.shape), [rows.copy() for _ in _INTERVAL])
     for some, known in _patterns(np.isnan(rows[:, active])):
         _judge(judged, (detector, density, mixture), rows, own, some, active[known])
-    # What is missing, or was filled in, is no reason.
+    # A value that is missing or was filled in is not a reason.
     shares, surprises, quantiles = judged
     if gaps.any():
         rows = np.where(gaps, np.nan, rows)

@@ -12,7 +12,7 @@ from vicinal._mixtures import LOG_2PI
 LOO_PASSES = 10
 # From twice as many rows on, the scores of this many rows under all others locate the best width approximately.
 _SCOUTS = 256
-_SCOUTS_TOL = 1e-3  # of the logarithm of the variance, times the number of columns
+_SCOUTS_TOL = 1e-3  # the tolerance for the logarithm of the variance, times the number of columns
 
 
 def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-10) -> FitPath:
@@ -34,7 +34,7 @@ def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-1
     # If rows are far apart, the objective has few digits for the width; where it is too coarse, the update still works.
     negligible_step = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
     at, slope = float(np.log(total)), 0.0
-    with one_blas_thread_beside_pairs(n, d):  # the algebra between the passes, too
+    with one_blas_thread_beside_pairs(n, d):  # this includes the algebra between the passes
         if n >= 2 * _SCOUTS:
             some = np.sort(np.random.default_rng(0).choice(n, _SCOUTS, replace=False))
             limits = max_iter, _SCOUTS_TOL, _SCOUTS_TOL, np.inf

@@ -30,11 +30,11 @@ class MixtureDensityMixin(NotebookMixin):
     mixture_: Mixture
     engine: Any
     n_features_in_: int
-    # Whether the caller accounts for constant columns, so that they need no warning, and get the kernel's width where it has
+    # Whether the caller accounts for constant columns, so that they need no warning, and get the kernel's width if it has
     # one along all columns; see `DensityClassifier`.
     _constants_stay = False
     _isotropic = False  # whether the kernel has a width along them
-    # A row with the values of the columns that are constant, NaN in the others; None where all columns vary.
+    # A row with the values of constant columns and NaN in the others; None if all columns vary.
     _constants: np.ndarray | None
 
     @property
@@ -124,7 +124,7 @@ class MixtureDensityMixin(NotebookMixin):
         if self._constants is None:
             return np.zeros(len(X), dtype=bool)
         room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
-        return np.any(np.abs(X - self._constants) > room, axis=1)  # False where NaN
+        return np.any(np.abs(X - self._constants) > room, axis=1)  # comparisons with NaN are False
 
     def _without_search(self) -> Any:
         """Return an unfitted copy with the chosen parameters, if leaving a row out of the sums alone would be biased.
@@ -133,10 +133,10 @@ class MixtureDensityMixin(NotebookMixin):
         """
         return None
 
-    _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
+    _left_out_scores: np.ndarray  # only for fits to rows with gaps, whose mixture cannot leave a row out
     _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
-    def _scoring_work(self, n_queries, n_points, n_features, passes):
+    def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
         """Return the work of scoring so many rows so many times under the fitted mixture, as its placement states it."""
         return Work(n_queries, n_points, n_features, passes)
 
@@ -158,7 +158,7 @@ class MixtureDensityMixin(NotebookMixin):
         check_is_fitted(self)
         return gather(self)
 
-    def _mixture(self):
+    def _mixture(self) -> Any:
         """Return the fitted mixture with the current `engine`, because a model may be used on another machine than
         the one on which it was fitted."""
         check_is_fitted(self)

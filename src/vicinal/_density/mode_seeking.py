@@ -9,12 +9,15 @@ which for a covariance shared by all components is the plain mean of the centres
 
 import numpy as np
 
+from vicinal._engine import Engine
 from vicinal._mixtures import Mixture
 
 SEEKING_PASSES = 20  # the approximate number of steps, from which the engine chooses a backend
 
 
-def seek_modes(mixture: Mixture, X, *, max_iter, tol, engine=None):
+def seek_modes(
+    mixture: Mixture, X: np.ndarray, *, max_iter: int, tol: float, engine: Engine | str | None = None
+) -> tuple[np.ndarray, int, np.ndarray]:
     """Follow each row of X uphill until its step is shorter than `tol`, in units of the kernels.
 
     Parameters

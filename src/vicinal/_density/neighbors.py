@@ -4,13 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from vicinal._engine import as_engine, prepare, robust_centre
+from vicinal._engine import Engine, as_engine, prepare, robust_centre
 
 SEARCHES = ("exact", "approximate")
-_SPARE = 5  # neighbours that pynndescent is asked for beyond k
+_SPARE = 5  # neighbours beyond k that pynndescent searches for
 
 
-def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=None):
+def nearest_neighbors(
+    Z: np.ndarray,
+    k: int,
+    candidates: np.ndarray | None = None,
+    *,
+    neighbor_search: str = "exact",
+    engine: Engine | str | None = None,
+) -> np.ndarray:
     """Return the k nearest rows of each row of Z except itself (by index), shape (n, k), nearest first.
 
     Rows at equal distance come in the order of their index, so the neighbours for a smaller k are the first of
@@ -33,7 +40,7 @@ def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=
     n = len(Z)
     Z = Z.astype(np.float64, copy=False)
     everyone = candidates is None or len(candidates) == n
-    candidates = np.arange(n) if everyone else candidates
+    candidates = np.arange(n) if candidates is None or everyone else candidates
     own = np.full(n, -1)
     own[candidates] = np.arange(len(candidates))
     engine = replace(as_engine(engine), precision=None)
@@ -49,7 +56,9 @@ def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=
     return candidates[found]
 
 
-def _sorted(Z, candidates, own, found, k):
+def _sorted(
+    Z: np.ndarray, candidates: np.ndarray, own: np.ndarray, found: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the k nearest of the neighbours found, themselves excluded, ties by index; and the rows with fewer than k."""
     nearest = np.empty((len(Z), k), dtype=np.int64)
     lacking = np.zeros(len(Z), dtype=bool)
@@ -64,7 +73,7 @@ def _sorted(Z, candidates, own, found, k):
     return nearest, np.flatnonzero(lacking)
 
 
-def _approximate(Z, candidates, wanted):
+def _approximate(Z: np.ndarray, candidates: np.ndarray, wanted: int) -> np.ndarray:
     """Return neighbours by pynndescent, -1 where it found too few."""
     try:
         from pynndescent import NNDescent

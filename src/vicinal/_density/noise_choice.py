@@ -1,6 +1,7 @@
 """The choice of the noise of Manifold Parzen Windows by the likelihood of rows that did not shape the density."""
 
 import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ class NoiseChoice(NamedTuple):
     scores: np.ndarray
 
 
-def choose_noise(evaluate, X, nearest):
+def choose_noise(evaluate: Callable[[np.ndarray], np.ndarray], X: np.ndarray, nearest: np.ndarray) -> NoiseChoice:
     """Choose the variance with the largest held-out likelihood on a geometric grid, with interpolation.
 
     Parameters
@@ -60,8 +61,8 @@ def choose_noise(evaluate, X, nearest):
     return NoiseChoice(_interpolated(candidates, scores, best), candidates, scores)
 
 
-def noise_range(X, nearest):
-    """Noises worth trying: from far below the distance of nearest neighbours to the variance of the data."""
+def noise_range(X: np.ndarray, nearest: np.ndarray) -> tuple[float, float]:
+    """Return the noises to try, from far below the distance of nearest neighbours to the variance of the data."""
     largest = float(X.var(axis=0, dtype=np.float64).mean())
     positive = nearest[nearest > 0]
     if largest == 0 or len(positive) == 0:
@@ -85,7 +86,7 @@ def noise_range(X, nearest):
     return low, max(largest, 10.0 * low)
 
 
-def _interpolated(candidates, scores, best):
+def _interpolated(candidates: np.ndarray, scores: np.ndarray, best: int) -> float:
     """Return the top of the parabola through the best candidate and its neighbours, in log noise."""
     if best in (0, len(candidates) - 1):
         return float(candidates[best])
@@ -94,7 +95,7 @@ def _interpolated(candidates, scores, best):
     return float(np.exp(x[1] - b / (2 * a))) if a < 0 else float(candidates[best])
 
 
-def check_noise(noise, dtype):
+def check_noise(noise: float, dtype: np.dtype) -> float:
     """Return a variance whose inverse the precision of the data can hold."""
     noise, least = check_positive(noise, "noise"), float(np.finfo(dtype).tiny)
     if noise < least:

@@ -1,10 +1,11 @@
 """Gaussian Parzen windows: exact kernel density estimation."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import Tags
 
 from vicinal._checks import (
     bandwidth_covariance,
@@ -27,6 +28,8 @@ from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 
 _RULES = ("loo", "scott", "silverman")
+# A bandwidth whose square falls below this share of the data's variance is shrinking to zero: distances have no digits left.
+_COLLAPSED = 1e-12
 
 
 class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -102,7 +105,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         self.bandwidth = bandwidth
         self.engine = engine
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -128,7 +131,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         weight = check_weights(sample_weight, rows)
         forget_gaps(self)
         gaps = has_gaps(rows)
-        given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
+        given = not isinstance(self.bandwidth, str)  # with which the kernel also has a width along constant columns
         if gaps:
             self._constants = None
         else:
@@ -149,7 +152,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         self.mixture_ = SharedMixture(own_rows(rows, X), self.covariance_, log_weights, self.engine, self._active_names)
         return self
 
-    def _fit_to_gaps(self, X, weight):
+    def _fit_to_gaps(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         """Find the covariance, and return the rows with their missing entries filled in."""
         check_columns_known(X, getattr(self, "feature_names_in_", None))
         if isinstance(self.bandwidth, str):
@@ -159,9 +162,12 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         known, d = X.astype(np.float64), X.shape[1]
         filled, data_covariance = gaussian_start(known, weight)
 
-        def update(found, mass):
+        def update(found: Any, mass: float) -> np.ndarray:
             if self.bandwidth == "loo":
-                return np.trace(found.scatter) / (mass * d) * np.eye(d)
+                variance = np.trace(found.scatter) / (mass * d)
+                if variance <= _COLLAPSED * np.trace(data_covariance) / d:
+                    raise np.linalg.LinAlgError("the likelihood grows without bound as the bandwidth shrinks")
+                return variance * np.eye(d)
             covariance = scatter_of_rows(found.rows, weight) + found.uncertainty / mass
             return _thumb_factor(len(X), d, weight, self.bandwidth) * covariance
 
@@ -176,8 +182,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                 path, found = fit_gaps(known, weight, self.engine, GapFit(first, filled), update, Recorder())
             except np.linalg.LinAlgError:
                 raise ValueError(
-                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values, because their known values hardly "
-                    "differ. Pass bandwidth as a number."
+                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values, because their known values "
+                    "hardly differ, or repeat those of other rows. Pass bandwidth as a number."
                 ) from None
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
         self.covariance_ = path.parameters.covariance
@@ -185,12 +191,12 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters.centres.astype(X.dtype)
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, or of scoring its rows where it has none."""
         searched = isinstance(self.bandwidth, str) and self.bandwidth == "loo"
         return Work(n_samples, n_samples, n_features, LOO_PASSES if searched else 1)
 
-    def _covariance_by_rule(self, X, weight):
+    def _covariance_by_rule(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         if self.bandwidth not in _RULES:
             raise ValueError(
                 f"bandwidth must be a number, a vector, a matrix or one of {', '.join(map(repr, _RULES))}, got "
@@ -212,7 +218,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         return path.parameters * np.eye(X.shape[1])
 
 
-def _rule_of_thumb(X, weight, rule):
+def _rule_of_thumb(X: np.ndarray, weight: np.ndarray | None, rule: str) -> np.ndarray:
     """Return SciPy's factor squared times the full (weighted) covariance of the data."""
     n, d = X.shape
     effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
@@ -230,7 +236,7 @@ def _rule_of_thumb(X, weight, rule):
     return _thumb_factor(n, d, weight, rule) * covariance
 
 
-def _thumb_factor(n, d, weight, rule):
+def _thumb_factor(n: int, d: int, weight: np.ndarray | None, rule: Any) -> float:
     """Return SciPy's factor, squared."""
     effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
     return (effective if rule == "scott" else effective * (d + 2) / 4.0) ** (-2.0 / (d + 4))

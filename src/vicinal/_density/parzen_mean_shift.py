@@ -155,7 +155,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         """Return the engine of the mixture, or torch for rows that are a tensor on a GPU."""
         return engine_at(mixture.engine, X) if on_device(X) and works_there(mixture.engine) else mixture.engine
 
-    def _nearest_mode(self, mixture, ends, engine):
+    def _nearest_mode(self, mixture: Mixture, ends: np.ndarray, engine: Engine | str | None) -> np.ndarray:
         modes = prepare(engine, mixture.in_kernel_units(self.cluster_centers_), n_queries=len(ends))
         return modes.at().nearest(1, mixture.in_kernel_units(ends)).indices[:, 0]
 
@@ -164,13 +164,13 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         """The engine of the density, which does the pair work of the steps."""
         return getattr(as_density(self.density), "engine", None)
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of the steps."""
         density = as_density(self.density)
         work = density._scoring_work if isinstance(density, MixtureDensityMixin) else Work
         return work(n_samples, n_samples, n_features, SEEKING_PASSES)
 
-    def _mixture(self):
+    def _mixture(self) -> Any:
         density = self.density_
         mixture = getattr(density, "mixture_", None)
         if not isinstance(mixture, Mixture):
@@ -180,7 +180,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
             )
         return mixture
 
-    def _warn(self, arrived):
+    def _warn(self, arrived: np.ndarray) -> None:
         if not arrived.all():
             warnings.warn(
                 f"ParzenMeanShift: {int((~arrived).sum())} of {len(arrived)} rows were still moving after "
@@ -190,7 +190,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
             )
 
 
-def linked_groups(Z, radius, engine=None):
+def linked_groups(Z: np.ndarray, radius: float, engine: Engine | str | None = None) -> np.ndarray:
     """Number the groups of rows that are linked by steps of at most `radius`, shape (n,).
 
     Links are processed block by block, so that they are never all in memory: if all rows end in few modes, there

@@ -1,15 +1,17 @@
 """The placeholder for the density of a metric whose training rows were not kept or not saved."""
 
+from typing import NoReturn
+
 from sklearn.exceptions import NotFittedError
 
 
 class RowsLeftOut:
     """A placeholder for a density whose rows were not kept: every use raises an error that explains this."""
 
-    def __init__(self, owner):
+    def __init__(self, owner: str) -> None:
         self.owner = owner
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
         raise NotFittedError(

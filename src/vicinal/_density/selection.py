@@ -10,7 +10,7 @@ from vicinal._checks import check_choice, check_integer
 from vicinal._records import Record
 
 CRITERIA = ("log_likelihood", "error", "conditional_log_likelihood")
-_LEAST_DISTINCT = 5  # rows; with fewer of them nothing can be held out
+_LEAST_DISTINCT = 5  # the minimum number of rows from which some can be held out
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Selection(Record):
         everyone = np.arange(len(X))
         if not isinstance(self.cv, int):
             found = check_cv(self.cv, codes if self.classifies else None, classifier=self.classifies).split(X, codes)
-            # Whatever indexes rows becomes positions: lists, ranges, masks.
+            # Lists, ranges and masks become arrays of positions.
             splits = [(everyone[np.asarray(train)], everyone[np.asarray(test)]) for train, test in found]
         elif self.classifies:
             groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
@@ -102,7 +102,7 @@ class Selection(Record):
 
 
 def _some(positions: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the positions, the same ones each time."""
+    """Return at most this many of the positions, the same ones each time."""
     if len(positions) <= most:
         return positions
     return np.sort(np.random.default_rng(0).choice(positions, most, replace=False))

@@ -39,7 +39,7 @@ def rows_in(density: Any) -> np.ndarray | None:
 
 
 def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
-    """For each row the position of an equal training row, the last of several, or -1; a missing value equals another."""
+    """Return for each row the position of an equal training row (the last one), or -1; missing values count as equal."""
 
     def keys(values: np.ndarray) -> list[bytes]:
         values = np.ascontiguousarray(values, dtype=training_rows.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0

@@ -33,6 +33,7 @@
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
                             _pruned_sweep.py  the tiles that a group of queries visits, and its exponentials (compiled)
                             _pruned_kernels.py  the sums over them (compiled)   _pruned_lists.py  pairs above a floor
+                            _received.py      what points receive, of the tiles alone that a piece of work reaches
                             _pruned_half.py, _pruned_half_kernels.py  scatters of all rows, each pair once
                             _kernel_sums.py, _kernel_tiles.py  log-sums over the tiles that matter, of points with a kernel each
                             _certificates.py  bounds on the contributions of skipped pairs

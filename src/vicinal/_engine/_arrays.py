@@ -37,7 +37,7 @@ class ArrayBackend:
 
     name: ClassVar[str] = "reference"
 
-    def __init__(self, points: Points, engine: Engine):
+    def __init__(self, points: Points, engine: Engine) -> None:
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
         self.rows = self.to_device(points.rows if points.tensor is None else points.tensor)
@@ -181,12 +181,13 @@ class ArrayPlaced(BlockScores):
 
     takes_tensors: ClassVar[bool] = True
 
-    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
+    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None) -> None:
         self._backend, self.points = backend, backend.points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._rows = backend.rows
         self._images = self._map(backend.rows)
-        self._squares = (self._images**2).sum(1)
+        with np.errstate(over="ignore"):  # where squares overflow, products are not used
+            self._squares = (self._images**2).sum(1)
         self._largest = float(self._squares.max())
         weights = backend.points.log_weights
         self._log_weights = None if weights is None else like(weights, self._images)
@@ -222,12 +223,13 @@ class _BlockScorer:
 
     shift = 0.0  # what must be added to the scores: a family may keep them small, for the digits of their differences
 
-    def __init__(self, placed: ArrayPlaced, queries: Queries):
+    def __init__(self, placed: ArrayPlaced, queries: Queries) -> None:
         self._placed = placed
         if queries.rows is not None:
             self.rows = like(queries.rows, placed._images)
             self.images = placed._map(self.rows)
-            self._squares = (self.images**2).sum(1)
+            with np.errstate(over="ignore"):  # where squares overflow, products are not used
+                self._squares = (self.images**2).sum(1)
         else:
             some = slice(None) if queries.positions is None else as_index(queries.positions, placed._images)
             self.rows, self.images = placed._backend.rows[some], placed._images[some]
@@ -243,9 +245,10 @@ class _BlockScorer:
             squares = self._squares[rows, None] + self._placed._squares[None, :] - 2.0 * (q @ points.T)
             squares = squares.clip(0)
         else:
-            squares = (q[:, :1] - points[None, :, 0]) ** 2
-            for k in range(1, points.shape[1]):
-                squares += (q[:, k, None] - points[None, :, k]) ** 2
+            with np.errstate(over="ignore"):  # a point infinitely far from a query has no share in it
+                squares = (q[:, :1] - points[None, :, 0]) ** 2
+                for k in range(1, points.shape[1]):
+                    squares += (q[:, k, None] - points[None, :, k]) ** 2
         weights = self._placed._log_weights
         scores = -0.5 * squares if weights is None else weights[None, :] - 0.5 * squares
         if self._left_out is not None:

@@ -67,7 +67,7 @@ class CompiledRows(Placed):
     images are kept once, in tiles.
     """
 
-    def __init__(self, backend: "CpuBackend", metric: np.ndarray | None):
+    def __init__(self, backend: "CpuBackend", metric: np.ndarray | None) -> None:
         self._backend, self.points = backend, backend.points
         self._memory, self._threads = backend.memory, backend.threads
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)

@@ -377,12 +377,13 @@ def to_images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
     """
     if metric is None:
         return rows
-    if metric.ndim == 1:
-        return (rows * metric).astype(rows.dtype, copy=False)
-    images = np.empty((*rows.shape[:-1], len(metric)), dtype=rows.dtype)
-    for start in range(0, len(rows), ALGEBRA_ROWS):
-        part = slice(start, start + ALGEBRA_ROWS)
-        images[part] = rows[part].astype(np.float64, copy=False) @ metric.T
+    with np.errstate(over="ignore"):  # an image beyond the precision is infinitely far, and has no share in anything
+        if metric.ndim == 1:
+            return (rows * metric).astype(rows.dtype, copy=False)
+        images = np.empty((*rows.shape[:-1], len(metric)), dtype=rows.dtype)
+        for start in range(0, len(rows), ALGEBRA_ROWS):
+            part = slice(start, start + ALGEBRA_ROWS)
+            images[part] = rows[part].astype(np.float64, copy=False) @ metric.T
     return images
 
 

@@ -40,7 +40,7 @@ class PlacedCovariances(Placed):
 
     metric = None
 
-    def __init__(self, backend: Any, kernel: Covariances):
+    def __init__(self, backend: Any, kernel: Covariances) -> None:
         self.points = backend.points
         self._engine, self._skips, self.certificate = backend.engine, backend.name == "cpu", 0.0
         self._memory, self._threads = backend.engine.memory_bytes, available_threads(backend.engine.threads)
@@ -285,7 +285,7 @@ class PlacedCovariances(Placed):
 class _Block:
     """A block of queries: rows, who is left out, the features of their quadratic forms, and their largest norm."""
 
-    def __init__(self, rows: np.ndarray, left_out: np.ndarray | None, first: np.ndarray, second: np.ndarray):
+    def __init__(self, rows: np.ndarray, left_out: np.ndarray | None, first: np.ndarray, second: np.ndarray) -> None:
         self.rows, self.left_out = rows, left_out
         self.reach = float(np.linalg.norm(rows, axis=1).max(initial=0.0))
         with np.errstate(over="ignore"):  # where these overflow, differences are taken

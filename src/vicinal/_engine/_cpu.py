@@ -58,7 +58,7 @@ class CpuBackend:
 
     name: ClassVar[str] = "cpu"
 
-    def __init__(self, points: Points, engine: Engine):
+    def __init__(self, points: Points, engine: Engine) -> None:
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
         self.orders = Orders()

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from distributed import Client, Future
 
-from vicinal._dask.cluster import LostError, active_client, broadcast, finished, new_key, threads_of_workers
+from vicinal._dask.cluster import LostError, active_client, broadcast, finished, new_key, scattered, threads_of_workers
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
@@ -52,7 +52,7 @@ class DaskBackend:
 
     name: ClassVar[str] = "dask"
 
-    def __init__(self, points: Points, engine: Engine):
+    def __init__(self, points: Points, engine: Engine) -> None:
         active_client()  # its absence should not be noticed in the middle of a fit
         kind = "reference" if numba_is_missing() else "cpu"
         self._here = backend_class(kind)(points, replace(engine, kind=kind))
@@ -74,8 +74,9 @@ class _PlacedOnCluster:
         )
     )  # fmt: skip
 
-    def __init__(self, here: Placed, cluster: "ClusterSharing"):
+    def __init__(self, here: Placed, cluster: "ClusterSharing") -> None:
         self._here, self._cluster = here, cluster
+        self._pair_cost = here.n_coordinates + PAIR_COST
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._here, name)
@@ -83,20 +84,24 @@ class _PlacedOnCluster:
             return found
 
         def sweep(queries: Queries, *args: Any, **options: Any) -> Any:
-            with shared_by(self._cluster if self._is_large(queries) else None):
+            with shared_by(self._those(queries)):
                 return found(queries, *args, **options)
 
         return sweep
 
-    def _is_large(self, queries: Queries) -> bool:
+    def _those(self, queries: Queries) -> "ClusterSharing | None":
+        """Return who shares the work on some queries: nobody if it is small even if no pair is skipped."""
         n = len(self._here.points.rows)
-        return float(queries.count(n)) * n * (self._here.n_coordinates + PAIR_COST) >= SHARED_WORK
+        if float(queries.count(n)) * n * self._pair_cost < SHARED_WORK:
+            return None
+        self._cluster.pair_cost = self._pair_cost
+        return self._cluster
 
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield those of the placement; what the caller does between two of them is done by this process."""
-        those = self._cluster if self._is_large(queries) else None
+        those = self._those(queries)
         with shared_by(those):
             found = iter(self._here.candidates(queries, k, floors))
         while True:
@@ -110,7 +115,7 @@ class _PlacedOnCluster:
 class _Sent:
     """An array that the workers of a client have."""
 
-    def __init__(self, future: Future):
+    def __init__(self, future: Future) -> None:
         self.future = future
 
 
@@ -123,6 +128,7 @@ class ClusterSharing:
 
     def __init__(self) -> None:
         self._recipes = Recipes()
+        self.pair_cost = PAIR_COST  # that of the placement whose work is shared
         self._threads = -np.inf, 1  # of all workers, and when they were counted
         self._was_asked = False  # whether workers have done anything for the problem
         self._made_ahead: list[Future] = []
@@ -149,6 +155,10 @@ class ClusterSharing:
             client.submit(make_ahead, job, *data, workers=[name], key=new_key("vicinal.at"), pure=False)
             for name in workers
         ]
+
+    def takes(self, costs: np.ndarray | None) -> bool:
+        """Return whether the work is worth sending."""
+        return costs is None or float(costs.sum()) * self.pair_cost >= SHARED_WORK
 
     def run(
         self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled, costs: np.ndarray | None = None
@@ -195,9 +205,8 @@ class ClusterSharing:
             tasks: dict[Future, int] = {}
             try:
                 data = self._data(client, packed.data)
-                for i in range(following, len(groups)):
-                    if i not in answers:
-                        tasks[self._submit(client, work, job, groups[i], data)] = i
+                left = [i for i in range(following, len(groups)) if i not in answers]
+                tasks = dict(zip(self._submit(client, work, job, [groups[i] for i in left], data), left, strict=True))
                 while following < len(groups):
                     while following not in answers:
                         for future, answer in finished(client, list(tasks), lambda: _MEMORY):
@@ -215,9 +224,9 @@ class ClusterSharing:
                 self._held.clear()
                 _sent.clear()
             finally:
-                left, self._made_ahead = [*tasks, *self._made_ahead], []
-                if left:
-                    client.cancel(left, force=True)
+                waiting, self._made_ahead = [*tasks, *self._made_ahead], []
+                if waiting:
+                    client.cancel(waiting, force=True)
 
     def _job(self, packed: Packed, code: bytes, filled: Filled) -> Job:
         shapes = [(array.shape, array.dtype) for array in filled.arrays]
@@ -233,13 +242,22 @@ class ClusterSharing:
         return answer.results
 
     @staticmethod
-    def _submit(client: Client, work: Callable[[Any], Any], job: Job, group: Group, data: list[Future]) -> Future:
-        # The part of the key before the last dash names the task in Dask's dashboard.
+    def _submit(
+        client: Client, work: Callable[[Any], Any], job: Job, groups: list[Group], data: list[Future]
+    ) -> list[Future]:
+        """Submit a task for each group, in one message: the scheduler takes some milliseconds for each message."""
+        # The part of a key before the last dash names the task in Dask's dashboard.
         name = work.__qualname__.replace(".<locals>", "").rpartition(".")[0].strip("_").replace("._", ".")
-        return client.submit(do_pieces, job, group, *data, key=new_key(f"vicinal.{name}"), pure=False, retries=0)
+        keys = [new_key(f"vicinal.{name}") for _ in groups]
+        job_of_each, *data_of_each = ([thing] * len(groups) for thing in (job, *data))
+        return list(client.map(do_pieces, job_of_each, groups, *data_of_each, key=keys, pure=False, retries=0))
 
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
-        """Return the arrays as data of the cluster, on every worker; those that it does not have are sent."""
+        """Return the arrays as data of the cluster; those that it does not have are sent.
+
+        Dask gives tasks to workers that hold some of their data.  Those that hold none would have nothing to do, so that the
+        first data of a problem are sent to all of them.
+        """
         missing = {}
         for digest, array in arrays.items():
             key = client.id, digest
@@ -249,7 +267,8 @@ class ClusterSharing:
             else:
                 self._held[key] = sent
         if missing:
-            futures = broadcast(client, {name: array for name, (_, array) in missing.items()})
+            send = broadcast if len(missing) == len(arrays) else scattered
+            futures = send(client, {name: array for name, (_, array) in missing.items()})
             for name, (digest, _) in missing.items():
                 key = client.id, digest
                 self._held[key] = _sent[key] = _Sent(futures[name])

@@ -53,7 +53,7 @@ class Packed:
         The code of the recipes that are referred to, by key.
     """
 
-    def __init__(self, recipes: "Recipes", filled: tuple[np.ndarray, ...] = (), constant: bool = False):
+    def __init__(self, recipes: "Recipes", filled: tuple[np.ndarray, ...] = (), constant: bool = False) -> None:
         self._recipes, self._constant = recipes, constant
         self._filled = {id(array): i for i, array in enumerate(filled)}
         self._places = recipes.places()
@@ -87,7 +87,7 @@ class Packed:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    def __init__(self, file: io.BytesIO, reference: Callable[[Any], Any]):
+    def __init__(self, file: io.BytesIO, reference: Callable[[Any], Any]) -> None:
         super().__init__(file)
         self._reference = reference
 

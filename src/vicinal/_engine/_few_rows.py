@@ -29,7 +29,7 @@ class FewRows:
         Whether queries, resident rows then, see the points of their own class alone.
     """
 
-    def __init__(self, placed: Any, queries: Queries, own_class: bool = False):
+    def __init__(self, placed: Any, queries: Queries, own_class: bool = False) -> None:
         self._placed, self._exact, self._memory = placed, placed._exact, placed._backend.memory
         self._images = placed._query_images(queries)
         self._left_out = None if queries.left_out is None else placed._at(queries.left_out)

@@ -3,6 +3,8 @@
 `_frames.py` runs them on blocks in threads.  The rules are those of `_kernels.py`, whose `exp` is used here.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import float64, int64, njit, void
 
@@ -12,27 +14,35 @@ from vicinal._engine._vectors import differences_alone, products_alone
 _ROWS = 4  # queries that share one load of a tile's coordinates
 
 
-def _project_signature(real):
+def _project_signature(real: Any) -> Any:
     a2, a3 = real[:, ::1], real[:, :, ::1]
     return void(a2, a2, a3, a2, int64[::1], a3, a3)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _along(queries, i, frame, out):
+def _along(queries: np.ndarray, i: int, frame: np.ndarray, out: np.ndarray) -> None:
     """out[r, j] = sum_k frame[k, j] queries[i + r, k] for _ROWS rows; past the end, the last row again."""
     last = queries.shape[0] - 1
     products_alone(queries, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), frame, out)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _minus_half_squares(queries, i, points, out):
+def _minus_half_squares(queries: np.ndarray, i: int, points: np.ndarray, out: np.ndarray) -> None:
     """out[r, j] = -|queries[i + r] - points[:, j]|^2 / 2 for _ROWS rows; past the end, the last row again."""
     last = queries.shape[0] - 1
     differences_alone(queries, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), points, out)
 
 
 @_kernel(_project_signature)
-def project(queries, points, frames, offsets, depths, residuals, squares):
+def project(
+    queries: np.ndarray,
+    points: np.ndarray,
+    frames: np.ndarray,
+    offsets: np.ndarray,
+    depths: np.ndarray,
+    residuals: np.ndarray,
+    squares: np.ndarray,
+) -> None:
     """Split every difference query - point into its parts along the point's frame and what is left.
 
     squares[l, i, j] = (V_jl'(q_i - x_j))^2, with offsets[l, j] = V_jl'x_j; residuals[m, i, j] = |q_i - x_j|^2
@@ -66,7 +76,7 @@ def project(queries, points, frames, offsets, depths, residuals, squares):
 
 
 @_kernel(lambda real: void(real[:, ::1], real[::1], real[:, ::1]))
-def take_squares(along, offsets, left):
+def take_squares(along: np.ndarray, offsets: np.ndarray, left: np.ndarray) -> None:
     """along <- (along - offsets)^2, taken from left: the pass between two matrix products."""
     for i in range(along.shape[0]):
         for j in range(along.shape[1]):
@@ -76,7 +86,15 @@ def take_squares(along, offsets, left):
 
 
 @_kernel(_project_signature)
-def project_by_removal(queries, points, frames, offsets, depths, residuals, squares):
+def project_by_removal(
+    queries: np.ndarray,
+    points: np.ndarray,
+    frames: np.ndarray,
+    offsets: np.ndarray,
+    depths: np.ndarray,
+    residuals: np.ndarray,
+    squares: np.ndarray,
+) -> None:
     """`project` where digits would cancel: the parts are taken from the difference and removed from it."""
     n_features, n_points = points.shape
     left = np.empty((n_features, n_points), points.dtype)
@@ -106,7 +124,9 @@ def project_by_removal(queries, points, frames, offsets, depths, residuals, squa
 
 
 @njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
-def _peak(quadratic, residual, precision, constants, out):
+def _peak(
+    quadratic: np.ndarray, residual: np.ndarray, precision: float, constants: np.ndarray, out: np.ndarray
+) -> float:
     """out[j] = constants[j] - (quadratic[j] + precision residual[j]) / 2; return the largest."""
     half = out.dtype.type(0.5)
     top = out.dtype.type(-np.inf)
@@ -118,7 +138,7 @@ def _peak(quadratic, residual, precision, constants, out):
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _sum_exp(scores, shift):
+def _sum_exp(scores: np.ndarray, shift: float) -> float:
     total = scores.dtype.type(0)
     for j in range(scores.shape[0]):
         total += _exp(scores[j] - shift)
@@ -126,18 +146,27 @@ def _sum_exp(scores, shift):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_direction(quadratic, squares, inverse_variances):
+def _add_direction(quadratic: np.ndarray, squares: np.ndarray, inverse_variances: np.ndarray) -> None:
     for j in range(quadratic.shape[0]):
         quadratic[j] += squares[j] * inverse_variances[j]
 
 
-def _accumulate_signature(real):
+def _accumulate_signature(real: Any) -> Any:
     a1, a3 = real[::1], real[:, :, ::1]
     return void(a3, a3, a3, a3, a1, int64[::1], float64[:, :, ::1], float64[:, :, ::1])
 
 
 @_kernel(_accumulate_signature)
-def accumulate(residuals, squares, inverse_variances, constants, precisions, depths, tops, totals):
+def accumulate(
+    residuals: np.ndarray,
+    squares: np.ndarray,
+    inverse_variances: np.ndarray,
+    constants: np.ndarray,
+    precisions: np.ndarray,
+    depths: np.ndarray,
+    tops: np.ndarray,
+    totals: np.ndarray,
+) -> None:
     """Add a tile of points to the log-sum-exp states of a block of queries, for every depth m and noise s.
 
     The score of a pair is constants[m, s, j] - (sum_l squares[l] inverse_variances[s, l] + precisions[s]
@@ -166,7 +195,7 @@ def accumulate(residuals, squares, inverse_variances, constants, precisions, dep
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _to_scores(scores, precision, constants):
+def _to_scores(scores: np.ndarray, precision: float, constants: np.ndarray) -> None:
     """scores <- constants + precision scores, for _ROWS rows."""
     for j in range(constants.shape[0]):
         c = constants[j]
@@ -177,7 +206,7 @@ def _to_scores(scores, precision, constants):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_gain(scores, along, offsets, gains):
+def _add_gain(scores: np.ndarray, along: np.ndarray, offsets: np.ndarray, gains: np.ndarray) -> None:
     """scores += gains (along - offsets)^2, for _ROWS rows."""
     for j in range(offsets.shape[0]):
         o, g = offsets[j], gains[j]
@@ -189,21 +218,34 @@ def _add_gain(scores, along, offsets, gains):
 
 
 @njit(fastmath={"nnan", "nsz"}, **_OPTIONS)
-def _largest(scores):
+def _largest(scores: np.ndarray) -> float:
     top = scores.dtype.type(-np.inf)
     for j in range(scores.shape[0]):
         top = max(top, scores[j])
     return top
 
 
-def _tiles_signature(real):
+def _tiles_signature(real: Any) -> Any:
     a2, a3, a4 = real[:, ::1], real[:, :, ::1], real[:, :, :, ::1]
     ints, doubles = int64[::1], float64[::1]
     return void(a2, a3, a4, a3, a3, a2, float64, ints, ints, ints, doubles, doubles)
 
 
 @_kernel(_tiles_signature)
-def add_tiles(queries, points, frames, offsets, gains, constants, precision, tiles, starts, skipped, tops, totals):
+def add_tiles(
+    queries: np.ndarray,
+    points: np.ndarray,
+    frames: np.ndarray,
+    offsets: np.ndarray,
+    gains: np.ndarray,
+    constants: np.ndarray,
+    precision: float,
+    tiles: np.ndarray,
+    starts: np.ndarray,
+    skipped: np.ndarray,
+    tops: np.ndarray,
+    totals: np.ndarray,
+) -> None:
     """Add some tiles of points to the log-sum-exp states of a block of queries, for one depth and noise.
 
     All in the cache: the score of a pair is constants - precision |q - x|^2 / 2 + sum_l gains_l (V_l'q -

@@ -27,7 +27,7 @@ class Skips:
     n_queries : int
     """
 
-    def __init__(self, queries: np.ndarray, points: np.ndarray, n_queries: int):
+    def __init__(self, queries: np.ndarray, points: np.ndarray, n_queries: int) -> None:
         order = np.argsort(queries, kind="stable")
         self.queries, self.points = queries[order], points[order]
         self.n_queries = n_queries
@@ -63,7 +63,7 @@ class FrameScorer:
     They are less ``shift``.  Where products are not accurate, parts along the directions are removed in float64.
     """
 
-    def __init__(self, placed: "PlacedFrames", rows: np.ndarray, skips: Skips | None, listing: bool):
+    def __init__(self, placed: "PlacedFrames", rows: np.ndarray, skips: Skips | None, listing: bool) -> None:
         self._placed, self._skips = placed, skips
         self.rows = self.images = like(rows, placed._rows)
         self.m = len(rows)

@@ -68,7 +68,7 @@ _LogSums = Callable[[np.ndarray, Skips | None], np.ndarray]
 class PlacedFrames(BlockScores):
     """Rows under `Frames`, on any backend: its name says whether the arithmetic is compiled, NumPy's or torch's."""
 
-    def __init__(self, backend: Any, kernel: Frames):
+    def __init__(self, backend: Any, kernel: Frames) -> None:
         self._backend, self.points, self.metric = backend, backend.points, None
         rows = self.points.rows
         self.noises = np.atleast_1d(np.asarray(kernel.noise, dtype=np.float64))

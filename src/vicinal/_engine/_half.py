@@ -90,7 +90,7 @@ class _Values:
     n : int
     """
 
-    def __init__(self, packed: np.ndarray, weights: np.ndarray | None, n: int):
+    def __init__(self, packed: np.ndarray, weights: np.ndarray | None, n: int) -> None:
         self.weights = np.zeros(len(packed) * TILE, dtype=packed.dtype)
         self.weights[:n] = 1.0 if weights is None else weights
         self.in_tiles = self.weights.reshape(-1, TILE)
@@ -122,7 +122,9 @@ class HalfSweeps:
         Columns of the widest values, for the choice between fused kernels and matrix products.
     """
 
-    def __init__(self, pairs: CompiledPairs, weights: np.ndarray | None, threads: int, memory: int, n_values: int = 0):
+    def __init__(
+        self, pairs: CompiledPairs, weights: np.ndarray | None, threads: int, memory: int, n_values: int = 0
+    ) -> None:
         self._pairs, self._weights = pairs, weights
         by_products = pairs.accurate and pairs.k + n_values >= HALF_PRODUCTS_FROM[pairs.dtype]
         self._sweep = (_ProductSweep if by_products else _FusedSweep)(pairs, threads, memory)
@@ -212,7 +214,7 @@ def _add_up(piece: _Piece, sums: np.ndarray) -> None:
 class _Sweep:
     """What the two ways have in common: pieces of work, and one array that their sums are added to."""
 
-    def __init__(self, pairs: CompiledPairs, threads: int, memory: int):
+    def __init__(self, pairs: CompiledPairs, threads: int, memory: int) -> None:
         self._pairs, self._threads, self._memory = pairs, threads, memory
 
     def _column_tiles(self, column_width: int) -> int:
@@ -320,7 +322,7 @@ class _FusedSweep(_Sweep):
 class _ProductSweep(_Sweep):
     """Half sweeps by matrix products, for many coordinates."""
 
-    def __init__(self, pairs: CompiledPairs, threads: int, memory: int):
+    def __init__(self, pairs: CompiledPairs, threads: int, memory: int) -> None:
         super().__init__(pairs, threads, memory)
         # The tiles of the first of two sweeps, for the second to take, where they fit into half of the memory.
         size = pairs.n * pairs.n * pairs.dtype.itemsize // 2

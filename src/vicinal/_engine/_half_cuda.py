@@ -70,7 +70,7 @@ class Half:
         raised: float,
         heaviest: float,
         memory: int,
-    ):
+    ) -> None:
         self.tiles, self._weights, self._leave_out, self._real = tiles, log2_weights, leave_out, real
         self._raised, self._heaviest, self._memory = raised, heaviest, memory
         self._split = real == FLOAT32

@@ -8,6 +8,9 @@ so memory traffic does not grow with n.  Rows shift by `bounds`; the caller find
 tiles padded with zeros, are the last column of the values; where there are none, all weights are 1.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numba import float64, int64, njit, types, void
 
@@ -29,8 +32,19 @@ from vicinal._engine._vectors import one_dot
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _half_exponentials(
-    queries, first, count, points, offsets, bounds, by_products, left_out, j0, scores, peaks, totals
-):
+    queries: np.ndarray,
+    first: int,
+    count: int,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    by_products: bool,
+    left_out: np.ndarray,
+    j0: int,
+    scores: np.ndarray,
+    peaks: np.ndarray,
+    totals: np.ndarray,
+) -> None:
     """K for ROWS rows against a tile, zero for rows beyond the last, and each row's sum."""
     _scores(queries, first, count, points, offsets, by_products, left_out, j0, False, scores, peaks)
     for r in range(ROWS):
@@ -41,10 +55,10 @@ def _half_exponentials(
             totals[r] = 0.0
 
 
-def _half_signature(own):
+def _half_signature(own: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
     """Return the signature of a symmetric kernel from the types of its own arguments."""
 
-    def signature(real):
+    def signature(real: Any) -> Any:
         a2, a3 = real[:, ::1], real[:, :, ::1]
         pairs = (a2, a3, a2, float64[::1], float64, types.boolean, int64[::1])
         return void(*pairs, *own(real), int64, int64, int64, float64[:, ::1], a3)
@@ -54,9 +68,22 @@ def _half_signature(own):
 
 @_kernel(_half_signature(lambda real: (real[:, ::1], real[:, :, ::1], real[:, ::1])))
 def half_sums(
-    queries, points, offsets, bounds, smallest, by_products, left_out,
-    values, packed_values, weights, start, from_tile, to_tile, row_sums, column_sums,
-):  # fmt: skip
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    values: np.ndarray,
+    packed_values: np.ndarray,
+    weights: np.ndarray,
+    start: int,
+    from_tile: int,
+    to_tile: int,
+    row_sums: np.ndarray,
+    column_sums: np.ndarray,
+) -> None:
     """``K V``."""
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     n_rows, last = queries.shape[0], packed_values.shape[1]
@@ -83,9 +110,22 @@ def half_sums(
 
 @_kernel(_half_signature(lambda real: (real[:, :, ::1], real[:, ::1], real[::1])))
 def half_scatter(
-    queries, points, offsets, bounds, smallest, by_products, left_out,
-    packed_values, weights, factors, start, from_tile, to_tile, row_sums, column_sums,
-):  # fmt: skip
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    packed_values: np.ndarray,
+    weights: np.ndarray,
+    factors: np.ndarray,
+    start: int,
+    from_tile: int,
+    to_tile: int,
+    row_sums: np.ndarray,
+    column_sums: np.ndarray,
+) -> None:
     """``M V`` for ``M_ij = K_ij (f_i + f_j)``, to the rows of each pair; to its columns only ``M b``.
 
     A tile that meets itself gives half of it to its rows and half to its columns, as all others do.  `factors` f are
@@ -123,7 +163,7 @@ def half_scatter(
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _scale_by_sum(weights, factor, of_columns, half):
+def _scale_by_sum(weights: np.ndarray, factor: float, of_columns: np.ndarray, half: float) -> float:
     """weights[j] *= half (factor + of_columns[j]); return their sum."""
     total = weights.dtype.type(0)
     for j in range(weights.shape[0]):
@@ -135,9 +175,21 @@ def _scale_by_sum(weights, factor, of_columns, half):
 
 @_kernel(_half_signature(lambda real: (int64[::1], int64[::1])))
 def half_matches(
-    queries, points, offsets, bounds, smallest, by_products, left_out,
-    mates_from, mates_to, start, from_tile, to_tile, row_sums, column_sums,
-):  # fmt: skip
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    mates_from: np.ndarray,
+    mates_to: np.ndarray,
+    start: int,
+    from_tile: int,
+    to_tile: int,
+    row_sums: np.ndarray,
+    column_sums: np.ndarray,
+) -> None:
     """``K 1``, and the same over class mates alone; points sorted by class, mates of row i at mates_from..to."""
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     n_rows = queries.shape[0]
@@ -168,7 +220,15 @@ def half_matches(
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scale_both_ways(weights, inside, outside, inside_columns, outside_columns, start, stop):
+def _scale_both_ways(
+    weights: np.ndarray,
+    inside: float,
+    outside: float,
+    inside_columns: np.ndarray,
+    outside_columns: np.ndarray,
+    start: int,
+    stop: int,
+) -> None:
     """weights[j] *= inside + inside_columns[j] between start and stop, outside + outside_columns[j] elsewhere."""
     for j in range(start):
         weights[j] *= outside + outside_columns[j]
@@ -178,16 +238,32 @@ def _scale_both_ways(weights, inside, outside, inside_columns, outside_columns, 
         weights[j] *= outside + outside_columns[j]
 
 
-def _half_pull_arguments(real):
+def _half_pull_arguments(real: Any) -> tuple[Any, ...]:
     return real[:, ::1], real[:, :, ::1], real[:, ::1], int64[::1], int64[::1], real[::1], real[::1]
 
 
 @_kernel(_half_signature(_half_pull_arguments))
 def half_pull(
-    queries, points, offsets, bounds, smallest, by_products, left_out,
-    values, packed_values, weights, mates_from, mates_to, inside, outside, start, from_tile, to_tile,
-    row_sums, column_sums,
-):  # fmt: skip
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    values: np.ndarray,
+    packed_values: np.ndarray,
+    weights: np.ndarray,
+    mates_from: np.ndarray,
+    mates_to: np.ndarray,
+    inside: np.ndarray,
+    outside: np.ndarray,
+    start: int,
+    from_tile: int,
+    to_tile: int,
+    row_sums: np.ndarray,
+    column_sums: np.ndarray,
+) -> None:
     """``M V`` for ``M_ij = K_ij (g_i + g_j)``, g the row's factor `inside` its class or `outside` it.
 
     `inside` and `outside` are padded with zeros to whole tiles.

@@ -50,7 +50,7 @@ class KernelSums:
     adder : Adder
     """
 
-    def __init__(self, shape: tuple[int, int], queries: Array, skips: Skips | None, adder: Adder):
+    def __init__(self, shape: tuple[int, int], queries: Array, skips: Skips | None, adder: Adder) -> None:
         self._shape, self._queries, self._skips, self._adder = shape, queries, skips, adder
 
     def take(self, order: np.ndarray) -> "KernelSums":

@@ -38,7 +38,7 @@ from llvmlite import ir
 from numba import float32, float64, njit, types
 from numba.extending import intrinsic, overload
 
-from vicinal._engine._vectors import add_outer, differences, one_dot, products, two_dots
+from vicinal._engine._vectors import Intrinsic, add_outer, differences, one_dot, products, two_dots
 
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
 TILE = 256  # points in a tile: the coordinates of more would push each other out of the first cache
@@ -86,28 +86,28 @@ _SOURCES = _sources()
 
 
 @intrinsic
-def _to_bits(typing_context, value):
+def _to_bits(typing_context: Any, value: Any) -> Intrinsic:
     """Reinterpret a float as the integer with the same bits."""
     bits = types.int64 if value == types.float64 else types.int32
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.IntType(bits.bitwidth))
 
     return bits(value), codegen
 
 
 @intrinsic
-def _from_bits(typing_context, value):
+def _from_bits(typing_context: Any, value: Any) -> Intrinsic:
     """Reinterpret an integer as the float with the same bits."""
     real = types.float64 if value == types.int64 else types.float32
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType() if real == types.float64 else ir.FloatType())
 
     return real(value), codegen
 
 
-def _exp(x):
+def _exp(x: float) -> float:
     """exp(x) for x <= 700 (80 in float32), -inf included; what would be subnormal is 0.
 
     x = k ln 2 + r, with k rounded by adding 1.5 * 2^52 (1.5 * 2^23 in float32), whose low bits then hold k; a
@@ -118,10 +118,10 @@ def _exp(x):
 
 
 @overload(_exp, jit_options={"fastmath": {"contract"}, "forceinline": True})
-def _exp_overload(x):
+def _exp_overload(x: Any) -> Callable[[Any], float]:  # Numba wants the same annotations of x here and below
     if x == types.float64:
 
-        def exp64(x):
+        def exp64(x: Any) -> float:
             clamped = x if x > -708.0 else -708.0
             shifted = clamped * 1.4426950408889634 + 6755399441055744.0
             k = shifted - 6755399441055744.0
@@ -142,7 +142,7 @@ def _exp_overload(x):
 
         return exp64
 
-    def exp32(x):
+    def exp32(x: Any) -> float:
         low, zero, magic = float32(-87.0), float32(0.0), float32(12582912.0)
         clamped = x if x > low else low
         shifted = clamped * float32(1.44269504) + magic
@@ -167,7 +167,7 @@ class _Kernel:
     The signature is explicit, so an unexpected layout is an error here, never a silent second compilation.
     """
 
-    def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]):
+    def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]) -> None:
         function.__qualname__ += f"-{_SOURCES}"  # a part of the name of its file in the cache
         self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **_KERNEL_OPTIONS)(function)
         self._signature = signature
@@ -187,7 +187,9 @@ def _kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., None]], 
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _four_scores(queries, i, tile, offsets, by_products, scores):
+def _four_scores(
+    queries: np.ndarray, i: int, tile: np.ndarray, offsets: np.ndarray, by_products: bool, scores: np.ndarray
+) -> None:
     """scores[r, j] = offsets[j] + q_r'z_j, or offsets[j] - |q_r - z_j|^2 / 2, for ROWS rows; past the end, the last row again."""
     last = queries.shape[0] - 1
     i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
@@ -198,7 +200,7 @@ def _four_scores(queries, i, tile, offsets, by_products, scores):
 
 
 @njit(fastmath={"nnan", "nsz"}, **_OPTIONS)
-def _peaks(scores, peaks):
+def _peaks(scores: np.ndarray, peaks: np.ndarray) -> None:
     """peaks[r] = max_j scores[r, j]."""
     low = scores.dtype.type(-np.inf)
     p0, p1, p2, p3 = low, low, low, low
@@ -209,7 +211,7 @@ def _peaks(scores, peaks):
 
 
 @njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
-def _products_to_scores(products, column_offsets):
+def _products_to_scores(products: np.ndarray, column_offsets: np.ndarray) -> float:
     """products <- products + column_offsets[j]; return their largest."""
     best = products.dtype.type(-np.inf)
     for j in range(products.shape[0]):
@@ -220,7 +222,7 @@ def _products_to_scores(products, column_offsets):
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _exp_in_place(scores, shift):
+def _exp_in_place(scores: np.ndarray, shift: float) -> float:
     """scores <- e = exp(scores - shift); return sum_j e_j."""
     total = scores.dtype.type(0)
     for j in range(scores.shape[0]):
@@ -231,7 +233,19 @@ def _exp_in_place(scores, shift):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, careful, scores, peaks):
+def _scores(
+    queries: np.ndarray,
+    i: int,
+    count: int,
+    tile: np.ndarray,
+    offsets: np.ndarray,
+    by_products: bool,
+    left_out: np.ndarray,
+    j0: int,
+    careful: bool,
+    scores: np.ndarray,
+    peaks: np.ndarray,
+) -> None:
     """Scores of ROWS rows against a tile, -inf for the pair left out, and each row's peak when `careful`.
 
     By differences: ``offsets[j] - |q_r - z_j|^2 / 2`` with offsets = log_weights.  By products:
@@ -250,7 +264,9 @@ def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, careful
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _begin_log_sums(bounds, first, in_group, careful, top, total):
+def _begin_log_sums(
+    bounds: np.ndarray, first: int, in_group: int, careful: bool, top: np.ndarray, total: np.ndarray
+) -> None:
     """Begin the log-sum-exp state of the rows of a group.
 
     No score exceeds `bounds`, so this shift cannot overflow and needs no pass for the peaks.  Only rows without any
@@ -262,19 +278,19 @@ def _begin_log_sums(bounds, first, in_group, careful, top, total):
 
 
 @njit(**_OPTIONS)
-def _back(then, now):
+def _back(then: float, now: float) -> float:
     """Return what brings exponentials below an earlier shift of their row under its last."""
     return 1.0 if then == now else np.exp(then - now)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _inverse(total):
+def _inverse(total: float) -> float:
     """1 / total; 0 for a row that sees no point, whose softmax weights are all 0."""
     return 1.0 / total if total > 0.0 else 0.0
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _underflowed(total, in_group, smallest):
+def _underflowed(total: np.ndarray, in_group: int, smallest: float) -> bool:
     """Return whether a row's sum is so small that its terms may have been lost."""
     for r in range(in_group):
         if total[r] < smallest:
@@ -283,7 +299,9 @@ def _underflowed(total, in_group, smallest):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_to_log_sums(scores, peaks, g, top, total, rescale):
+def _add_to_log_sums(
+    scores: np.ndarray, peaks: np.ndarray, g: int, top: np.ndarray, total: np.ndarray, rescale: np.ndarray
+) -> None:
     """Turn a tile of scores into exponentials and take them into the log-sum-exp state (top, total) of the rows from g on.
 
     rescale[r] is what earlier exponentials of a row must be multiplied by to share the new top.
@@ -301,7 +319,7 @@ def _add_to_log_sums(scores, peaks, g, top, total, rescale):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_columns(column, weights, factors):
+def _add_columns(column: np.ndarray, weights: np.ndarray, factors: np.ndarray) -> None:
     """column[j] += sum_r factors[r] weights[r, j]."""
     real = column.dtype.type
     f0, f1, f2, f3 = real(factors[0]), real(factors[1]), real(factors[2]), real(factors[3])
@@ -310,7 +328,7 @@ def _add_columns(column, weights, factors):
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _sum_between(weights, start, stop):
+def _sum_between(weights: np.ndarray, start: int, stop: int) -> float:
     total = weights.dtype.type(0)
     for j in range(start, stop):
         total += weights[j]
@@ -318,7 +336,7 @@ def _sum_between(weights, start, stop):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _dot_all(weights, values, out):
+def _dot_all(weights: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
     """out[r, k] += sum_j weights[r, j] values[k, j]."""
     k = 0
     while k + 1 < values.shape[0]:
@@ -329,14 +347,14 @@ def _dot_all(weights, values, out):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_to_points(weights, queries, i, out):
+def _add_to_points(weights: np.ndarray, queries: np.ndarray, i: int, out: np.ndarray) -> None:
     """out[k, j] += sum_r weights[r, j] queries[i + r, k]; weights of rows beyond the last query are zero."""
     last = queries.shape[0] - 1
     add_outer(weights, queries, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), out)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scale_sides(weights, inside, outside, start, stop):
+def _scale_sides(weights: np.ndarray, inside: float, outside: float, start: int, stop: int) -> None:
     """weights *= inside between start and stop, outside elsewhere."""
     real = weights.dtype.type
     a, b = real(inside), real(outside)

@@ -15,7 +15,7 @@ from vicinal._engine._contract import Match, Points, Pull, by_metric, listed_par
 class Listed:
     """Some resident rows and their listed neighbours; make one with `Problem.listed`."""
 
-    def __init__(self, points: Points, match: Match | None, queries: np.ndarray, neighbors: np.ndarray):
+    def __init__(self, points: Points, match: Match | None, queries: np.ndarray, neighbors: np.ndarray) -> None:
         self.points, self.match = points, match
         self.queries = np.asarray(queries)
         self.absent = np.asarray(neighbors) < 0
@@ -30,7 +30,7 @@ class Listed:
 class ListedPlacement:
     """The rows of a `Listed` under one metric."""
 
-    def __init__(self, listed: Listed, metric: np.ndarray | None):
+    def __init__(self, listed: Listed, metric: np.ndarray | None) -> None:
         self.listed, self.metric = listed, metric
         both = np.concatenate([listed.queries, listed.neighbors.ravel()])
         self._touched, places = np.unique(both, return_inverse=True)

@@ -23,7 +23,7 @@ class PointBlocks:
     left_out : integers of shape (m,), optional
     """
 
-    def __init__(self, placed: Any, tiles: Tiles, images: Tensor, left_out: Any):
+    def __init__(self, placed: Any, tiles: Tiles, images: Tensor, left_out: Any) -> None:
         self._placed, self._tiles, self._images = placed, tiles, images
         *self._q, self._skipped = placed._launch_queries(tiles, images, left_out, tiles.local)
         self._squares = (images**2).sum(1)

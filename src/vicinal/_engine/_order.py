@@ -60,9 +60,9 @@ def _split_signature(real: Any) -> Any:
 
 
 @_kernel(_split_signature)
-def split_node(  # type: ignore[no-untyped-def]  # compiled, with an explicit signature
-    images, index, keys, start, stop, most
-):
+def split_node(  # compiled, with an explicit signature
+    images: np.ndarray, index: np.ndarray, keys: np.ndarray, start: int, stop: int, most: int
+) -> None:
     """Order ``index[start:stop]``; nodes of at most `most` rows are left alone.
 
     A node is cut across its axis of the largest variance, at the whole tile (or query group) next to its middle.

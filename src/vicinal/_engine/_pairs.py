@@ -28,7 +28,7 @@ class PointImages:
     log_weights : array of shape (n,), optional
     """
 
-    def __init__(self, packed: np.ndarray, n: int, log_weights: np.ndarray | None = None):
+    def __init__(self, packed: np.ndarray, n: int, log_weights: np.ndarray | None = None) -> None:
         self.packed, self.dtype, self.n, self.k = packed, packed.dtype, n, packed.shape[1]
         self.log_weights = None if log_weights is None else log_weights.astype(self.dtype)
         self.half_squares = 0.5 * np.einsum("tkj,tkj->tj", packed, packed).ravel()[:n]
@@ -91,7 +91,7 @@ class CompiledPairs:
         points: PointImages,
         queries: np.ndarray | PointImages | None = None,
         left_out: np.ndarray | None = None,
-    ):
+    ) -> None:
         self.points, self.dtype, self.n, self.k = points, points.dtype, points.n, points.k
         if queries is None:
             queries = points

@@ -63,7 +63,7 @@ class Placement:
     for new rows, ``left_out`` may give a position that is excluded for each, or -1.
     """
 
-    def __init__(self, problem: "Problem", placed: Placed, kernel: Kernel = None):
+    def __init__(self, problem: "Problem", placed: Placed, kernel: Kernel = None) -> None:
         self.problem, self.placed, self.kernel = problem, placed, kernel
         self.shared = not isinstance(kernel, (Covariances, Frames))  # whether one metric is shared by all points
 

@@ -119,17 +119,23 @@ class Tiles:
         """The tile of each place."""
         return np.repeat(np.arange(self.n_tiles), np.diff(self.starts))
 
-    def images(self, places: np.ndarray) -> np.ndarray:
-        """Return the images of the points at some places, (m, k), to the rounding of their tiles."""
+    def at(self, places: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tiles of some places, and where the places are in them."""
         t = self.tile_at[places]
-        return self.packed[t, :, places - self.starts[t]] + self.centres[t]
+        places = np.arange(places.start, places.stop) if isinstance(places, slice) else places
+        return t, places - self.starts[t]
+
+    def images(self, places: slice | np.ndarray) -> np.ndarray:
+        """Return the images of the points at some places, (m, k), to the rounding of their tiles."""
+        t, j = self.at(places)
+        return self.packed[t, :, j] + self.centres[t]
 
     def pack(self, values: np.ndarray) -> np.ndarray:
         """Return values of the points, in their given order, as (n_tiles, v, PRUNED_TILE), padded with zeros."""
         packed = np.zeros((self.n_tiles, values.shape[1], PRUNED_TILE), dtype=self.dtype)
         for part in Blocks(self.n, ALGEBRA_ROWS):
-            t = self.tile_at[part]
-            packed[t, :, np.arange(part.start, part.stop) - self.starts[t]] = values[self.order[part]]
+            t, j = self.at(part)
+            packed[t, :, j] = values[self.order[part]]
         return packed
 
     def centred(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,8 +152,8 @@ class Tiles:
         """(n_tiles, v, PRUNED_TILE) as an array of the points in their given order, (n, v)."""
         given = np.empty((self.n, tiles.shape[1]), tiles.dtype)
         for part in Blocks(self.n, ALGEBRA_ROWS):
-            t = self.tile_at[part]
-            given[self.order[part]] = tiles[t, :, np.arange(part.start, part.stop) - self.starts[t]]
+            t, j = self.at(part)
+            given[self.order[part]] = tiles[t, :, j]
         return given
 
     def masses(self, values: np.ndarray | None = None) -> Masses:
@@ -211,8 +217,7 @@ class Tiles:
         """Return the images of consecutive queries, (m, k), contiguous."""
         if query_groups.images is not None:
             return query_groups.images[part]
-        places = np.arange(part.start, part.stop) if query_groups.places is None else query_groups.places[part]
-        return self.images(places)
+        return self.images(part if query_groups.places is None else query_groups.places[part])
 
     def _nearest_tiles(self, images: np.ndarray, query_groups: np.ndarray, threads: int, seen: slice) -> np.ndarray:
         """For each query group, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""

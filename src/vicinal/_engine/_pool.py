@@ -51,7 +51,7 @@ def in_order(
     An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
     """
     those = None if filled is None else sharing()
-    if those is not None and filled is not None:
+    if those is not None and filled is not None and those.takes(costs):
         yield from those.run(work, list(items), filled, costs)
         return
     items = iter(items)
@@ -84,7 +84,7 @@ def summed_and_listed(
 ) -> tuple[Sums | None, list[Any]]:
     """Return the sums of ``work(piece)`` as `summed` does, and the items of those pieces that have one, in order."""
     tree, listed, those = TreeSum(), [], sharing()
-    if those is None:
+    if those is None or not those.takes(costs):
         for sums, items in in_order(lambda piece: _touched_and_items(work(piece)), pieces, n_threads):
             listed.extend(items)
             tree.add(sums)
@@ -98,8 +98,9 @@ def summed_and_listed(
 def _touched_and_items(found: Sums | Touched | WithItem) -> tuple[Sums | Touched, list[Any]]:
     """Return the sums of a piece without their zeros, which would take much memory until they are added, and its item."""
     sums, items = (found.sums, [found.item]) if isinstance(found, WithItem) else (found, [])
-    dense = not isinstance(sums, Touched) and sums and sums[0].ndim > 1
-    return Touched.of(sums) if dense else sums, items
+    if not isinstance(sums, Touched) and sums and sums[0].ndim > 1:
+        return Touched.of(sums), items
+    return sums, items
 
 
 def _pooled(work: Callable[[_Item], _Result], items: Iterator[_Item], n_threads: int) -> Iterator[_Result]:

@@ -106,7 +106,7 @@ class Problem:
         leave_one_out: bool = False,
         match: Match | None = None,
         certificates: Certificates | None = None,
-    ):
+    ) -> None:
         self.centre = round_centre(points)
         real = np.dtype(engine.precision or points.dtype)
         self.engine, self.backend = engine, backend

@@ -1,5 +1,7 @@
 """Compiled: the passes between matrix products, for many coordinates."""
 
+from typing import Any
+
 import numpy as np
 from numba import float64, int64, njit, types, void
 
@@ -17,13 +19,22 @@ from vicinal._engine._kernels import (
 from vicinal._engine._row_kernels import _factors_of_row
 
 
-def _tile_signature(real):
+def _tile_signature(real: Any) -> Any:
     doubles = float64[::1]
     return void(real[:, ::1], real[::1], int64[::1], int64, doubles, doubles, doubles, doubles)
 
 
 @_kernel(_tile_signature)
-def exponentials_of_products(products, column_offsets, left_out, j0, top, total, rescale, shifts):
+def exponentials_of_products(
+    products: np.ndarray,
+    column_offsets: np.ndarray,
+    left_out: np.ndarray,
+    j0: int,
+    top: np.ndarray,
+    total: np.ndarray,
+    rescale: np.ndarray,
+    shifts: np.ndarray,
+) -> None:
     """products q_i'z_j -> exponentials of the scores, taken into the log-sum-exp state of each row.
 
     The score is ``products + column_offsets[j]``, less a constant of the row; `shifts` returns each row's top.
@@ -40,7 +51,9 @@ def exponentials_of_products(products, column_offsets, left_out, j0, top, total,
 
 
 @_kernel(lambda real: void(real[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64))
-def scale_sides(weights, mates_from, mates_to, inside, outside, j0):
+def scale_sides(
+    weights: np.ndarray, mates_from: np.ndarray, mates_to: np.ndarray, inside: np.ndarray, outside: np.ndarray, j0: int
+) -> None:
     """Multiply a tile of exponentials by each row's factor inside and outside its class."""
     width = weights.shape[1]
     for r in range(weights.shape[0]):
@@ -49,7 +62,9 @@ def scale_sides(weights, mates_from, mates_to, inside, outside, j0):
 
 
 @_kernel(lambda real: void(real[:, ::1], int64[::1], int64[::1], int64, float64[::1]))
-def add_matched(weights, mates_from, mates_to, j0, matched):
+def add_matched(
+    weights: np.ndarray, mates_from: np.ndarray, mates_to: np.ndarray, j0: int, matched: np.ndarray
+) -> None:
     """matched[r] += the row's exponentials inside its class."""
     width = weights.shape[1]
     for r in range(weights.shape[0]):
@@ -58,15 +73,24 @@ def add_matched(weights, mates_from, mates_to, j0, matched):
             matched[r] += _sum_between(weights[r], lo, hi)
 
 
-def _class_factors_signature(real):
+def _class_factors_signature(real: Any) -> Any:
     doubles = float64[::1]
     return void(real[:, ::1], types.boolean, doubles, doubles, doubles, float64, float64, doubles, doubles, doubles)
 
 
 @_kernel(_class_factors_signature)
 def class_factors(
-    queries, likelihood, matched, total, row_weights, least_agreement, smallest, inside, outside, log_agreement
-):
+    queries: np.ndarray,
+    likelihood: bool,
+    matched: np.ndarray,
+    total: np.ndarray,
+    row_weights: np.ndarray,
+    least_agreement: float,
+    smallest: float,
+    inside: np.ndarray,
+    outside: np.ndarray,
+    log_agreement: np.ndarray,
+) -> None:
     """`_factors_of_row` for each row of a block; `queries` only carries the precision."""
     for r in range(matched.shape[0]):
         inside[r], outside[r], log_agreement[r] = _factors_of_row(
@@ -75,14 +99,14 @@ def class_factors(
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _exp_of_products(products, column_offsets, shift):
+def _exp_of_products(products: np.ndarray, column_offsets: np.ndarray, shift: float) -> None:
     """products <- e = exp(products + column_offsets - shift)."""
     for j in range(products.shape[0]):
         products[j] = _exp(products[j] + column_offsets[j] - shift)
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _dot(a, b):
+def _dot(a: np.ndarray, b: np.ndarray) -> float:
     total = a.dtype.type(0)
     for j in range(a.shape[0]):
         total += a[j] * b[j]
@@ -90,20 +114,29 @@ def _dot(a, b):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_scaled(out, values, factor):
+def _add_scaled(out: np.ndarray, values: np.ndarray, factor: float) -> None:
     for j in range(values.shape[0]):
         out[j] += factor * values[j]
 
 
-def _under_bounds_signature(real):
+def _under_bounds_signature(real: Any) -> Any:
     reals, doubles = real[::1], float64[::1]
     return void(real[:, ::1], reals, doubles, int64[::1], int64, reals, reals, types.boolean, float64[:], float64[:])
 
 
 @_kernel(_under_bounds_signature)
 def exponentials_under_bounds(
-    products, column_offsets, bounds, left_out, j0, row_weights, column_weights, both, row_sums, column_sums
-):
+    products: np.ndarray,
+    column_offsets: np.ndarray,
+    bounds: np.ndarray,
+    left_out: np.ndarray,
+    j0: int,
+    row_weights: np.ndarray,
+    column_weights: np.ndarray,
+    both: bool,
+    row_sums: np.ndarray,
+    column_sums: np.ndarray,
+) -> None:
     """products q_i'z_j -> exponentials K of the scores less each row's bound.
 
     Given weights b (not empty), row_sums += K b and, for `both`, column_sums += K' b.
@@ -124,13 +157,21 @@ def exponentials_under_bounds(
             column_sums[j] += columns[j]
 
 
-def _matches_both_ways_signature(real):
+def _matches_both_ways_signature(real: Any) -> Any:
     ints = int64[::1]
     return void(real[:, ::1], ints, ints, int64, types.boolean, float64[:], float64[:])
 
 
 @_kernel(_matches_both_ways_signature)
-def add_matches_both_ways(weights, mates_from, mates_to, j0, both, row_matched, column_matched):
+def add_matches_both_ways(
+    weights: np.ndarray,
+    mates_from: np.ndarray,
+    mates_to: np.ndarray,
+    j0: int,
+    both: bool,
+    row_matched: np.ndarray,
+    column_matched: np.ndarray,
+) -> None:
     """Add a tile's exponentials among class mates to the rows and, for `both`, to the columns."""
     width = weights.shape[1]
     for r in range(weights.shape[0]):
@@ -142,13 +183,22 @@ def add_matches_both_ways(weights, mates_from, mates_to, j0, both, row_matched, 
                     column_matched[j] += weights[r, j]
 
 
-def _scale_both_ways_signature(real):
+def _scale_both_ways_signature(real: Any) -> Any:
     ints, reals = int64[::1], real[::1]
     return void(real[:, ::1], ints, ints, int64, reals, reals, reals, reals)
 
 
 @_kernel(_scale_both_ways_signature)
-def scale_both_ways(weights, mates_from, mates_to, j0, inside, outside, inside_columns, outside_columns):
+def scale_both_ways(
+    weights: np.ndarray,
+    mates_from: np.ndarray,
+    mates_to: np.ndarray,
+    j0: int,
+    inside: np.ndarray,
+    outside: np.ndarray,
+    inside_columns: np.ndarray,
+    outside_columns: np.ndarray,
+) -> None:
     """Multiply a tile of exponentials by the sum of its row's and its column's factor, inside and outside the class."""
     width = weights.shape[1]
     for r in range(weights.shape[0]):
@@ -156,13 +206,22 @@ def scale_both_ways(weights, mates_from, mates_to, j0, inside, outside, inside_c
         _scale_both_ways(weights[r], inside[r], outside[r], inside_columns, outside_columns, lo, hi)
 
 
-def _scale_for_scatter_signature(real):
+def _scale_for_scatter_signature(real: Any) -> Any:
     reals = real[::1]
     return void(real[:, ::1], reals, reals, reals, reals, float64, float64[:], float64[:])
 
 
 @_kernel(_scale_for_scatter_signature)
-def scale_for_scatter(weights, factors, of_columns, row_weights, column_weights, half, row_sums, column_sums):
+def scale_for_scatter(
+    weights: np.ndarray,
+    factors: np.ndarray,
+    of_columns: np.ndarray,
+    row_weights: np.ndarray,
+    column_weights: np.ndarray,
+    half: float,
+    row_sums: np.ndarray,
+    column_sums: np.ndarray,
+) -> None:
     """Multiply a tile of exponentials by ``half (f_i + f_j)`` to M; row_sums += M b, column_sums += M' b."""
     columns = np.zeros(weights.shape[1], dtype=weights.dtype)
     for r in range(weights.shape[0]):

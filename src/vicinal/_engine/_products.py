@@ -98,7 +98,7 @@ def signed_by_products(
 class _ProductBlock:
     """A block of queries against tiles of points; `keep` holds the exponentials of all tiles."""
 
-    def __init__(self, pairs: CompiledPairs, rows: slice, keep: bool):
+    def __init__(self, pairs: CompiledPairs, rows: slice, keep: bool) -> None:
         self.pairs, self.rows = pairs, rows
         self.n_rows = rows.stop - rows.start
         self.queries = pairs.queries(rows)

@@ -94,7 +94,7 @@ class PrunedSweeps:
         Of the last sweep.
     """
 
-    def __init__(self, tiles: Tiles, error: float, threads: int):
+    def __init__(self, tiles: Tiles, error: float, threads: int) -> None:
         self.tiles, self._error, self._threads = tiles, error, threads
         self.certificate, self.shares = 0.0, Shares(1.0, 1.0)
         # The pieces of the last sweep and the pairs of each, and of the sample: tiles, and the pairs of a row near by.
@@ -156,6 +156,7 @@ class PrunedSweeps:
         direct: bool,
     ) -> tuple[PrunedScatter, float]:
         tiles = self.tiles
+        about: tuple[np.ndarray, np.ndarray | None]
         if values is None:
             of_points, about = tiles.packed, (tiles.centres, None)
         else:
@@ -175,26 +176,25 @@ class PrunedSweeps:
         scatter = 0.5 * (scatter + scatter.T)
         return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.certificates)), size
 
-    def pull(self, query_groups: QueryGroups, factors: np.ndarray) -> np.ndarray:
-        """What points pull at each other: ``sum_i f_i p_ij (z_j - q_i)``, and the opposite for the queries, which are points.
+    def add_pull(self, query_groups: QueryGroups, factors: np.ndarray, pull: np.ndarray) -> None:
+        """Add to the pull (n, k) of the points: ``sum_i f_i p_ij (z_j - q_i)``, and the opposite for the queries, which are points.
 
-        Returns an array of shape (n, k), in the order in which the points were given.
+        The pull is in the order in which the points were given.  Sums over the neighbours of points and of queries are as large as
+        the rows, so that nothing else of that size is made here.
         """
         tiles = self.tiles
         found = self._visit(
             query_groups, tiles.masses(), 1.0, tiles.packed, relative=True, query_images=True, factors=factors,
             n_columns=tiles.k + 1, n_means=tiles.k,
         )  # fmt: skip
-        # Sums over the neighbours of points and of queries are as large as the rows: they are changed in place.
-        received = found.columns
-        for some in Blocks(tiles.n_tiles, ALGEBRA_ROWS // PRUNED_TILE):
-            received[some, :-1] = received[some, -1:] * tiles.packed[some] - received[some, :-1]
-        pull = tiles.unpack(received[:, :-1])
+        for part in Blocks(tiles.n, ALGEBRA_ROWS):
+            t, j = tiles.at(part)
+            received = found.columns[t, :, j]
+            pull[tiles.order[part]] += received[:, -1:] * tiles.packed[t, :, j] - received[:, :-1]
         places = query_groups.places
         for part in Blocks(len(query_groups.order), ALGEBRA_ROWS):
             mine = tiles.order[part if places is None else places[part]]
             pull[mine] -= factors[query_groups.order[part], None] * found.means[part]
-        return pull
 
     def class_shares(
         self, query_groups: QueryGroups, codes: np.ndarray, n_classes: int
@@ -242,19 +242,12 @@ class PrunedSweeps:
                 (centres, images if of_queries is None else of_queries[mine]), direct,
             )  # fmt: skip
             counts, scatter, size = np.zeros(2, dtype=np.int64), np.zeros((n_scatter, n_scatter)), np.zeros(1)
-            found = (
-                log_sums[mine],
-                certificates[mine],
-                means[mine],
-                entropy[mine],
-                shares[mine],
-                scatter,
-                size,
-                counts,
-            )
+            found = tuple(array[mine] for array in (log_sums, certificates, means, entropy, shares))
             received = ReceivedTiles(tiles.n_tiles, n_columns)
             while received.progress[0] < piece[1] - piece[0]:
-                kernels.visit_groups(*asked, *wanted, *found, received.columns, received.slots, received.progress)
+                kernels.visit_groups(
+                    *asked, *wanted, *found, scatter, size, counts, received.columns, received.slots, received.progress
+                )
                 received.make_room()
             return WithItem(received.sums(scatter, size), counts)
 

@@ -1,5 +1,7 @@
 """Compiled: tiles of points with their boxes, and which of them are within reach of a group of queries."""
 
+from typing import Any
+
 import numpy as np
 from numba import boolean, float64, int64, njit, void
 
@@ -15,7 +17,7 @@ SLACK = 0.02
 # -- tiles --------------------------------------------------------------------------------------------------------
 
 
-def _tiles_signature(real):
+def _tiles_signature(real: Any) -> Any:
     a2, a3, doubles = real[:, ::1], real[:, :, ::1], float64[::1]
     boxes = float64[:, :, ::1]
     return void(
@@ -25,8 +27,21 @@ def _tiles_signature(real):
 
 @_kernel(_tiles_signature)
 def fill_tiles(
-    images, log_weights, starts, widest, from_tile, to_tile, packed, centres, offsets, wide, low, high, mass, heaviest
-):
+    images: np.ndarray,
+    log_weights: np.ndarray,
+    starts: np.ndarray,
+    widest: float,
+    from_tile: int,
+    to_tile: int,
+    packed: np.ndarray,
+    centres: np.ndarray,
+    offsets: np.ndarray,
+    wide: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    mass: np.ndarray,
+    heaviest: np.ndarray,
+) -> None:
     """Pack tiles from..to: their points about their centres, what a point adds to its scores, boxes and weights.
 
     mass[t] = log sum_j w_j over the tile and heaviest[t] = max_j log w_j; both are -inf for a tile without weight.
@@ -77,13 +92,15 @@ def fill_tiles(
             mass[t] = top + np.log(total)
 
 
-def _home_signature(real):
+def _home_signature(real: Any) -> Any:
     boxes = float64[:, :, ::1]
     return void(real[:, ::1], int64[::1], boxes, boxes, float64[::1], int64[::1])
 
 
 @_kernel(_home_signature)
-def home_tiles(images, rows, low, high, mass, homes):
+def home_tiles(
+    images: np.ndarray, rows: np.ndarray, low: np.ndarray, high: np.ndarray, mass: np.ndarray, homes: np.ndarray
+) -> None:
     """homes[h] = the tile of weight with the nearest box to a row and, among boxes that hold it, the nearest middle."""
     d = images.shape[1]
     for h in range(homes.shape[0]):
@@ -108,7 +125,7 @@ def home_tiles(images, rows, low, high, mass, homes):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _box(queries, first, stop, low, high):
+def _box(queries: np.ndarray, first: int, stop: int, low: np.ndarray, high: np.ndarray) -> None:
     for k in range(queries.shape[1]):
         lo, hi = float64(queries[first, k]), float64(queries[first, k])
         for i in range(first + 1, stop):
@@ -117,7 +134,7 @@ def _box(queries, first, stop, low, high):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _apart(low, high, other_low, other_high):
+def _apart(low: np.ndarray, high: np.ndarray, other_low: np.ndarray, other_high: np.ndarray) -> float:
     """Return the squared distance of two boxes."""
     total = 0.0
     for k in range(low.shape[0]):
@@ -127,7 +144,9 @@ def _apart(low, high, other_low, other_high):
 
 
 @njit(fastmath={"contract", "nnan", "nsz"}, **_OPTIONS)
-def _apart_from_span(low, high, other_low, other_high, out):
+def _apart_from_span(
+    low: np.ndarray, high: np.ndarray, other_low: np.ndarray, other_high: np.ndarray, out: np.ndarray
+) -> None:
     """The squared distances of a box from TILE_SPAN others, (k, TILE_SPAN)."""
     for x in range(TILE_SPAN):
         out[x] = 0.0
@@ -139,7 +158,7 @@ def _apart_from_span(low, high, other_low, other_high, out):
 
 
 @njit(**_OPTIONS)
-def _reach(log_mass, power):
+def _reach(log_mass: float, power: float) -> float:
     """Return a squared distance R with ``log_mass + power/2 log R - R/2 <= 0`` from there on: at least 32, beyond any
     maximum."""
     a = max(2.0 * log_mass, 16.0)
@@ -150,13 +169,22 @@ def _reach(log_mass, power):
 
 
 @njit(**_OPTIONS)
-def _offset_of_bin(b):
+def _offset_of_bin(b: int) -> float:
     """Return how much farther than the nearest tile the tiles of a bin are, at least."""
     return float64(b) if b <= _FINE else _FINE * 2.0 ** ((b - _FINE) / 8.0)
 
 
 @njit(**_OPTIONS)
-def _list_tiles(group_box, reach, plan, spans, n_spans, first_tile, last_tile, lists):
+def _list_tiles(
+    group_box: np.ndarray,
+    reach: float,
+    plan: tuple[Any, ...],
+    spans: np.ndarray,
+    n_spans: int,
+    first_tile: int,
+    last_tile: int,
+    lists: tuple[np.ndarray, ...],
+) -> tuple[int, float]:
     """List the tiles within reach of a query group, from near to far by bins; return how many there are, and the nearest.
 
     lists = (tiles, distances, ends, weights, sorted): the last holds the answer, ``ends[b]`` where bin b ends in it and
@@ -198,7 +226,7 @@ def _list_tiles(group_box, reach, plan, spans, n_spans, first_tile, last_tile, l
 
 
 @njit(**_OPTIONS)
-def _tails(nearest, power, least, log_unit, weights, tails):
+def _tails(nearest: float, power: float, least: float, log_unit: float, weights: np.ndarray, tails: np.ndarray) -> None:
     """tails[b]: the most that the tiles of bins b and beyond can contribute, in units of exp(least).
 
     Tiles nearer than the maximum of u^p exp(-u^2 / 2) are never skipped.  A bin without tiles contributes nothing,

@@ -87,7 +87,7 @@ class QueryTiles:
         The query at each place.
     """
 
-    def __init__(self, images: Tensor, width: int):
+    def __init__(self, images: Tensor, width: int) -> None:
         self.order = halved(images, GPU_SOFTMAX_ROWS)
         index = ordered_tiles(self.order, GPU_SOFTMAX_ROWS)
         self.n_tiles = len(index)
@@ -135,7 +135,7 @@ class PrunedHalf(Half):
         The largest relative error that skipped pairs may have left in the sum of a row, once `totals` has been asked for.
     """
 
-    def __init__(self, error: float, codes: Tensor | None, *arguments: Any):
+    def __init__(self, error: float, codes: Tensor | None, *arguments: Any) -> None:
         super().__init__(*arguments)
         tiles = self.tiles
         self._options.pop("LOCAL")

@@ -149,7 +149,7 @@ class PrunedHalves:
 
         def work(piece: tuple[int, int]) -> None:
             mine = slice(int(tiles.starts[piece[0]]), int(tiles.starts[piece[1]]))
-            images = tiles.images(np.arange(mine.start, mine.stop))
+            images = tiles.images(mine)
             starts = tiles.starts[piece[0] : piece[1] + 1] - mine.start
             kernels.lower_bounds(
                 images, self._left_out[mine], tiles.tile_at[mine], tiles.points, self._plan, starts, low[mine]

@@ -6,6 +6,8 @@ its error (`_pruned_half.py`).  With the levels ``A_i = T_i + log b_i``, a pair 
 both of its rows: ``s_ij + log b_i < min(A_i, A_j)``.  Four rows are judged together, against the 64 points of a tile.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import boolean, float64, int64, njit, types, uint16, void
 
@@ -29,7 +31,7 @@ from vicinal._engine._vectors import judged_products, lowest_bit, n_bits, produc
 _FEW = ROWS * TILE // 8  # up to so many pairs of four rows with a tile are done one by one
 
 
-def _types(real):
+def _types(real: Any) -> tuple[Any, ...]:
     a2, a3, doubles, ints = real[:, ::1], real[:, :, ::1], float64[::1], int64[::1]
     boxes, table = float64[:, :, ::1], float64[:, ::1]
     points = types.Tuple((a3, a2, a2, boolean[::1], ints))
@@ -37,13 +39,21 @@ def _types(real):
     return a2, a3, doubles, ints, points, plan
 
 
-def _lows_signature(real):
+def _lows_signature(real: Any) -> Any:
     a2, _, doubles, ints, points, plan = _types(real)
     return void(a2, ints, ints, points, plan, ints, doubles)
 
 
 @_kernel(_lows_signature)
-def lower_bounds(images, left_out, home, points, plan, starts, low):
+def lower_bounds(
+    images: np.ndarray,
+    left_out: np.ndarray,
+    home: np.ndarray,
+    points: tuple[np.ndarray, ...],
+    plan: tuple[Any, ...],
+    starts: np.ndarray,
+    low: np.ndarray,
+) -> None:
     """low[i] <= log sum_j exp(s_ij) for the rows of some tiles, which begin at `starts`, from their own tiles."""
     d = images.shape[1]
     scratch = (
@@ -58,19 +68,27 @@ def lower_bounds(images, left_out, home, points, plan, starts, low):
 
 
 @njit(**_OPTIONS)
-def _box_of_tile(plan, t, box):
+def _box_of_tile(plan: tuple[Any, ...], t: int, box: np.ndarray) -> None:
     s, x = t // TILE_SPAN, t % TILE_SPAN
     for k in range(box.shape[1]):
         box[0, k], box[1, k] = plan[0][s, k, x], plan[1][s, k, x]
 
 
-def _radii_signature(real):
+def _radii_signature(real: Any) -> Any:
     _, _, doubles, _, _, plan = _types(real)
     return void(real[:, ::1], plan, types.UniTuple(float64, 4), doubles, int64, int64, doubles)
 
 
 @_kernel(_radii_signature)
-def radii(centres, plan, rule, least, from_tile, to_tile, radius):
+def radii(
+    centres: np.ndarray,
+    plan: tuple[Any, ...],
+    rule: tuple[float, ...],
+    least: np.ndarray,
+    from_tile: int,
+    to_tile: int,
+    radius: np.ndarray,
+) -> None:
     """radius[t]: tiles whose boxes are at this squared distance, or farther, are within the error of all rows of tile t.
 
     rule = (error, power, log_unit, log_all), and ``least[t]`` is a lower bound of the log-sums of the tile's rows.  Parts of
@@ -114,7 +132,16 @@ def radii(centres, plan, rule, least, from_tile, to_tile, radius):
 
 
 @njit(**_OPTIONS)
-def _list_later(plan, t, box, radius, widest, from_offset, to_offset, tiles):
+def _list_later(
+    plan: tuple[Any, ...],
+    t: int,
+    box: np.ndarray,
+    radius: np.ndarray,
+    widest: np.ndarray,
+    from_offset: int,
+    to_offset: int,
+    tiles: np.ndarray,
+) -> int:
     """Return the tiles from t + from_offset up to t + to_offset that tile t must visit, or that must visit it."""
     n_tiles, shrink, count = radius.shape[0], plan[6], 0
     _box_of_tile(plan, t, box)
@@ -131,13 +158,23 @@ def _list_later(plan, t, box, radius, widest, from_offset, to_offset, tiles):
     return count
 
 
-def _counts_signature(real):
+def _counts_signature(real: Any) -> Any:
     _, _, doubles, ints, _, plan = _types(real)
     return void(real[:, ::1], plan, doubles, doubles, int64, int64, int64, int64, ints)
 
 
 @_kernel(_counts_signature)
-def count_later(centres, plan, radius, widest, from_offset, to_offset, from_tile, to_tile, counts):
+def count_later(
+    centres: np.ndarray,
+    plan: tuple[Any, ...],
+    radius: np.ndarray,
+    widest: np.ndarray,
+    from_offset: int,
+    to_offset: int,
+    from_tile: int,
+    to_tile: int,
+    counts: np.ndarray,
+) -> None:
     """counts[t]: how many tiles `list_later` lists."""
     box, tiles = np.empty((2, centres.shape[1])), np.empty(radius.shape[0], np.int64)
     for t in range(from_tile, to_tile):
@@ -148,7 +185,7 @@ def count_later(centres, plan, radius, widest, from_offset, to_offset, from_tile
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _open_tile(tile, rows, squares):
+def _open_tile(tile: np.ndarray, rows: np.ndarray, squares: np.ndarray) -> None:
     """The points of a tile as rows about its centre, and half their squares."""
     for j in range(TILE):
         square = 0.0
@@ -160,7 +197,15 @@ def _open_tile(tile, rows, squares):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _meet(points, t, u, squares, delta, half, start):
+def _meet(
+    points: tuple[np.ndarray, ...],
+    t: int,
+    u: int,
+    squares: np.ndarray,
+    delta: np.ndarray,
+    half: np.ndarray,
+    start: np.ndarray,
+) -> None:
     """What the scores of tile t with tile u begin with, start[0, j], and half[0, i], which they exceed the true ones by.
 
     With x and y about the centres of their tiles and ``delta = c_t - c_u``, a row is ``x + delta`` about the centre of u:
@@ -179,7 +224,22 @@ def _meet(points, t, u, squares, delta, half, start):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _judge(rows, g, first, count, points, u, own_tile, left_out, levels, log_weights, others, half, start, work):
+def _judge(
+    rows: np.ndarray,
+    g: int,
+    first: int,
+    count: int,
+    points: tuple[np.ndarray, ...],
+    u: int,
+    own_tile: bool,
+    left_out: np.ndarray,
+    levels: np.ndarray,
+    log_weights: np.ndarray,
+    others: np.ndarray,
+    half: np.ndarray,
+    start: np.ndarray,
+    work: tuple[np.ndarray, ...],
+) -> int:
     """Compute scores of four rows with a tile, plus half, and which matter to one of their rows; return how many do."""
     scores, own, lift, reached = work
     weighted, total = log_weights.shape[0] > 0, 0
@@ -198,7 +258,7 @@ def _judge(rows, g, first, count, points, u, own_tile, left_out, levels, log_wei
 
 
 @njit(**_OPTIONS)
-def _workspace(d, dtype_of):
+def _workspace(d: int, dtype_of: np.ndarray) -> tuple[Any, ...]:
     """Return the working arrays of a tile's rows: themselves, their squares, and what `_meet` and `_judge` fill."""
     dtype = dtype_of.dtype
     meeting = np.empty((TILE, d), dtype), np.empty(TILE, dtype), np.empty((1, d), dtype)
@@ -207,7 +267,9 @@ def _workspace(d, dtype_of):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _exponentials(scores, in_group, half, g, raised, totals):
+def _exponentials(
+    scores: np.ndarray, in_group: int, half: np.ndarray, g: int, raised: float, totals: np.ndarray
+) -> None:
     """scores <- K = exp(s + raised), zero for rows beyond the last; totals[r] += the sum of a row."""
     for r in range(ROWS):
         if r < in_group:
@@ -217,7 +279,9 @@ def _exponentials(scores, in_group, half, g, raised, totals):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _exponentials_of_some(scores, r, bits, shift, which, some):
+def _exponentials_of_some(
+    scores: np.ndarray, r: int, bits: int, shift: float, which: np.ndarray, some: np.ndarray
+) -> int:
     """some[c] = exp(score - shift) of the columns whose bits are set, and these columns; return how many there are."""
     count, below = 0, scores.dtype.type(shift)
     while bits != 0:
@@ -231,7 +295,7 @@ def _exponentials_of_some(scores, r, bits, shift, which, some):
     return count
 
 
-def _sums_signature(real):
+def _sums_signature(real: Any) -> Any:
     a2, _, doubles, ints, points, plan = _types(real)
     listed = (doubles, doubles, int64, int64, int64, int64)
     return void(a2, ints, doubles, doubles, points, plan, float64, *listed, doubles, doubles, ints, uint16[::1], ints)
@@ -239,9 +303,25 @@ def _sums_signature(real):
 
 @_kernel(_sums_signature)
 def half_sums(
-    centres, left_out, levels, log_weights, points, plan, raised, radius, widest, from_offset, to_offset,
-    from_tile, to_tile, sums, column_sums, tile_of, alive, counts,
-):  # fmt: skip
+    centres: np.ndarray,
+    left_out: np.ndarray,
+    levels: np.ndarray,
+    log_weights: np.ndarray,
+    points: tuple[np.ndarray, ...],
+    plan: tuple[Any, ...],
+    raised: float,
+    radius: np.ndarray,
+    widest: np.ndarray,
+    from_offset: int,
+    to_offset: int,
+    from_tile: int,
+    to_tile: int,
+    sums: np.ndarray,
+    column_sums: np.ndarray,
+    tile_of: np.ndarray,
+    alive: np.ndarray,
+    counts: np.ndarray,
+) -> None:
     """Sums of ``K_ij = exp(s_ij + raised)`` over the pairs of tiles from..to that matter.
 
     `levels` are T_i + log b_i.  sums[i] = sum_j K_ij, and in later tiles column_sums[j] += sum_i b_i K_ij.  The tiles that
@@ -317,7 +397,7 @@ def half_sums(
 
 
 @njit(**_OPTIONS)
-def _weights_of(log_weights, first, in_group, weights):
+def _weights_of(log_weights: np.ndarray, first: int, in_group: int, weights: np.ndarray) -> None:
     """The weights b of four rows, 0 beyond the last."""
     for r in range(ROWS):
         weights[r] = 0.0
@@ -329,7 +409,7 @@ def _weights_of(log_weights, first, in_group, weights):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _to_both_ways(scores, r, weight, factor, others):
+def _to_both_ways(scores: np.ndarray, r: int, weight: float, factor: float, others: np.ndarray) -> float:
     """Replace a row of K by ``b_i K_ij (f_i + f_j)``; return its sum."""
     total = 0.0
     real = scores.dtype.type
@@ -341,7 +421,7 @@ def _to_both_ways(scores, r, weight, factor, others):
     return total
 
 
-def _scatter_signature(real):
+def _scatter_signature(real: Any) -> Any:
     a2, a3, doubles, ints, points, _ = _types(real)
     given = (a3, a2, doubles)
     return void(
@@ -352,9 +432,24 @@ def _scatter_signature(real):
 
 @_kernel(_scatter_signature)
 def half_scatter(
-    centres, left_out, levels, log_weights, points, raised, values, middles, factors, tile_of, alive, counts,
-    from_tile, to_tile, mass, scatter, size,
-):  # fmt: skip
+    centres: np.ndarray,
+    left_out: np.ndarray,
+    levels: np.ndarray,
+    log_weights: np.ndarray,
+    points: tuple[np.ndarray, ...],
+    raised: float,
+    values: np.ndarray,
+    middles: np.ndarray,
+    factors: np.ndarray,
+    tile_of: np.ndarray,
+    alive: np.ndarray,
+    counts: np.ndarray,
+    from_tile: int,
+    to_tile: int,
+    mass: np.ndarray,
+    scatter: np.ndarray,
+    size: np.ndarray,
+) -> None:
     """``sum m_ij (v_i - v_j)(v_i - v_j)'`` over the pairs that `half_sums` took, but for what `mass` tells.
 
     ``m_ij = b_i b_j K_ij (f_i + f_j)`` with `factors` f.  `values` are packed about the `middles` of their tiles: with
@@ -439,7 +534,7 @@ def half_scatter(
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_both(scatter, a, b):
+def _add_both(scatter: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     """scatter += a b' + b a'."""
     for k in range(a.shape[0]):
         x, y = a[k], b[k]
@@ -448,7 +543,7 @@ def _add_both(scatter, a, b):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_cross(scatter, tile, gathered, count):
+def _add_cross(scatter: np.ndarray, tile: np.ndarray, gathered: np.ndarray, count: int) -> None:
     """scatter -= x g' + g x' over the rows of a tile, with what they gathered."""
     v = scatter.shape[0]
     for r in range(count):

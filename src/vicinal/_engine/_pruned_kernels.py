@@ -3,6 +3,8 @@
 One kernel serves all sums, because compiling the sweep takes longer than all that follows it.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import boolean, float64, int64, njit, types, void
 
@@ -14,8 +16,18 @@ from vicinal._engine._tuning import QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _means_of_group(
-    queries, first, in_group, points, taken, workspace, relative, log_sums, certificates, means, entropies
-):
+    queries: np.ndarray,
+    first: int,
+    in_group: int,
+    points: tuple[np.ndarray, ...],
+    taken: int,
+    workspace: tuple[Any, ...],
+    relative: bool,
+    log_sums: np.ndarray,
+    certificates: np.ndarray,
+    means: np.ndarray,
+    entropies: np.ndarray,
+) -> None:
     """Log-sums, certificates, means of values and entropies; those that are not wanted are empty."""
     _, tile_of, alive, shifts, sums = workspace[2]
     shift, total, certificate = workspace[3]
@@ -49,8 +61,19 @@ def _means_of_group(
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _received_of_tile(
-    queries, first, in_group, points, c, weights, workspace, query_values, images, factors, scaled, received
-):
+    queries: np.ndarray,
+    first: int,
+    in_group: int,
+    points: tuple[np.ndarray, ...],
+    c: int,
+    weights: np.ndarray,
+    workspace: tuple[Any, ...],
+    query_values: np.ndarray,
+    images: bool,
+    factors: np.ndarray,
+    scaled: np.ndarray,
+    received: np.ndarray,
+) -> None:
     """What the points of the c-th tile receive, `received` (u, TILE): ``f_i p_ij`` times the values of the queries.
 
     For `images`, times ``q_i - c`` and 1, with c the centre of the tile.
@@ -76,7 +99,15 @@ def _received_of_tile(
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _shares_of_tile(first, in_group, c, weights, workspace, codes, shares):
+def _shares_of_tile(
+    first: int,
+    in_group: int,
+    c: int,
+    weights: np.ndarray,
+    workspace: tuple[Any, ...],
+    codes: np.ndarray,
+    shares: np.ndarray,
+) -> None:
     """Add the shares of the c-th tile to those of the classes of its points."""
     _, tile_of, alive, shifts, _ = workspace[2]
     shift, total, _ = workspace[3]
@@ -90,7 +121,7 @@ def _shares_of_tile(first, in_group, c, weights, workspace, codes, shares):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_outer(scatter, mass, x, sums, sign):
+def _add_outer(scatter: np.ndarray, mass: float, x: np.ndarray, sums: np.ndarray, sign: float) -> float:
     """scatter += mass x x' + sign (x sums' + sums x'), its lower triangle; returns mass |x|^2."""
     size = 0.0
     for k in range(x.shape[0]):
@@ -102,7 +133,9 @@ def _add_outer(scatter, mass, x, sums, sign):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_differences(scatter, weight, exponentials, r, tiles, t, x):
+def _add_differences(
+    scatter: np.ndarray, weight: float, exponentials: np.ndarray, r: int, tiles: np.ndarray, t: int, x: np.ndarray
+) -> None:
     """scatter += weight sum_j e_j (v_j - x)(v_j - x)', its lower triangle."""
     for j in range(TILE):
         w = weight * exponentials[r, j]
@@ -115,8 +148,20 @@ def _add_differences(scatter, weight, exponentials, r, tiles, t, x):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _scatter_of_tile(
-    first, in_group, points, c, weights, workspace, values, about, row_weights, direct, of_rows, received, scatter
-):
+    first: int,
+    in_group: int,
+    points: tuple[np.ndarray, ...],
+    c: int,
+    weights: np.ndarray,
+    workspace: tuple[Any, ...],
+    values: np.ndarray,
+    about: tuple[np.ndarray, np.ndarray],
+    row_weights: np.ndarray,
+    direct: bool,
+    of_rows: np.ndarray,
+    received: np.ndarray,
+    scatter: np.ndarray,
+) -> float:
     """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns and the rows tell.
 
     With o the query group's first query, x = v_i - o, y = v_j - c and z = c - o for the centre c of the tile's values, the
@@ -163,7 +208,9 @@ def _scatter_of_tile(
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scatter_of_rows(first, in_group, about, of_rows, scatter):
+def _scatter_of_rows(
+    first: int, in_group: int, about: tuple[np.ndarray, np.ndarray], of_rows: np.ndarray, scatter: np.ndarray
+) -> float:
     """Add the terms of `_scatter_of_tile` in x, of all tiles together; return their trace before they cancel."""
     of_queries, n_values, size = about[1], of_rows.shape[1] - 1, 0.0
     x, gathered = np.empty(n_values), np.empty(n_values)
@@ -175,7 +222,7 @@ def _scatter_of_rows(first, in_group, about, of_rows, scatter):
     return size
 
 
-def _signature(real):
+def _signature(real: Any) -> Any:
     a2, a3, doubles, ints = real[:, ::1], real[:, :, ::1], float64[::1], int64[::1]
     boxes, table = float64[:, :, ::1], float64[:, ::1]
     points = types.Tuple((a3, a2, a2, boolean[::1], ints))
@@ -187,7 +234,7 @@ def _signature(real):
 
 
 @njit(**_OPTIONS)
-def _line_of(t, slots, progress):
+def _line_of(t: int, slots: np.ndarray, progress: np.ndarray) -> int:
     """Return the line that holds what a tile receives: the next one where it has none yet."""
     if slots[t] < 0:
         slots[t] = progress[1]
@@ -197,10 +244,36 @@ def _line_of(t, slots, progress):
 
 @_kernel(_signature)
 def visit_groups(
-    queries, left_out, home, blocks, first_tiles, last_tiles, points, plan, heavy, rule,
-    values, relative, query_values, query_images, factors, codes, about, direct,
-    log_sums, certificates, means, entropies, shares, scatter, size, counts, columns, slots, progress,
-):  # fmt: skip
+    queries: np.ndarray,
+    left_out: np.ndarray,
+    home: np.ndarray,
+    blocks: np.ndarray,
+    first_tiles: np.ndarray,
+    last_tiles: np.ndarray,
+    points: tuple[np.ndarray, ...],
+    plan: tuple[Any, ...],
+    heavy: np.ndarray,
+    rule: tuple[float, ...],
+    values: np.ndarray,
+    relative: bool,
+    query_values: np.ndarray,
+    query_images: bool,
+    factors: np.ndarray,
+    codes: np.ndarray,
+    about: tuple[np.ndarray, np.ndarray],
+    direct: bool,
+    log_sums: np.ndarray,
+    certificates: np.ndarray,
+    means: np.ndarray,
+    entropies: np.ndarray,
+    shares: np.ndarray,
+    scatter: np.ndarray,
+    size: np.ndarray,
+    counts: np.ndarray,
+    columns: np.ndarray,
+    slots: np.ndarray,
+    progress: np.ndarray,
+) -> None:
     """Blocks of queries: log-sums and their certificates, and what else has room in the answers.
 
     - means (m, v) of `values`; with `relative` the values are the points as they are packed, and the means those of

@@ -86,7 +86,7 @@ class PrunedPlaced(Placed):
     def __init__(
         self, points: Points, metric: np.ndarray | None, error: float, threads: int, orders: Orders,
         dense: Callable[[], Placed],
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.points = points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._error, self._threads, self._orders = error / _BUDGETS, threads, orders
@@ -376,8 +376,9 @@ class PrunedPlaced(Placed):
         plan = self._plan(queries, own_class=own_class)
         if plan is None:
             return self.dense.softmax_pull(queries, factors, own_class)
-        sweeps, query_groups = plan
-        return self._told(sweeps, sweeps.pull(query_groups, factors))
+        pull = np.zeros((len(self.points.rows), self.n_coordinates))
+        plan[0].add_pull(plan[1], factors, pull)
+        return self._told(plan[0], pull)
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Return both sums from separate sweeps, so that the sum of the class mates is certified relative to itself."""
@@ -396,14 +397,16 @@ class PrunedPlaced(Placed):
         return log_sums, log_agreement
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
-        if self._plan(queries) is None or self._plan(queries, "sums") is None:
+        every, mates = self._plan(queries), self._plan(queries, own_class=True)
+        if every is None or mates is None or self._plan(queries, "sums") is None:
             return self.dense.class_pull(queries, row_weights, likelihood)
         log_sums, log_agreement = self.class_agreement(queries)
         certificate = self.certificate
         with np.errstate(under="ignore"):
             factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
-        pull = self.softmax_pull(queries, factors)
-        certificate = max(certificate, self.certificate)
-        pull -= self.softmax_pull(queries, factors, own_class=True)
-        self._certify(max(certificate, self.certificate))
+        pull = np.zeros((len(self.points.rows), self.n_coordinates))
+        for (sweeps, query_groups), signed in ((every, factors), (mates, -factors)):
+            sweeps.add_pull(query_groups, signed, pull)
+            certificate = max(certificate, sweeps.certificate)
+        self._certify(certificate)
         return Pull(log_sums, log_agreement, pull)

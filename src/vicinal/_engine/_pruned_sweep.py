@@ -19,6 +19,8 @@ For a group of queries (`sweep_group`):
 What is skipped is added up, relative to the sums: the certificate.  docs/engine.md has the proof.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import float64, int64, njit
 
@@ -41,7 +43,16 @@ _TANGENT = np.log(64.0) - 1.0
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _tile_scores(queries, first, in_group, points, t, left_out, scores, scratch):
+def _tile_scores(
+    queries: np.ndarray,
+    first: int,
+    in_group: int,
+    points: tuple[np.ndarray, ...],
+    t: int,
+    left_out: np.ndarray,
+    scores: np.ndarray,
+    scratch: tuple[np.ndarray, ...],
+) -> None:
     """Scores of a query group against a tile, each plus a constant of its row; rows beyond the last repeat it.
 
     tops[r] is the largest of them and peaks[r] the largest score.  Scores are compared with what is known of the row by
@@ -70,7 +81,7 @@ def _tile_scores(queries, first, in_group, points, t, left_out, scores, scratch)
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _exp_and_logs(scores, shift):
+def _exp_and_logs(scores: np.ndarray, shift: float) -> tuple[float, float]:
     """scores <- e = exp(scores - shift); return sum_j e_j and sum_j e_j log e_j."""
     total, logs = scores.dtype.type(0), scores.dtype.type(0)
     for j in range(scores.shape[0]):
@@ -86,7 +97,19 @@ def _exp_and_logs(scores, shift):
 
 
 @njit(**_OPTIONS)
-def _lower_bounds(queries, first, stop, points, mass, home, first_tile, last_tile, left_out, low, scratch):
+def _lower_bounds(
+    queries: np.ndarray,
+    first: int,
+    stop: int,
+    points: tuple[np.ndarray, ...],
+    mass: np.ndarray,
+    home: np.ndarray,
+    first_tile: int,
+    last_tile: int,
+    left_out: np.ndarray,
+    low: np.ndarray,
+    scratch: tuple[np.ndarray, ...],
+) -> None:
     """low[i - first] <= log sum_j exp(s_ij), from the row's home tile; -inf only for a row that sees no point at all."""
     scores, _, tops, peaks = scratch
     i = first
@@ -109,7 +132,7 @@ def _lower_bounds(queries, first, stop, points, mass, home, first_tile, last_til
 
 
 @njit(**_OPTIONS)
-def _log_sum(scores, peak, top):
+def _log_sum(scores: np.ndarray, peak: float, top: float) -> float:
     if not peak > -np.inf:
         return -np.inf
     return peak + np.log(float64(_exp_in_place(scores, scores.dtype.type(top)))) - 1e-3
@@ -119,7 +142,7 @@ def _log_sum(scores, peak, top):
 
 
 @njit(**_OPTIONS)
-def make_workspace(n_tiles, d, n_values, queries):
+def make_workspace(n_tiles: int, d: int, n_values: int, queries: np.ndarray) -> tuple[Any, ...]:
     """Return what `sweep_group` works in: lists of tiles, scores, and what a query group keeps of each tile that it
     visits."""
     lists = (
@@ -144,9 +167,25 @@ def make_workspace(n_tiles, d, n_values, queries):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def sweep_group(
-    queries, first, in_group, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
-    keep, with_logs, workspace, counts,
-):  # fmt: skip
+    queries: np.ndarray,
+    first: int,
+    in_group: int,
+    left_out: np.ndarray,
+    low: np.ndarray,
+    points: tuple[np.ndarray, ...],
+    plan: tuple[Any, ...],
+    heavy: np.ndarray,
+    rule: tuple[float, ...],
+    spans: np.ndarray,
+    n_spans: int,
+    first_tile: int,
+    last_tile: int,
+    values: np.ndarray,
+    keep: bool,
+    with_logs: bool,
+    workspace: tuple[Any, ...],
+    counts: np.ndarray,
+) -> int:
     """Compute the exponentials of a query group against the tiles that matter to it; return how many tiles were taken.
 
     rule = (error, power, log_unit, log_all, n_points).  Of the tiles taken, `workspace` has the numbers, which rows were,
@@ -247,7 +286,21 @@ def sweep_group(
 
 
 @njit(**_OPTIONS)
-def start_block(queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, scratch):
+def start_block(
+    queries: np.ndarray,
+    left_out: np.ndarray,
+    home: np.ndarray,
+    start: int,
+    stop: int,
+    first_tile: int,
+    last_tile: int,
+    points: tuple[np.ndarray, ...],
+    plan: tuple[Any, ...],
+    rule: tuple[float, ...],
+    low: np.ndarray,
+    spans: np.ndarray,
+    scratch: tuple[np.ndarray, ...],
+) -> int:
     """Lower bounds of the rows of a block, and the spans of tiles that one of its query groups may have to list."""
     error, power, _, log_all, _ = rule
     _lower_bounds(queries, start, stop, points, plan[5], home, first_tile, last_tile, left_out, low, scratch)
@@ -269,7 +322,15 @@ def start_block(queries, left_out, home, start, stop, first_tile, last_tile, poi
 
 
 @njit(**_OPTIONS)
-def exponentials_of_tile(queries, first, in_group, points, left_out, c, workspace):
+def exponentials_of_tile(
+    queries: np.ndarray,
+    first: int,
+    in_group: int,
+    points: tuple[np.ndarray, ...],
+    left_out: np.ndarray,
+    c: int,
+    workspace: tuple[Any, ...],
+) -> np.ndarray:
     """Return the exponentials of the c-th tile that a query group took, below its shifts at the time: kept, or made
     again."""
     _, scratch, kept, _, _ = workspace

@@ -29,12 +29,12 @@ class ReceivedTiles:
         Blocks of queries that are done, lines in use, and lines that the next block may need.
     """
 
-    def __init__(self, n_tiles: int, width: int):
+    def __init__(self, n_tiles: int, width: int) -> None:
         lines = min(n_tiles, max(RECEIVED_BYTES // (8 * width * PRUNED_TILE), 1)) if width else 0
         self.columns = np.zeros((lines, width, PRUNED_TILE))
         self.slots = np.full(n_tiles, -1, dtype=np.int64)
         self.progress = np.zeros(3, dtype=np.int64)
-        self._total = Touched((self.columns[:0],), np.empty(0, dtype=np.uint32), n_tiles)
+        self._total: Sums | Touched = Touched((self.columns[:0],), np.empty(0, dtype=np.uint32), n_tiles)
 
     def make_room(self) -> None:
         """Add the lines in use to the sums of the piece, and make enough of them for the next block."""
@@ -42,9 +42,7 @@ class ReceivedTiles:
         if used:
             touched = np.flatnonzero(self.slots >= 0)
             lines = self.columns[self.slots[touched]]
-            total = Touched((lines,), touched.astype(np.uint32), len(self.slots)).add_to(self._total)
-            assert isinstance(total, Touched)
-            self._total = total
+            self._total = Touched((lines,), touched.astype(np.uint32), len(self.slots)).add_to(self._total)
             self.columns[:used], self.slots[touched], self.progress[1] = 0.0, -1, 0
         if needed > len(self.columns):
             self.columns = np.zeros((needed, *self.columns.shape[1:]))
@@ -53,4 +51,6 @@ class ReceivedTiles:
         """Return the sums of the piece, with others beside them."""
         if self.columns.shape[1] == 0:
             return self.columns, *others
-        return self._total._replace(sums=(*self._total.sums, *others))
+        if isinstance(self._total, Touched):
+            return self._total._replace(sums=(*self._total.sums, *others))
+        return *self._total, *others

@@ -1,5 +1,7 @@
 """Compiled: whole reductions on a block of queries, fused, for few coordinates."""
 
+from typing import Any
+
 import numpy as np
 from numba import float64, int64, njit, types, void
 
@@ -25,7 +27,7 @@ from vicinal._engine._kernels import (
 )
 
 
-def _softmax_signature(real):
+def _softmax_signature(real: Any) -> Any:
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
     pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
@@ -34,9 +36,20 @@ def _softmax_signature(real):
 
 @_kernel(_softmax_signature)
 def softmax_rows(
-    queries, points, offsets, bounds, smallest, by_products, left_out,
-    values, row_weights, log_sums, means, columns, kept,
-):  # fmt: skip
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    values: np.ndarray,
+    row_weights: np.ndarray,
+    log_sums: np.ndarray,
+    means: np.ndarray,
+    columns: np.ndarray,
+    kept: np.ndarray,
+) -> None:
     """A block of rows: log-sum-exp, softmax means of the values, and what each column receives.
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
@@ -98,14 +111,23 @@ def softmax_rows(
                     _add_columns(column, kept[t, g : g + ROWS], factors)
 
 
-def _received_signature(real):
+def _received_signature(real: Any) -> Any:
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
     return void(a2, a3, a2, types.boolean, ints, doubles, doubles, a2)
 
 
 @_kernel(_received_signature)
-def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, row_weights, columns):
+def received_of_rows(
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    by_products: bool,
+    left_out: np.ndarray,
+    log_sums: np.ndarray,
+    row_weights: np.ndarray,
+    columns: np.ndarray,
+) -> None:
     """columns += sum_i row_weights_i exp(s_ij - log_sums_i) over a block of rows: what each column receives."""
     scores, peaks, factors = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.zeros(ROWS)
     n_rows = queries.shape[0]
@@ -129,7 +151,7 @@ def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, 
                 _add_columns(column, scores, factors)
 
 
-def _class_signature(real):
+def _class_signature(real: Any) -> Any:
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
     pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
@@ -138,9 +160,18 @@ def _class_signature(real):
 
 @_kernel(_class_signature)
 def class_rows(
-    queries, points, offsets, bounds, smallest, by_products, left_out,
-    class_bounds, log_sums, shares, scores,
-):  # fmt: skip
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    class_bounds: np.ndarray,
+    log_sums: np.ndarray,
+    shares: np.ndarray,
+    scores: np.ndarray,
+) -> None:
     """A block of rows: log-sum-exp and each class's share of the softmax.
 
     Points are sorted by class; class c is at class_bounds[c]..class_bounds[c + 1].
@@ -191,7 +222,9 @@ def class_rows(
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _factors_of_row(likelihood, matched, total, row_weight, least_agreement, smallest):
+def _factors_of_row(
+    likelihood: bool, matched: float, total: float, row_weight: float, least_agreement: float, smallest: float
+) -> tuple[float, float, float]:
     """Factors of a row's exponentials inside and outside its class (`_contract.Pull`), and log a_i.
 
     Under "likelihood" a row whose class mates are too far for this precision gets factors of zero and log-agreement
@@ -207,7 +240,7 @@ def _factors_of_row(likelihood, matched, total, row_weight, least_agreement, sma
     return row_weight * (agreement - 1.0) / total, row_weight * agreement / total, np.log(agreement)
 
 
-def _signed_signature(real):
+def _signed_signature(real: Any) -> Any:
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
     pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
@@ -228,10 +261,24 @@ def _signed_signature(real):
 
 @_kernel(_signed_signature)
 def signed_rows(
-    queries, points, offsets, bounds, smallest, by_products, left_out,
-    row_weights, mates_from, mates_to, likelihood, least_agreement,
-    log_sums, log_agreement, on_queries, on_points, kept,
-):  # fmt: skip
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    row_weights: np.ndarray,
+    mates_from: np.ndarray,
+    mates_to: np.ndarray,
+    likelihood: bool,
+    least_agreement: float,
+    log_sums: np.ndarray,
+    log_agreement: np.ndarray,
+    on_queries: np.ndarray,
+    on_points: np.ndarray,
+    kept: np.ndarray,
+) -> None:
     """A block of rows of `_contract.Pull` for hard classes; points sorted by class, mates of query i at mates_from..to.
 
     on_points (n_tiles, d + 1, TILE) gathers ``sum_i w_ij q_i`` and, in its last line, ``sum_i w_ij``.

@@ -70,7 +70,7 @@ class Softmax(NamedTuple):
 class RowByRow(ArrayPlaced):
     """Rows under one shared metric on a CUDA device."""
 
-    def __init__(self, backend: Any, metric: np.ndarray | None):
+    def __init__(self, backend: Any, metric: np.ndarray | None) -> None:
         super().__init__(backend, metric)
         self._real = self.points.rows.dtype
         self._exact = self._map_exactly(backend.rows)

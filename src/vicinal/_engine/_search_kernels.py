@@ -1,5 +1,7 @@
 """Compiled: the best rows of a block for each query, by fast products with a margin and by scores in float64."""
 
+from typing import Any
+
 import numpy as np
 from numba import float64, int64, njit, types, void
 
@@ -12,7 +14,7 @@ _CHUNK = 64  # products that are compared with a floor at once
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _score(query, row, query_factor, row_factor, ranked_by):
+def _score(query: np.ndarray, row: np.ndarray, query_factor: float, row_factor: float, ranked_by: int) -> float:
     """Return what ranks a row, in float64, the larger the better: the product, or minus the squared distance."""
     total = 0.0
     if ranked_by == PRODUCT:
@@ -26,7 +28,7 @@ def _score(query, row, query_factor, row_factor, ranked_by):
 
 
 @njit(fastmath=_SUMS | {"nnan"}, **_OPTIONS)
-def _highest(products, scale, offset, slack, size):
+def _highest(products: np.ndarray, scale: np.ndarray, offset: np.ndarray, slack: np.ndarray, size: float) -> float:
     """Return the largest score that one of these rows may have."""
     top = products[0] * scale[0] + offset[0] + size * slack[0]
     for j in range(1, products.shape[0]):
@@ -35,7 +37,7 @@ def _highest(products, scale, offset, slack, size):
 
 
 @njit(**_OPTIONS)
-def _floor(worst, size, ranked_by, margin):
+def _floor(worst: float, size: float, ranked_by: int, margin: float) -> float:
     """Return what the scores of `_highest` must reach to be better than the worst that is kept."""
     if ranked_by == PRODUCT:
         floor = worst
@@ -47,13 +49,13 @@ def _floor(worst, size, ranked_by, margin):
 
 
 @njit(**_OPTIONS)
-def _tie(score, ranked_by):
+def _tie(score: float, ranked_by: int) -> float:
     """Return scores that differ by less are tied."""
     return TIED * abs(score) + (SAME_DIRECTION if ranked_by == COSINE else 0.0)
 
 
 @njit(**_OPTIONS)
-def _insert(scores, rows, score, row, tie):
+def _insert(scores: np.ndarray, rows: np.ndarray, score: float, row: int, tie: float) -> None:
     """Put a row behind those that are better or tied; the last one drops out."""
     place = scores.shape[0] - 1
     while place > 0 and scores[place - 1] < score - tie:
@@ -63,13 +65,13 @@ def _insert(scores, rows, score, row, tie):
 
 
 @_kernel(lambda real: void(types.Array(real, 2, "C", readonly=True), float64[::1]))
-def square_lengths(rows, squares):
+def square_lengths(rows: np.ndarray, squares: np.ndarray) -> None:
     """squares[i] = |rows[i]|^2, in float64."""
     for i in range(rows.shape[0]):
         squares[i] = _score(rows[i], rows[i], 1.0, 1.0, PRODUCT)
 
 
-def _signature(real):
+def _signature(real: Any) -> Any:
     table, ints = types.Array(real, 2, "C", readonly=True), int64[::1]
     doubles, reals = float64[::1], real[::1]
     of_rows = (table, doubles, reals, reals, reals)
@@ -80,9 +82,23 @@ def _signature(real):
 
 @_kernel(_signature)
 def take_best(
-    products, queries, sizes, query_factors, rows, row_factors, scale, offset, slack,
-    left_out, start, ranked_by, margin, floors, best_scores, best_rows,
-):  # fmt: skip
+    products: np.ndarray,
+    queries: np.ndarray,
+    sizes: np.ndarray,
+    query_factors: np.ndarray,
+    rows: np.ndarray,
+    row_factors: np.ndarray,
+    scale: np.ndarray,
+    offset: np.ndarray,
+    slack: np.ndarray,
+    left_out: np.ndarray,
+    start: int,
+    ranked_by: int,
+    margin: float,
+    floors: np.ndarray,
+    best_scores: np.ndarray,
+    best_rows: np.ndarray,
+) -> None:
     """Take the rows of a block into the best of each query.
 
     The score of a row may reach ``products * scale + offset + sizes * slack``. Where that is as good as the worst that a

@@ -65,6 +65,10 @@ class Sharing(Protocol):
     `costs` are the numbers of pairs that the pieces are expected to visit; None if they are all equal.
     """
 
+    def takes(self, costs: np.ndarray | None) -> bool:
+        """Return whether work of these costs is done by others; small work is done here."""
+        ...
+
     def run(
         self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled, costs: np.ndarray | None = None
     ) -> Iterator[Any]:
@@ -147,10 +151,16 @@ class Touched(NamedTuple):
     def add_to(self, total: "Sums | Touched") -> "Sums | Touched":
         """Return the sum of these and others, whose arrays may be changed: no entry is held that is zero in both."""
         if isinstance(total, Touched):
-            both = np.union1d(total.touched, self.touched)
+            either = np.zeros(self.length, dtype=bool)
+            either[total.touched] = either[self.touched] = True
+            if 2 * np.count_nonzero(either) > self.length:  # later sums are added to it in place
+                total = total.whole()
+        if isinstance(total, Touched):
+            both = np.flatnonzero(either).astype(np.uint32)
+            place = np.cumsum(either) - 1
             first = np.zeros((len(both), *self.sums[0].shape[1:]), dtype=self.sums[0].dtype)
             for part in (total, self):
-                first[np.searchsorted(both, part.touched)] += part.sums[0]
+                first[place[part.touched]] += part.sums[0]
             total = Touched((first, *total.sums[1:]), both, self.length)
             rest = total.sums[1:]
         else:
@@ -190,7 +200,8 @@ class TreeSum:
 
 def _added(total: "Sums | Touched | None", more: "Sums | Touched") -> "Sums | Touched":
     if total is None:
-        return more
+        # One number per point takes little memory, and is added to much faster than to a list of points.
+        return more.whole() if isinstance(more, Touched) and more.sums[0].ndim == 1 else more
     if isinstance(more, Touched):
         return more.add_to(total)
     if isinstance(total, Touched):  # a + b = b + a, to the last bit
@@ -200,15 +211,14 @@ def _added(total: "Sums | Touched | None", more: "Sums | Touched") -> "Sums | To
     return total
 
 
-def node_of(work: Callable[[Any], Sums | WithItem], pieces: Sequence[Any], level: int) -> Node:
+def node_of(work: Callable[[Any], Sums | Touched | WithItem], pieces: Sequence[Any], level: int) -> Node:
     """Compute all pieces of a node."""
     tree, items = TreeSum(), []
     for piece in pieces:
-        found = work(piece)
+        found: Sums | Touched | WithItem = work(piece)
         if isinstance(found, WithItem):
             items.append(found.item)
-            found = found.sums
-        tree.add(found)
+        tree.add(found.sums if isinstance(found, WithItem) else found)
     total = tree.total()
     assert total is not None
     return Node(level, Touched.of(total) if total else total, items)

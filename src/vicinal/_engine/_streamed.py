@@ -53,7 +53,7 @@ class StreamedPlacement:
         metric: np.ndarray | None,
         log_weights: np.ndarray | None,
         work: Work,
-    ):
+    ) -> None:
         self._engine, self._points, self._metric = engine, points, metric
         self._log_weights, self._work = log_weights, work
         self._blocks = Blocks(len(points), resident_rows(engine, points.shape[1], points.dtype))

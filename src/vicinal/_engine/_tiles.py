@@ -46,7 +46,7 @@ class Tiles:
         Whether tiles have centres of their own.
     """
 
-    def __init__(self, images: Tensor, log2_weights: Tensor | None, index: Tensor, dtype: Any, local: bool):
+    def __init__(self, images: Tensor, log2_weights: Tensor | None, index: Tensor, dtype: Any, local: bool) -> None:
         self.local, self.dtype, self.device = local, dtype, images.device
         self.n_tiles, self.size = index.shape
         self.n, self.n_places, self.images_width = len(images), index.numel(), images.shape[1]

@@ -22,7 +22,7 @@ class TorchBackend(ArrayBackend):
 
     name: ClassVar[str] = "torch"
 
-    def __init__(self, points: Points, engine: Engine):
+    def __init__(self, points: Points, engine: Engine) -> None:
         try:
             import torch
         except ImportError as error:

@@ -31,7 +31,9 @@ LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
 
 # -- work on other machines (`_dask.py`) --------------------------------------------------------------------------
 
-SHARED_WORK = 4e8  # queries x points x (coordinates + PAIR_COST) that are worth asking workers for: some 20 ms
+# Work of a sweep, pairs that it is expected to visit x (coordinates + PAIR_COST), that is worth sending: some 60 ms.  Sending
+# vectors, starting tasks and fetching the last answer take about 30 ms, which is what two workers gain there.
+SHARED_WORK = 1e9
 TASKS_PER_THREAD = 8  # so that fast workers help slow ones, and a lost one loses little
 LEAST_TASK_PAIRS = 2**23  # of a task, some 15 ms: Dask takes about 5 ms per task
 
@@ -118,7 +120,7 @@ QUERY_BLOCK = 64  # queries that share a list of candidates
 KEPT_TILES = 512  # tiles whose exponentials a query group keeps; those beyond are made again
 # Pieces of work for threads and workers, and from this many blocks of queries on: powers of the tree's fan.
 PIECES, MANY_PIECES, MANY_BLOCKS = 64, 256, 2**14
-RECEIVED_BYTES = 2**24  # of what the points of tiles receive in a piece of work, before it is added up
+RECEIVED_BYTES = 2**23  # of what the points of tiles receive in a piece of work, before it is added up
 NEXT_TILES = 8  # tiles that a tile sees first: they tell how large the sums of its rows are at least
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 # What skipping may add to a sum where the user says nothing, and the most that the user may ask for.

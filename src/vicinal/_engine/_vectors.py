@@ -17,12 +17,13 @@ _NARROW = 32  # bytes of a sum that is kept per row and column: eight of them fi
 _FUSED = ("contract",)  # a product and a sum may be one instruction
 
 _Emit = Callable[[Any, Any, Any, Any], Any]
+Intrinsic = tuple[Any, Callable[..., Any]]  # the signature of a function of Numba, and what emits its code
 
 
 class _Rows:
     """An array of one or two axes in generated code: where its numbers are."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, value: Any):
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
         self._builder = builder
         array = context.make_array(kind)(context, builder, value)
         self.real = context.get_data_type(kind.dtype)
@@ -114,7 +115,7 @@ def _rows_by_points(
 class _Judge:
     """Generated code that says which scores reach their levels: arguments 8 to 11 are own, lift, others and reached."""
 
-    def __init__(self, context: Any, builder: Any, signature: Any, args: Any, kind: Any):
+    def __init__(self, context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> None:
         self._builder, bits = builder, ir.IntType(64)
         # One register at a time: wider comparisons are taken apart number by number.
         self._kind = kind = ir.VectorType(kind.element, kind.count * _NARROW // WIDE)
@@ -158,54 +159,76 @@ def _minus_half_square(builder: Any, query: Any, points: Any, total: Any) -> Any
 
 
 @intrinsic
-def products(typing_context, queries, i0, i1, i2, i3, tile, start, out):
+def products(
+    typing_context: Any, queries: Any, i0: Any, i1: Any, i2: Any, i3: Any, tile: Any, start: Any, out: Any
+) -> Intrinsic:
     """out[r, j] = start[j] + queries[i_r]'tile[:, j] for four rows."""
     return types.void(queries, i0, i1, i2, i3, tile, start, out), _rows_by_points(_product)
 
 
 @intrinsic
-def products_alone(typing_context, queries, i0, i1, i2, i3, tile, out):
+def products_alone(
+    typing_context: Any, queries: Any, i0: Any, i1: Any, i2: Any, i3: Any, tile: Any, out: Any
+) -> Intrinsic:
     """out[r, j] = queries[i_r]'tile[:, j] for four rows and any number of points."""
     return types.void(queries, i0, i1, i2, i3, tile, out), _rows_by_points(_product, any_length=True)
 
 
 @intrinsic
-def differences_alone(typing_context, queries, i0, i1, i2, i3, tile, out):
+def differences_alone(
+    typing_context: Any, queries: Any, i0: Any, i1: Any, i2: Any, i3: Any, tile: Any, out: Any
+) -> Intrinsic:
     """out[r, j] = -|queries[i_r] - tile[:, j]|^2 / 2 for four rows and any number of points."""
     return types.void(queries, i0, i1, i2, i3, tile, out), _rows_by_points(_minus_half_square, any_length=True)
 
 
 @intrinsic
-def products_of_one(typing_context, queries, i, tile, start, out):
+def products_of_one(typing_context: Any, queries: Any, i: Any, tile: Any, start: Any, out: Any) -> Intrinsic:
     """out[0, j] = start[j] + queries[i]'tile[:, j]."""
     return types.void(queries, i, tile, start, out), _rows_by_points(_product, n_rows=1)
 
 
 @intrinsic
-def judged_products(typing_context, queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached):
+def judged_products(
+    typing_context: Any,
+    queries: Any,
+    i0: Any,
+    i1: Any,
+    i2: Any,
+    i3: Any,
+    tile: Any,
+    start: Any,
+    out: Any,
+    own: Any,
+    lift: Any,
+    others: Any,
+    reached: Any,
+) -> Intrinsic:
     """`products`, and bit j of reached[r] says whether out[r, j] - lift[r] >= min(own[r], others[j]); 64 columns at most."""
     signature = types.void(queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached)
     return signature, _rows_by_points(_product, judged=True)
 
 
 @intrinsic
-def n_bits(typing_context, bits):
+def n_bits(typing_context: Any, bits: Any) -> Intrinsic:
     """Return how many bits of an integer are set."""
     return bits(bits), lambda context, builder, signature, args: builder.ctpop(args[0])
 
 
 @intrinsic
-def lowest_bit(typing_context, bits):
+def lowest_bit(typing_context: Any, bits: Any) -> Intrinsic:
     """Return the place of the lowest bit that is set, of an integer that is not 0."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return bits(bits), codegen
 
 
 @intrinsic
-def differences(typing_context, queries, i0, i1, i2, i3, tile, start, out):
+def differences(
+    typing_context: Any, queries: Any, i0: Any, i1: Any, i2: Any, i3: Any, tile: Any, start: Any, out: Any
+) -> Intrinsic:
     """out[r, j] = start[j] - |queries[i_r] - tile[:, j]|^2 / 2 for four rows."""
     return types.void(queries, i0, i1, i2, i3, tile, start, out), _rows_by_points(_minus_half_square)
 
@@ -254,13 +277,13 @@ def _sums_over_points(columns: int) -> _Emit:
 
 
 @intrinsic
-def two_dots(typing_context, weights, values, k, out, l):
+def two_dots(typing_context: Any, weights: Any, values: Any, k: Any, out: Any, l: Any) -> Intrinsic:
     """out[r, l + c] += sum_j weights[r, j] values[k + c, j] for four rows and c = 0, 1."""
     return types.void(weights, values, k, out, l), _sums_over_points(2)
 
 
 @intrinsic
-def one_dot(typing_context, weights, values, k, out, l):
+def one_dot(typing_context: Any, weights: Any, values: Any, k: Any, out: Any, l: Any) -> Intrinsic:
     """out[r, l] += sum_j weights[r, j] values[k, j] for four rows."""
     return types.void(weights, values, k, out, l), _sums_over_points(1)
 
@@ -281,6 +304,8 @@ def _outer_products(context: Any, builder: Any, signature: Any, args: Any) -> An
 
 
 @intrinsic
-def add_outer(typing_context, weights, queries, i0, i1, i2, i3, out):
+def add_outer(
+    typing_context: Any, weights: Any, queries: Any, i0: Any, i1: Any, i2: Any, i3: Any, out: Any
+) -> Intrinsic:
     """out[k, j] += sum_r queries[i_r, k] weights[r, j] for four rows; `out` may be of a higher precision."""
     return types.void(weights, queries, i0, i1, i2, i3, out), _outer_products

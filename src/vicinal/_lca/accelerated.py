@@ -1,13 +1,24 @@
 """Acceleration of a fixed-point iteration by quasi-Newton steps on the displacement of the plain step."""
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
-from vicinal._fit_loops import Reason
+from vicinal._fit_loops import FitPath, Reason, Recorder
 
 
-def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, memory=10, longest=2.0):
+def accelerated_fixed_point(
+    step: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    move: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    parameters: np.ndarray,
+    record: Recorder,
+    *,
+    max_iter: int,
+    tol: float,
+    memory: int = 10,
+    longest: float = 2.0,
+) -> FitPath:
     """Maximise an objective whose fixed-point step (an EM step) never lowers it, by a safeguarded
     quasi-Newton method.
 
@@ -40,25 +51,25 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, me
     """
     # Departure 2 (LCA): Quasi-Newton steps accelerate EM.
 
-    def evaluate(at):
+    def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
         objective, displacement = step(at)
         record.add(at, objective, keep=objective >= record.objective)
         return record.objectives[-1], displacement
 
     secants: deque = deque(maxlen=memory)
-    confirm = False  # the next step is plain: a small gain of a quasi-Newton step may be a poor step
+    confirm = False  # the next step is a plain one, because a quasi-Newton step with a small gain may be poor
     with record:
         objective, displacement = evaluate(parameters)
         record.iterated(parameters)
         while len(record.objectives) < max_iter:
             plain = confirm or not secants
             direction = displacement if plain else _two_loops(displacement, secants)
-            # What the quadratic model promises: half of gradient times direction.
+            # The gain that the quadratic model predicts: half of gradient times direction.
             if not plain and 0.25 * np.vdot(direction, displacement) <= tol:
                 plain, direction = True, displacement
             if not plain:
                 direction = direction * min(1.0, longest / max(_size(direction), 1e-300))
-            # A plain step cannot lower the objective but by rounding, so it is tried once.
+            # A plain step can lower the objective only by rounding, so it is tried once.
             trials = min(1 if plain else 5, max_iter - len(record.objectives))
             trial = _line_search(evaluate, move, parameters, objective, displacement, direction, trials)
             if trial is None:
@@ -80,7 +91,15 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, me
     return record.path()
 
 
-def _line_search(evaluate, move, parameters, objective, displacement, direction, trials):
+def _line_search(
+    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    move: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    parameters: np.ndarray,
+    objective: float,
+    displacement: np.ndarray,
+    direction: np.ndarray,
+    trials: int,
+) -> tuple[np.ndarray, float, np.ndarray, np.ndarray] | None:
     """Return the first point along the direction that does not lower the objective, or None."""
     slope, fraction = np.vdot(displacement, direction), 1.0
     for _ in range(trials):
@@ -96,8 +115,8 @@ def _line_search(evaluate, move, parameters, objective, displacement, direction,
     return None
 
 
-def _two_loops(displacement, secants):
-    """L-BFGS's estimate of the Newton step, from pairs (move made, displacement lost by it)."""
+def _two_loops(displacement: np.ndarray, secants: deque[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return L-BFGS's estimate of the Newton step, from pairs (move, displacement lost by it)."""
     direction = displacement
     shares = []
     for made, change in reversed(secants):
@@ -111,5 +130,5 @@ def _two_loops(displacement, secants):
     return direction
 
 
-def _size(displacement):
+def _size(displacement: np.ndarray) -> float:
     return np.abs(np.linalg.eigvalsh(displacement) if displacement.ndim == 2 else displacement).max()

@@ -1,7 +1,8 @@
 """Checks that detect data without a solution of LCA before the engine runs, with messages that name the remedy."""
 
 import warnings
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import qr
@@ -17,6 +18,10 @@ _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=Tr
 _FEW_TWINS = 0.05
 
 
+# The smallest variance of a column of ordinary numbers by which their squares can be divided.
+_LEAST_VARIANCE = 1e-305
+
+
 class Remedies(NamedTuple):
     """The remedies that messages recommend, which depend on the method."""
 
@@ -26,7 +31,7 @@ class Remedies(NamedTuple):
     merge: str = _MERGE
 
     @property
-    def remedy(self):
+    def remedy(self) -> str:
         """The first thing to try."""
         return f"Pass {self.reg_name} > 0 (a variance, in squared units of the data) or 'auto'"
 
@@ -34,7 +39,7 @@ class Remedies(NamedTuple):
 LCA_REMEDIES = Remedies()
 
 
-def check_scale(X, covariance, names=None):
+def check_scale(X: np.ndarray, covariance: str, names: Sequence[str] | np.ndarray | None = None) -> None:
     """Raise an error for columns whose variances, or (in float32) inverse scales, cannot be represented.
 
     Parameters
@@ -50,7 +55,14 @@ def check_scale(X, covariance, names=None):
     check_columns_spread(X, names, least=least, some=covariance in ("full", "diag"))
 
 
-def check_answerable(X, covariance, rank=None, *, names=None, remedies=LCA_REMEDIES):
+def check_answerable(
+    X: np.ndarray,
+    covariance: str,
+    rank: int | None = None,
+    *,
+    names: Sequence[str] | np.ndarray | None = None,
+    remedies: Remedies = LCA_REMEDIES,
+) -> None:
     """Raise an error if the rows span too few dimensions for a covariance of this structure without a penalty.
 
     Parameters
@@ -71,7 +83,7 @@ def check_answerable(X, covariance, rank=None, *, names=None, remedies=LCA_REMED
             f"a full covariance of {d} features needs more than {d} rows, got {n}: the likelihood is "
             f"unbounded. {remedies.remedy}, {remedies.simpler}or reduce the dimension with sklearn.decomposition.PCA."
         )
-    needed = d if covariance == "full" else rank + 1
+    needed = d if covariance == "full" or rank is None else rank + 1
     rank, dependent = _rank(X, covariance)
     if rank < needed:
         raise ValueError(
@@ -83,7 +95,7 @@ def check_answerable(X, covariance, rank=None, *, names=None, remedies=LCA_REMED
         )
 
 
-def is_answerable(X, covariance, rank=None):
+def is_answerable(X: np.ndarray, covariance: str, rank: int | None = None) -> bool:
     """Return whether the rows span enough for a covariance of this structure when the penalty is zero."""
     try:
         check_answerable(X, covariance, rank)
@@ -92,7 +104,22 @@ def is_answerable(X, covariance, rank=None):
     return True
 
 
-def check_representable(covariance, reg_name, passed):
+def check_variances(covariance: np.ndarray, names: np.ndarray | None = None) -> None:
+    """Raise an error for columns without a variance that can be inverted, because one row has all the weight.
+
+    Columns that vary too little by themselves were found before, by `check_scale`.
+    """
+    variances = np.diag(covariance)
+    lost = variances < _LEAST_VARIANCE
+    if lost.any():
+        raise ValueError(
+            f"{lost.sum()} of {len(lost)} columns ({shown_columns(lost, names)}) have a variance of {variances[lost].max():.3g} at most "
+            "under sample_weight, because one row has nearly all of the weight; expected at least "
+            f"{_LEAST_VARIANCE:g}. Pass weights that differ by fewer orders of magnitude, or pass reg as a number."
+        )
+
+
+def check_representable(covariance: np.ndarray, reg_name: str, passed: Any) -> None:
     """Raise an error for a penalty that is lost in the rounding of the covariance that it should make regular.
 
     Parameters
@@ -115,7 +142,7 @@ def check_representable(covariance, reg_name, passed):
         )
 
 
-def check_two_rows(weight):
+def check_two_rows(weight: np.ndarray | None) -> np.ndarray | None:
     """Raise an error if only one row has a positive weight, because no row is left when it is left out."""
     if weight is not None and np.count_nonzero(weight) < 2:
         raise ValueError(
@@ -124,7 +151,7 @@ def check_two_rows(weight):
     return weight
 
 
-def _rank(X, covariance):
+def _rank(X: np.ndarray, covariance: str) -> tuple[int, np.ndarray]:
     """Return the number of dimensions that the rows span, and which columns depend linearly on columns before them."""
     second_moments = scatter_of_rows(X)
     variances = np.diag(second_moments)
@@ -146,7 +173,7 @@ def _rank(X, covariance):
     return rank, dependent
 
 
-def check_twins(X, remedies=LCA_REMEDIES):
+def check_twins(X: np.ndarray, remedies: Remedies = LCA_REMEDIES) -> None:
     """Raise an error if all rows have twins (the likelihood is unbounded without a penalty); warn of many twins."""
     n = len(X)
     twins = count_twins(X)
@@ -164,7 +191,9 @@ def check_twins(X, remedies=LCA_REMEDIES):
         )
 
 
-def collapse_message(X, weight, covariance, remedies=LCA_REMEDIES):
+def collapse_message(
+    X: np.ndarray, weight: np.ndarray | None, covariance: str, remedies: Remedies = LCA_REMEDIES
+) -> str:
     """Return what to say when the covariance becomes singular during the fit."""
     counted = X if weight is None else X[weight > 0]
     n, d = counted.shape

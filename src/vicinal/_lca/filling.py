@@ -5,12 +5,9 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vicinal._density.gaps import Conditional, conditionals
 from vicinal._mixtures import SharedMixture
-
-Array = NDArray[Any]
 
 # Times that the gaps of all rows are filled in again after some entries were hidden.
 _PASSES = 2
@@ -29,10 +26,10 @@ class Filling:
 
     def __init__(self, density: Any) -> None:
         self._density, self._mixture = density, density.mixture_
-        # A density that was fitted to complete rows does not see columns of one value.
+        # A density that was fitted to complete rows ignores constant columns.
         self._seen = getattr(density, "active_features_", np.arange(density.n_features_in_))
 
-    def hiding(self, rows: Array) -> "Filling":
+    def hiding(self, rows: np.ndarray) -> "Filling":
         """Return the same kernel about centres that are found again, from training rows of which further entries are hidden.
 
         A fit has filled the gaps of all rows in from each other. So a known entry is in the centres of other rows, too, and it
@@ -50,7 +47,7 @@ class Filling:
             filled = found.means(rows, np.arange(len(rows)))
         return found
 
-    def _centres_of(self, rows: Array) -> Array:
+    def _centres_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the centres that complete rows become: LCA-Gauss moves them along its Gaussian directions."""
         if not hasattr(self._density, "gaussian_components_"):
             return rows
@@ -59,13 +56,13 @@ class Filling:
         return mean + (rows - mean) @ (inverse[:, len(inverse) - len(local) :] @ local).T
 
     @property
-    def constant(self) -> Array:
+    def constant(self) -> np.ndarray:
         """Which columns hold one value only."""
         found = np.ones(self._density.n_features_in_, dtype=bool)
         found[self._seen] = np.ptp(self._mixture.centres, axis=0) == 0
         return found
 
-    def means(self, rows: Array, left_out: Array | None) -> Array:
+    def means(self, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
         """Return the rows with their missing entries replaced by conditional means.
 
         Parameters
@@ -79,7 +76,7 @@ class Filling:
             filled[np.ix_(part.positions, self._seen[part.missing])] = self._means_of(part, rows, left_out)
         return filled
 
-    def _with_constants(self, rows: Array) -> Array:
+    def _with_constants(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of rows whose missing entries in columns of one value are that value."""
         filled = np.array(rows)
         if len(self._seen) < rows.shape[1]:
@@ -87,7 +84,9 @@ class Filling:
             filled[:, others] = np.where(np.isnan(rows[:, others]), self._density.constant_values_, rows[:, others])
         return filled
 
-    def draws(self, rows: Array, left_out: Array | None, n_draws: int, random: Any, scale: float) -> Array:
+    def draws(
+        self, rows: np.ndarray, left_out: np.ndarray | None, n_draws: int, random: Any, scale: float
+    ) -> np.ndarray:
         """Return the rows with their missing entries drawn, of shape (n_draws, m, d).
 
         Parameters
@@ -96,7 +95,7 @@ class Filling:
             By how much the deviations of draws from the conditional mean are multiplied.
         """
         filled = np.repeat(self._with_constants(rows)[None], n_draws, axis=0)
-        factors = np.where(self.constant, 0.0, scale)[self._seen]  # a column of one value has no spread to draw from
+        factors = np.where(self.constant, 0.0, scale)[self._seen]  # a constant column has no spread to draw from
         rows = rows[:, self._seen]
         for part in self._parts(rows):
             m = part.missing
@@ -109,14 +108,14 @@ class Filling:
                 filled[:, i, self._seen[m]] = means[i] + factors[m] * away
         return filled
 
-    def _parts(self, rows: Array) -> Iterator[Conditional]:
+    def _parts(self, rows: np.ndarray) -> Iterator[Conditional]:
         """Return what the density says of the missing entries, for each pattern with some."""
         weights = None if np.ptp(self._mixture.log_weights) == 0 else self._mixture.log_weights
         centres = self._mixture.centres.astype(np.float64)
         found = conditionals(rows, centres, self._mixture.covariance, weights, self._density.engine)
         return (part for part in found if len(part.missing))
 
-    def _means_of(self, part: Conditional, rows: Array, left_out: Array | None) -> Array:
+    def _means_of(self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
         """Return the conditional means of the missing entries of the rows of a pattern."""
         mine = part.positions
         if part.placed is None:
@@ -127,9 +126,9 @@ class Filling:
         return means + rows[np.ix_(mine, part.known)] @ part.gain.T
 
     def _components(
-        self, part: Conditional, rows: Array, left_out: Array | None, n_draws: int, random: Any
-    ) -> Iterator[tuple[int, Array]]:
-        """For each row of a pattern the components that its draws come from."""
+        self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None, n_draws: int, random: Any
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Return for each row of a pattern the components that its draws come from."""
         if part.placed is None:
             weights = np.exp(self._mixture.log_weights)
             for i in part.positions:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from vicinal._engine import Engine, one_blas_thread_beside_pairs
-from vicinal._fit_loops import Recorder, fixed_point
+from vicinal._fit_loops import FitPath, Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
-from vicinal._lca.gauss_steps import all_local, em_step, local_metric, relaxed_em, search_directions, whitened
+from vicinal._lca.gauss_steps import Split, all_local, em_step, local_metric, relaxed_em, search_directions, whitened
 from vicinal._lca.penalty import Choice, choose_penalty, family_matrix, split_folds
 from vicinal._lca.steps import CollapseError, Steps, Structure, inverse_root, nearest_structured, one_pass
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
@@ -24,13 +24,13 @@ _TOL = 5e-3
 _MAX_PASSES = 30
 # The approximate number of passes of the fits of one fold, from which the engine chooses a backend.
 _PASSES = 50
-# What searches found, by what they saw; None where nobody asked to keep it.
+# Results of searches, by their inputs; None if results are not shared.
 _KEPT: ContextVar[dict[Any, Choice | None] | None] = ContextVar("penalty searches", default=None)
 
 
 @contextmanager
 def shared_searches() -> Iterator[None]:
-    """Within this block, a search for the same rows, structure and engine is made only once.
+    """Search only once for the same rows, structure and engine within this block.
 
     LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows.
     """
@@ -83,7 +83,7 @@ class LCAFold:
         test_weight: np.ndarray | None,
         *,
         structure: Structure,
-        engine,
+        engine: Engine | str | None,
     ) -> None:
         self._test, self._test_weight, self._structure = test, test_weight, structure
         self._problem = leave_one_out(train, train_weight, engine, passes=_PASSES)
@@ -111,7 +111,7 @@ class LCAFold:
 def rough_metric(
     problem: LeaveOneOut, covariance: np.ndarray, structure: Structure, start: np.ndarray | None
 ) -> np.ndarray:
-    """LCA's metric of some rows, to the few digits that a choice by folds needs.
+    """Return LCA's metric of some rows, with the few digits that a choice by folds needs.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def rough_metric(
     reference = inverse_root(covariance)
     start = reference if start is None else start
     steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
-    limits = {"max_iter": _MAX_PASSES, "tol": _TOL}
+    limits: dict[str, Any] = {"max_iter": _MAX_PASSES, "tol": _TOL}
     return accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
 
 
@@ -154,7 +154,7 @@ class LCAGaussFold:
         test_weight: np.ndarray | None,
         *,
         reduce: bool,
-        engine,
+        engine: Engine | str | None,
     ) -> None:
         self._train, self._test, self._weights = train, test, (train_weight, test_weight)
         self._reduce, self._engine = reduce, engine
@@ -167,12 +167,12 @@ class LCAGaussFold:
         _, problem = whitened(self._train, weight, self._engine, reg, gaussian, _PASSES)
         d = len(reg)
 
-        def run(split, tol):
+        def run(split: Split, tol: float) -> FitPath:
             return relaxed_em(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
         with one_blas_thread_beside_pairs(*problem.rows.shape):
             # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
-            limits = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
+            limits: dict[str, Any] = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
             path = fixed_point(lambda at: em_step(problem, at), all_local(d), Recorder(), **limits)
             if self._reduce:
                 path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)

@@ -29,7 +29,7 @@ class _SourceRows:
         The positions of the rows that count; the default is all.
     """
 
-    def __init__(self, source: RowSource, counted: np.ndarray | None):
+    def __init__(self, source: RowSource, counted: np.ndarray | None) -> None:
         self._source, self._counted = source, counted
         self.shape = source.shape[0] if counted is None else len(counted), source.shape[1]
 
@@ -51,7 +51,7 @@ class _DrawnPairs:
         With its backend chosen.
     """
 
-    def __init__(self, rows: _SourceRows, weight: np.ndarray | None, engine: Any):
+    def __init__(self, rows: _SourceRows, weight: np.ndarray | None, engine: Any) -> None:
         self._rows, self._weight, self._engine = rows, weight, engine
         self.backend = engine.kind
         self._drawn: tuple[np.ndarray, Problem] | None = None

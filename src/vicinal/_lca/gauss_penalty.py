@@ -36,11 +36,11 @@ class Penalties(NamedTuple):
     reg_gauss: Rule
 
     def local(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-        """R for some training rows."""
+        """Return R for some training rows."""
         return self.reg.matrix(X, weight)
 
     def gaussian(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-        """R_G for some training rows."""
+        """Return R_G for some training rows."""
         return self.reg_gauss.matrix(X, weight)
 
 

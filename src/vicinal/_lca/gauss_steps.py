@@ -7,22 +7,23 @@ are local, with kernel variance e. In other words, the kernel's covariance is :m
 eigenvalues limited to 1, and a direction is Gaussian if its eigenvalue reaches the limit.
 """
 
+from collections.abc import Callable
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._engine import Problem
-from vicinal._fit_loops import Reason
+from vicinal._engine import Engine, Problem
+from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
 from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
 from vicinal._leave_one_out import leave_one_out, mean_of_rows
 from vicinal._mixtures import LOG_2PI
 
-# Runs that differ by less need not be told apart: the best one is continued to the user's tolerance. (At 1e-4 some runs
-# stop on a plateau.)
+# Runs that differ by less need not be distinguished: the best one is continued to the user's tolerance. (With 1e-4, some
+# runs stop on a plateau.)
 ROUGH = 1e-5
-_LONGEST = 30.0  # times EM's move
+_LONGEST = 30.0  # multiples of EM's move
 
 
 class GaussProblem(NamedTuple):
@@ -44,7 +45,17 @@ class Split(NamedTuple):
     gaussian: np.ndarray  # (d, d1)
 
 
-def whitened(X, weight, engine, reg, gaussian, passes):
+Run = Callable[[Any, float], FitPath]  # a fit from a split to a tolerance
+
+
+def whitened(
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    engine: Engine | str | None,
+    reg: np.ndarray,
+    gaussian: np.ndarray,
+    passes: int,
+) -> tuple[np.ndarray, GaussProblem]:
     """Return the rows in coordinates where the Gaussian's covariance is the identity, and the problem there.
 
     Parameters
@@ -65,13 +76,13 @@ def whitened(X, weight, engine, reg, gaussian, passes):
     return rows, GaussProblem(plain.rows, plain.weight, plain.log_others, plain.pairs, reg, root)
 
 
-def all_local(d):
-    """Algorithm 1's start: every direction local, with the Gaussian's covariance."""
+def all_local(d: int) -> Split:
+    """Return the start of Algorithm 1: every direction is local, with the Gaussian's covariance."""
     return Split(np.eye(d), np.ones(d), np.empty((d, 0)))
 
 
-def split_at_one(matrix):
-    """Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
+def split_at_one(matrix: np.ndarray) -> Split:
+    """Return the split of Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
     # Departure 5 (LCAGauss): The cut is that of Proposition 1. Algorithm 1's is off by one.
     values, vectors = np.linalg.eigh(matrix)
     if values[0] < COLLAPSE:
@@ -80,7 +91,7 @@ def split_at_one(matrix):
     return Split(vectors[:, :n_local], values[:n_local], vectors[:, n_local:])
 
 
-def transfer(split, moved):
+def transfer(split: Split, moved: int) -> Split:
     """Make the `moved` local directions with the largest kernel variances Gaussian."""
     kept = len(split.variances) - moved
     return Split(
@@ -90,7 +101,7 @@ def transfer(split, moved):
     )
 
 
-def local_metric(split):
+def local_metric(split: Split) -> np.ndarray:
     """Return what maps whitened rows to local coordinates, where the kernel's covariance is the identity; shape (d2, d).
 
     Without a local direction all rows are equally near: a map to zero.
@@ -100,12 +111,12 @@ def local_metric(split):
     return (split.local / np.sqrt(split.variances)).T
 
 
-def directions(split, root):
+def directions(split: Split, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the Gaussian and the local directions in the coordinates of the data: the rows of B_G' and of B_L'."""
     return split.gaussian.T @ root, local_metric(split)[: len(split.variances)] @ root
 
 
-def em_step(problem, split):
+def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:
     """Return the penalised objective per row at a split, and the next split.
 
     .. math::
@@ -126,7 +137,7 @@ def em_step(problem, split):
 
 
 @journaled()
-def _neighbors(problem, metric):
+def _neighbors(problem: GaussProblem, metric: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the neighbours' term of F, and the local scatter per unit of weight."""
     sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
     # Departure 2 (LCAGauss): Equation 5 bounds a mean.
@@ -134,7 +145,7 @@ def _neighbors(problem, metric):
     return float(problem.weight @ (sums - problem.log_others) / mass), scatter / mass
 
 
-def stretched(split, following, factor):
+def stretched(split: Split, following: Split, factor: float) -> Split:
     """Return the split beyond EM's next one: its move from `split`, on the geodesic of covariances, made `factor` times as long.
 
     Only where as many directions stay local as EM keeps; else EM's own.
@@ -154,13 +165,13 @@ def stretched(split, following, factor):
     return found if len(found.variances) == len(following.variances) else following
 
 
-def _kernel_covariance(split):
+def _kernel_covariance(split: Split) -> np.ndarray:
     """Return the kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
     return np.eye(len(split.local)) - (split.local * (1.0 - split.variances)) @ split.local.T
 
 
-def relaxed_em(problem, split, record, *, max_iter, tol):
-    """EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
+def relaxed_em(problem: GaussProblem, split: Split, record: Recorder, *, max_iter: int, tol: float) -> FitPath:
+    """Run EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
     Roweis, 2003): directions that are nearly Gaussian make EM slow.
 
     A pass that lowers the objective is undone, and a plain EM step, which cannot lower it, is made instead. The loop ends
@@ -190,8 +201,8 @@ def relaxed_em(problem, split, record, *, max_iter, tol):
     return record.path()
 
 
-def gaussian_part(problem, split):
-    """Everything in F but the neighbours' term: log-norms, the Gaussian's exponent, the penalties."""
+def gaussian_part(problem: GaussProblem, split: Split) -> float:
+    """Return everything in F except the neighbours' term: log-norms, the Gaussian's exponent, the penalties."""
     d = problem.rows.shape[1]
     # Departure 1 (LCAGauss): The density is normalised by the determinant itself.
     log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
@@ -201,7 +212,7 @@ def gaussian_part(problem, split):
     return float(log_norm + exponent - 0.5 * np.vdot(local @ problem.reg, local))
 
 
-def left_out_scores(problem, split, rows, counted):
+def left_out_scores(problem: GaussProblem, split: Split, rows: np.ndarray, counted: np.ndarray) -> np.ndarray:
     """Return the log-density of each training row, its own kernel left out.
 
     Parameters
@@ -223,8 +234,15 @@ def left_out_scores(problem, split, rows, counted):
     return scores
 
 
-def search_directions(run, path, tol, n, rounds=None, move=None):
-    """LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
+def search_directions(
+    run: Run,
+    path: FitPath,
+    tol: float,
+    n: float,
+    rounds: int | None = None,
+    move: Callable[[Any, int], Any] | None = None,
+) -> FitPath:
+    """Run LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
 
     Each local direction has free parameters, by which the leave-one-out objective is too high, by about one n-th of a nat per
     row each (Akaike). The number of directions is chosen by the objective less that, among runs that do not end lower than `path`.
@@ -251,7 +269,7 @@ def search_directions(run, path, tol, n, rounds=None, move=None):
     """
     best, record, rough = path, [path.objectives], max(tol, ROUGH)
 
-    def worth(found):
+    def worth(found: FitPath) -> float:
         if found is not path and found.objectives[-1] < path.objectives[-1]:
             return -np.inf
         return found.objectives[-1] - _n_parameters(found.parameters) / n
@@ -272,22 +290,28 @@ def search_directions(run, path, tol, n, rounds=None, move=None):
     return best._replace(objectives=every_pass, n_iter=len(every_pass))
 
 
-def _n_parameters(split):
+def _n_parameters(split: Split) -> float:
     """Return the free parameters of the local directions: a subspace and a metric on it."""
     local, d = len(split.variances), max(split.local.shape)
     return local * (d - local) + local * (local + 1) / 2
 
 
-def _golden_round(run, path, record, worth, move):
+def _golden_round(
+    run: Callable[[Any], FitPath],
+    path: FitPath,
+    record: list[np.ndarray],
+    worth: Callable[[FitPath], float],
+    move: Callable[[Any, int], Any],
+) -> FitPath:
     """Return the best of the runs that golden sections over the number of transferred directions ask for."""
     split = path.parameters
     tried = {0: path}
 
-    def ended():
+    def ended() -> Reason:
         """Return the last reason; after an end by the user there are no further runs."""
         return [*tried.values()][-1].reason
 
-    def value(moved):
+    def value(moved: int) -> float:
         if moved not in tried and not ended().by_user:
             try:
                 tried[moved] = _run_or_keep(lambda: run(move(split, moved)), path)
@@ -306,7 +330,7 @@ def _golden_round(run, path, record, worth, move):
     return max(tried.values(), key=worth).ended_by(ended())
 
 
-def _run_or_keep(run, path):
+def _run_or_keep(run: Callable[[], FitPath], path: FitPath) -> FitPath:
     """Return a run's path; or, if it is interrupted before its first pass ends, the path that is known, marked as
     interrupted."""
     try:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import Tags, check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, check_rows
@@ -22,8 +22,8 @@ from vicinal._tensors import as_given
 # The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
 # with gaps. This is a heuristic, chosen on samples of five of the six sets of benchmarks/imputation.py.
 _SHARE = 0.4
-# The spread of draws is measured on known entries that are hidden: a tenth of them, so many at most and these at least, in rounds until
-# there are enough of them.
+# The spread of draws is measured on known entries that are hidden: a tenth of them, within these limits, in rounds until there
+# are enough of them.
 _HIDDEN, _CALIBRATED_ON, _FEWEST_CALIBRATED = 0.1, 500, 20
 _ENOUGH_CALIBRATED, _MOST_ROUNDS = 100, 3
 _CALIBRATION_DRAWS = 99
@@ -102,12 +102,12 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
 
     keeps_columns: ClassVar[bool] = True  # known values are not changed, so later steps use the same columns
 
-    def __init__(self, density: Any = None, *, sample: bool = False, random_state: Any = None):
+    def __init__(self, density: Any = None, *, sample: bool = False, random_state: Any = None) -> None:
         self.density = density
         self.sample = sample
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -251,7 +251,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._in_units(Filling(self.density_).means(self._scaled(X), left_out), X)
 
     def _draws(self, X: np.ndarray, left_out: np.ndarray | None, n_draws: int, random_state: Any) -> np.ndarray:
-        scale = getattr(self, "draw_scale_", 1.0)  # files of before have none
+        scale = getattr(self, "draw_scale_", 1.0)  # older files do not have it
         random = check_random_state(random_state)
         return self._in_units(Filling(self.density_).draws(self._scaled(X), left_out, n_draws, random, scale), X)
 

@@ -1,11 +1,13 @@
 """Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
 
+from collections.abc import Callable
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin, clone
+from sklearn.utils import Tags
 
 from vicinal._checks import (
     bandwidth_covariance,
@@ -21,19 +23,16 @@ from vicinal._dask import fits_collections
 from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, large_source, one_blas_thread_beside_pairs
-from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
     LCA_REMEDIES,
-    check_answerable,
+    Remedies,
     check_representable,
-    check_scale,
-    check_twins,
     check_two_rows,
+    check_variances,
     collapse_message,
-    is_answerable,
 )
-from vicinal._lca.folds import search_penalty
 from vicinal._lca.from_source import fit_lca_to_source
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.options import StochasticEM
@@ -41,13 +40,10 @@ from vicinal._lca.partial_fit import PartialFitMixin
 from vicinal._lca.penalty import (
     PLENTY,
     check_reg,
-    check_semidefinite,
-    family_matrix,
     free_parameters,
-    has_plenty,
     least_penalty,
-    warn_at_edge,
 )
+from vicinal._lca.penalty_choice import PenaltyChoiceMixin
 from vicinal._lca.solver_choice import PASSES, SolverChoiceMixin
 from vicinal._lca.steps import (
     CollapseError,
@@ -58,7 +54,7 @@ from vicinal._lca.steps import (
     one_pass,
     ordered_metric,
 )
-from vicinal._leave_one_out import counted_rows, leave_one_out, perplexities, scatter_of_rows
+from vicinal._leave_one_out import LeaveOneOut, counted_rows, leave_one_out, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin, as_record
@@ -74,6 +70,7 @@ _FEWEST_REFITTED = 20  # rows that a detector fits again in folds
 class LCA(
     PartialFitMixin,
     SolverChoiceMixin,
+    PenaltyChoiceMixin,
     RecordParametersMixin,
     LinearMetricMixin,
     MixtureDensityMixin,
@@ -254,7 +251,7 @@ class LCA(
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -290,16 +287,23 @@ class LCA(
             self._fit(X, sample_weight, LCA_REMEDIES)
         return self
 
-    def _fit(self, X, sample_weight, remedies):
+    def _fit(self, X: ArrayLike, sample_weight: ArrayLike | None, remedies: Remedies) -> FitPath:
         """Fit with the remedies that error messages should name, and return the path."""
-        given, (X, weight, structure) = X, self._check_input(X, sample_weight)
+        rows, weight, structure = self._check_input(X, sample_weight)
         forget_gaps(self)
-        X, reg = self._penalty(X, weight, structure, remedies)
+        rows, reg = self._penalty(rows, weight, structure, remedies)
         return self._fit_under_penalty(
-            lambda reg: self._fit_metric(X, weight, reg, structure, given), X, weight, reg, remedies
+            lambda reg: self._fit_metric(rows, weight, reg, structure, X), rows, weight, reg, remedies
         )
 
-    def _fit_under_penalty(self, fit_metric, X, weight, reg, remedies):
+    def _fit_under_penalty(
+        self,
+        fit_metric: Callable[..., FitPath],
+        X: np.ndarray,
+        weight: np.ndarray | None,
+        reg: np.ndarray,
+        remedies: Remedies,
+    ) -> FitPath:
         """Find the metric by ``fit_metric(reg)``, with a larger penalty if "auto" found no solution; keep the path."""
         try:
             path = fit_metric(reg)
@@ -317,7 +321,9 @@ class LCA(
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
-    def _fit_metric(self, X, weight, reg, structure, given):
+    def _fit_metric(
+        self, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray, structure: Structure, given: ArrayLike
+    ) -> FitPath:
         """Find the metric under a penalty, and store it with its density; X was made from the `given` rows."""
         queries = self._pair_work(*X.shape).n_queries
         problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=PASSES)
@@ -344,7 +350,9 @@ class LCA(
         self._keep_density(own_rows(X, given), weight, problem, neighbors)
         return path
 
-    def _check_input(self, X, sample_weight):
+    def _check_input(
+        self, X: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray | None, Structure]:
         """Return the rows, their weights and the structure."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
@@ -353,46 +361,7 @@ class LCA(
         self._stream = None
         return X, weight, structure
 
-    def _penalty(self, X, weight, structure, remedies=LCA_REMEDIES, varies=None):
-        """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto".
-
-        `varies` says which columns vary in rows of which X is a sample.
-        """
-        given = check_reg(self.reg, X.shape[1])
-        # A penalty gives the kernel a width along constant columns, so they are kept.
-        kept = None if given is None else np.diag(given) > 0
-        if varies is not None:
-            kept = varies if kept is None else varies | kept
-        if structure.covariance in ("spherical", "low_rank") and given is not None:
-            kept = np.full(len(given), given.any() or bool(np.ptp(X, axis=0).any()))
-        X = self._keep_active(X, weight, width="reg", kept=kept)
-        rows, weight = counted_rows(X, weight)
-        if given is None or not given.any():
-            check_scale(rows, structure.covariance, self._active_names)
-        if given is None:
-            return X, self._search(rows, weight, structure, remedies)
-        self.reg_search_ = None
-        check_semidefinite(given)
-        if not given.any():
-            check_answerable(rows, *structure, names=self._active_names, remedies=remedies)
-            check_twins(rows, remedies)
-        return X, given[np.ix_(self.active_features_, self.active_features_)]
-
-    def _search(self, X, weight, structure, remedies):
-        """Return the penalty for ``reg="auto"``, from rows that count."""
-        self.reg_search_ = None
-        if has_plenty(X, structure):
-            answerable = is_answerable(X, *structure)
-            return np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
-        choice = search_penalty(X, weight, structure, fit_engine(self))
-        if choice is None:
-            return family_matrix("diagonal", X, weight)
-        if choice.at_edge:
-            warn_at_edge(X, self._active_names, remedies.method)
-        self.reg_search_ = choice.table
-        return choice.factor * family_matrix(choice.family, X, weight)
-
-    def _without_search(self):
+    def _without_search(self) -> Self | None:
         n_rows = np.count_nonzero(self.mixture_.log_weights > -np.inf)
         gaps = getattr(self, "_left_out_scores", None) is not None
         enough = PLENTY * free_parameters(self._check_parameters(self.n_features_in_), self.mixture_.n_features)
@@ -400,7 +369,7 @@ class LCA(
             return None
         return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
 
-    def _check_parameters(self, n_features):
+    def _check_parameters(self, n_features: int) -> Structure:
         """Return the structure; raise an error for invalid parameters."""
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
@@ -416,7 +385,7 @@ class LCA(
                 )
         return Structure(self.covariance_type, rank)
 
-    def _initial_metric(self, data_covariance, reg, structure):
+    def _initial_metric(self, data_covariance: np.ndarray, reg: np.ndarray, structure: Structure) -> np.ndarray:
         """Return the metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
             covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
@@ -425,14 +394,15 @@ class LCA(
         check_choice(self.init, "init", ("covariance",))
         return self._metric_of_data(data_covariance, reg, structure)
 
-    def _metric_of_data(self, covariance, reg, structure):
+    def _metric_of_data(self, covariance: np.ndarray, reg: np.ndarray, structure: Structure) -> np.ndarray:
         """Return the metric of the data's own covariance."""
         structured = nearest_structured(covariance + reg, *structure)
+        check_variances(structured, self._active_names)
         if reg.any():
             check_representable(structured, "reg", self.reg)
         return inverse_root(structured)
 
-    def _keep(self, metric, covariance):
+    def _keep(self, metric: np.ndarray, covariance: np.ndarray) -> None:
         """Store the fitted metric."""
         diagonal = self.covariance_type in ("diag", "spherical")
         metric = np.abs(metric) if diagonal else ordered_metric(metric, covariance)
@@ -440,7 +410,9 @@ class LCA(
         self.components_ = self._in_all_columns(metric)
         self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric
 
-    def _keep_density(self, X, weight, problem, neighbors=None):
+    def _keep_density(
+        self, X: np.ndarray, weight: np.ndarray | None, problem: LeaveOneOut, neighbors: np.ndarray | None = None
+    ) -> None:
         """Store the density, and the effective number of neighbours (among these positions) of each row."""
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
@@ -13,7 +14,7 @@ from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, fit_engine
-from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import (
     Remedies,
     check_answerable,
@@ -27,6 +28,8 @@ from vicinal._lca.checks import (
 from vicinal._lca.folds import LCAGaussFold, search_penalty
 from vicinal._lca.gauss_penalty import Penalties, choose_both, gaussian_rules, given_rule, local_rules
 from vicinal._lca.gauss_steps import (
+    GaussProblem,
+    Split,
     all_local,
     directions,
     em_step,
@@ -52,7 +55,7 @@ from vicinal._records import Record, RecordParametersMixin
 
 _REMEDIES = Remedies("LCAGauss", simpler="")
 
-# Passes that a fit makes, about; the engine chooses by it.
+# The approximate number of passes of a fit, from which the engine chooses a backend.
 _PASSES = 50
 
 
@@ -200,7 +203,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.engine = engine
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -242,7 +245,9 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return self
 
-    def _fit_directions(self, X, weight, reg, reg_gauss):
+    def _fit_directions(
+        self, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray, reg_gauss: np.ndarray
+    ) -> FitPath:
         """Find the directions under two penalties, and store them with their density."""
         # Departure 4 (LCAGauss): The Gaussian's covariance divides by n. Its limit is the Gaussian of maximum likelihood.
         gaussian = scatter_of_rows(X, weight) + reg_gauss
@@ -253,18 +258,18 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.engine_ = problem.pairs.backend
         iterations = count(1)
 
-        def in_columns(at):
+        def in_columns(at: Split) -> np.ndarray:
             return self._in_all_columns(np.concatenate(directions(at, problem.root)))
 
-        def recorder():
+        def recorder() -> Recorder:
             return Recorder.of(self, in_columns, iterations)
 
         # EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
-        limits = {"max_iter": self.max_iter, "tol": self.tol}
+        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
         path = fixed_point(lambda at: em_step(problem, at), all_local(X.shape[1]), recorder(), **limits)  # Algorithm 1
         if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
 
-            def run(split, tol):
+            def run(split: Split, tol: float) -> FitPath:
                 return relaxed_em(problem, split, recorder(), max_iter=self.max_iter, tol=tol)
 
             path = search_directions(run, path, self.tol, problem.weight.sum())
@@ -283,13 +288,12 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         check_callback(self.callback)
         return X, weight
 
-    def _penalties(self, X, weight):
+    def _penalties(self, X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the columns that vary, and the two penalties on them.
 
         Refuses what has no answer, and searches for "auto".
         """
         reg, reg_gauss = (check_reg(getattr(self, name), X.shape[1], name) for name in ("reg", "reg_gauss"))
-        both = reg is not None and reg_gauss is not None
         # Penalties give both parts a width along constant columns, so these are kept.
         kept = None
         if reg is not None and reg_gauss is not None:
@@ -308,14 +312,16 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             check_answerable(rows, "full", names=self._active_names, remedies=remedies)
         if reg is not None:
             check_semidefinite(reg)
-            if not reg.any():  # twins are no trouble for the Gaussian
+            if not reg.any():  # twins are not a problem for the Gaussian
                 check_twins(rows, _REMEDIES)
-        self.reg_search_ = None
-        if both:
+        self.reg_search_: dict[str, Any] | None = None
+        if reg is not None and reg_gauss is not None:
             return X, reg, reg_gauss
         return X, *self._search(rows, weight, reg, reg_gauss)
 
-    def _search(self, X, weight, reg, reg_gauss):
+    def _search(
+        self, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray | None, reg_gauss: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the penalties that are not given (None), from rows that count."""
         structure, answerable = Structure("full"), is_answerable(X, "full")
         gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_rule(reg_gauss)]
@@ -323,20 +329,23 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             none = np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
             return none if reg is None else reg, gaussians[0].matrix(X, weight)
         parts = split_folds(X, weight)
-        regs = [given_rule(reg)]
         if reg is None:
             regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)
+        else:
+            regs = [given_rule(reg)]
         chosen = Penalties(regs[0], gaussians[-1])
         if parts:
             folds = [LCAGaussFold(*part, reduce=self.reduce, engine=fit_engine(self)) for part in parts]
             chosen, self.reg_search_ = choose_both(folds, regs, gaussians)
         return chosen.local(X, weight), chosen.gaussian(X, weight)
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit."""
         return Work(n_samples, n_samples, n_features, _PASSES)
 
-    def _keep(self, X, weight, rows, problem, split):
+    def _keep(
+        self, X: np.ndarray, weight: np.ndarray | None, rows: np.ndarray, problem: GaussProblem, split: Split
+    ) -> None:
         """Store the fitted directions, the density, and the leave-one-out scores of the training rows."""
         gaussian, local = directions(split, problem.root)
         both = np.concatenate([gaussian, local])

@@ -15,9 +15,9 @@ from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import Steps, Structure, inverse_root, one_pass
 from vicinal._leave_one_out import LeaveOneOut, some_rows
 
-# Rows of the first sample, which a dense pass does in tens of milliseconds, and how much larger each one is.
+# The number of rows of the first sample, of which a dense pass takes tens of milliseconds, and the growth factor of samples.
 FIRST_LEVEL, GROWTH = 5000, 4
-# A sample's fit is a start: these nats per row are less than what the next rows teach.
+# The fit to a sample is only a start: this tolerance, in nats per row, is below the gain from the rows of the next sample.
 _LEVEL_TOL, _LEVEL_PASSES = 1e-4, 50
 
 

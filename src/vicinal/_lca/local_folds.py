@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
 _FULL = Structure("full")
-# Passes that the fit of LCA to a fold makes, about; the engine chooses by it.
+# The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.
 _PASSES = 10
 
 
@@ -115,7 +115,8 @@ class LocalFold:
         sets."""
         known = self._near.get(shape)
         if known is None or known.shape[1] < k:
-            known = find_neighbors(self._coordinates(shape)[1], k, None, self._engine)
+            places = self._coordinates(shape)[1] if shape.shared else self._train
+            known = find_neighbors(places, k, None, self._engine)
             self._near[shape] = known
         return known[:, :k]
 
@@ -148,7 +149,7 @@ class LocalFold:
             candidates = self._neighbors(shape, count_candidates(members, len(Z)))
             for _ in range(known, passes):
                 kernels, _ = adapted(Z, kernels, candidates, making)
-        self._adapted[choice] = passes, kernels  # the next pass goes on from here
+        self._adapted[choice] = passes, kernels  # the next pass continues from here
         return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
 
     def _scores(
@@ -219,7 +220,8 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
 
 def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> np.ndarray:
     """Return the penalty that the search of `base` chose, made from other rows: the same family, the same factor."""
-    table, rows = base.reg_search_ or {}, base.mixture_.centres
+    table: dict[str, Any] = base.reg_search_ or {}
+    rows = base.mixture_.centres
     family = str(table["family"][int(np.argmax(table["mean_test_score"]))])
     counted = base.mixture_.log_weights > -np.inf
     shares = None if np.ptp(base.mixture_.log_weights) == 0 else np.exp(base.mixture_.log_weights[counted])

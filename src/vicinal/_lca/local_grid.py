@@ -20,6 +20,7 @@ _NOISES = 16
 # Multiples of LCA's covariance, a factor of 10^(1/4) apart; 1 is at a place that
 # the first round of a search looks at.
 _MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
+SMALLEST_MULTIPLE = _MULTIPLES[0]
 
 
 def local_grid(

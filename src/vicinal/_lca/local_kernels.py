@@ -20,10 +20,10 @@ from vicinal._scatter import local_frames
 
 CENTERS = ("row", "mean")
 VICINITIES = ("nearest", "kernel")
-# A soft vicinity of k effective rows lies within so many times k nearest rows.
+# A soft vicinity of k effective rows lies within this many times k nearest rows.
 _REACH = 3
-_MOST_STEPS = 100  # of the search for a width; a dozen are usual
-# Of so many times k rows that are near in the shared metric, the k nearest in a row's own metric are its vicinity.
+_MOST_STEPS = 100  # the maximum number of steps of the search for a width; a dozen is usual
+# The vicinity of a row consists of the k nearest rows in its own metric, among this many times k in the shared metric.
 _CANDIDATES = 2
 
 

@@ -15,12 +15,12 @@ from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
-from vicinal._engine import Engine, certificates_of_fit, fit_engine, resolved_engine
+from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_checks import check_parameters, check_sizes
 from vicinal._lca.local_folds import Choice, LocalFold, Making, adapted, first_kernels
-from vicinal._lca.local_grid import local_grid
+from vicinal._lca.local_grid import SMALLEST_MULTIPLE, local_grid
 from vicinal._lca.local_kernels import (
     Coordinates,
     Kernels,
@@ -36,10 +36,10 @@ from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, ch
 from vicinal._records import Record, RecordParametersMixin
 
 _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
-# Of more rows than this, 512 rows that are held out once are enough to choose by; of fewer, all are, in five folds.
+# With more rows than this, 512 rows are held out once, which is enough for the choice; with fewer, all are, in five folds.
 _MANY_ROWS = 1500
 _HELD_OUT_ROWS = 512
-_TABLES = 8 * 20  # combinations of depth and size, times tables, that a search makes in a fold, about
+_TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
 _FOLDS = 5
 
 
@@ -87,7 +87,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     selection : Selection, optional
         How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
         :class:`vicinal.Selection`. By default, every row is held out once, in five folds; with more than 1,500 rows,
-        one set of 512 rows is held out. The criterion must be "log_likelihood".
+        one set of 512 rows is held out. The criterion must be "log_likelihood". Its noises are tried alone and, with fractions of
+        them, in sums with LCA's covariance; multiples of LCA's covariance are also tried without noise, unless `shared` is 0.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -249,14 +250,26 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         if not folds:  # hardly any rows differ: LCA, or plain windows
             return self._without_folds()
         smallest = min(held_out.fold.n_rows for held_out in folds)
-        if fixed is not None and fixed.n_neighbors >= smallest:  # too large a vicinity to hold rows out
+        if fixed is not None and fixed.n_neighbors >= smallest:  # the vicinity is too large to hold rows out
             return fixed
         grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
         found = LocalSearch(folds, grid, self.max_iter).run()
         self.cv_results_, self.best_score_ = found.results, found.score
         self.objectives_, self.n_iter_ = np.array(found.objectives), found.passes
         self.converged_ = self.converged_ and found.converged
+        self._warn_if_multiples_end_too_early(found.choice)
         return found.choice
+
+    def _warn_if_multiples_end_too_early(self, choice: Choice) -> None:
+        """Warn if the smallest multiple of LCA's covariance that the search tries is the best, without noise."""
+        if isinstance(self.shared, str) and choice.shared == SMALLEST_MULTIPLE and choice.noise == 0:
+            warnings.warn(
+                f"LocalLCA: the search chose {SMALLEST_MULTIPLE:g}, the smallest multiple of LCA's covariance that it tries, and a "
+                "smaller one may score better. Check for dependent columns, columns of few distinct values and rows that almost repeat "
+                "others, or pass shared as a number.",
+                ConvergenceWarning,
+                stacklevel=callers_line(),
+            )
 
     def _without_folds(self) -> Choice:
         if self.shared == 0 and isinstance(self.noise, str):
@@ -270,17 +283,21 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
         """Return the folds of the search with the rows that they hold out."""
-        everyone = np.arange(len(X))
-        if self.selection is not None:
-            splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
+        # Rows of weight 0 take no place in the folds; splits that are given count all rows.
+        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+        if self.selection is None:
+            held_out_once = len(counted) > _MANY_ROWS
+            parts = fixed_folds(X[counted], 1 if held_out_once else _FOLDS, _HELD_OUT_ROWS if held_out_once else None)
+            splits = [(np.delete(counted, part), counted[part]) for part in parts]
+        elif isinstance(self.selection.cv, int):
+            found = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
+            splits = [(counted[train], counted[test]) for train, test in found]
         else:
-            held_out_once = len(X) > _MANY_ROWS
-            parts = fixed_folds(X, 1 if held_out_once else _FOLDS, _HELD_OUT_ROWS if held_out_once else None)
-            splits = [(np.setdiff1d(everyone, part, assume_unique=True), part) for part in parts]
+            splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
+            if weight is not None:
+                splits = [(train[weight[train] > 0], test[weight[test] > 0]) for train, test in splits]
         folds = []
         for train, test in splits:
-            if weight is not None:
-                train, test = train[weight[train] > 0], test[weight[test] > 0]
             if len(train) < 2 or len(test) == 0:
                 continue
             own = (None, None) if weight is None else (weight[train], weight[test])
@@ -307,7 +324,9 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             self.mixture_: Any = SharedMixture(self.rows_, covariance, log_weights, self.engine, self._active_names)
             return
         Z = coordinates.of(X)
-        kernels, vicinities = self._kernels(Z, weight, choice, engine)
+        # As in Manifold Parzen, distances that are equal in the data stay equal.
+        places = X if choice.shared == 0 else Z
+        kernels, vicinities = self._kernels(Z, places, weight, choice, engine)
         self._neighbors = vicinities.rows
         centres = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_
         self.mixture_ = LocalFrameMixture(
@@ -315,24 +334,25 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         )
 
     def _kernels(
-        self, Z: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine
+        self, Z: NDArray[Any], places: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine
     ) -> tuple[Kernels, Vicinities]:
-        """Return the kernels in the coordinates Z, and the vicinities."""
+        """Return the kernels in the coordinates Z, and the vicinities, by the distances between `places`."""
         counted = len(Z) if weight is None else int(np.count_nonzero(weight))
         making = Making(*choice[2:4], weight, *choice[4:], engine)
         members = making.count_members(counted)
-        candidates = find_neighbors(Z, count_candidates(members, counted) if self.n_iter_ else members, weight, engine)
+        wanted = count_candidates(members, counted) if self.n_iter_ else members
+        candidates = find_neighbors(places, wanted, weight, engine)
         kernels, vicinities = first_kernels(Z, candidates[:, :members], making)
         for _ in range(self.n_iter_):
             kernels, vicinities = adapted(Z, kernels, candidates, making)
         return kernels, vicinities
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, after LCA's own."""
         scored = n_samples if n_samples <= _MANY_ROWS else _HELD_OUT_ROWS
         return frame_work(scored, (min(n_features, 8), n_samples, n_features), _TABLES)
 
-    def _scoring_work(self, n_queries, n_points, n_features, passes):
+    def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
         d = getattr(self, "n_components_", min(n_features, 8))
         if d == 0:
             return super()._scoring_work(n_queries, n_points, n_features, passes)
@@ -374,11 +394,13 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         values = self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_
         choice = Choice(*values)
         scores = np.full(len(X), np.nan)
-        for part in fixed_folds(X, _FOLDS):
-            train = np.setdiff1d(np.arange(len(X)), part, assume_unique=True)
+        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+        if len(counted) < len(X):  # rows of weight 0 have shaped no kernel
+            others = np.setdiff1d(np.arange(len(X)), counted, assume_unique=True)
+            scores[others] = self.mixture_.score_samples(X[others])
+        for positions in fixed_folds(X[counted], _FOLDS):
+            part, train = counted[positions], np.delete(counted, positions)
             own = None if weight is None else weight[train]
-            if own is not None:
-                train, own = train[own > 0], own[own > 0]
             fitted = choice._replace(n_neighbors=min(choice.n_neighbors, len(train) - 1))
             fitted = fitted._replace(n_components=min(choice.n_components, fitted.n_neighbors))
             fold = LocalFold(X[train], own, self.base_, engine)

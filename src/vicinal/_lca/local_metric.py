@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_rows
+from vicinal._lca.steps import inverse_root
 
-# Kernels with a smaller share in the density at a point have no part in its metric.
+# Kernels with a smaller share in the density at a point do not contribute to its metric.
 _NEGLIGIBLE = 1e-6
 
 
@@ -29,7 +30,7 @@ class LocalMetricMixin:
         return self._metric_at(self._active(check_rows(self, X, reset=False)).astype(np.float64))
 
     def _metric_at(self: Any, rows: NDArray[Any]) -> NDArray[Any]:
-        """The covariance of the kernels at rows of the columns that vary."""
+        """Return the covariance of the kernels at rows of the columns that vary."""
         mixture = self._mixture()
         if not hasattr(mixture, "covariances"):  # one covariance for all
             return np.repeat(mixture.covariance[None], len(rows), axis=0)
@@ -40,7 +41,7 @@ class LocalMetricMixin:
         return (shares[:, some] @ own.reshape(len(some), d * d)).reshape(-1, d, d)
 
     def _one_row(self: Any, x: ArrayLike) -> NDArray[Any]:
-        """One row, of the columns that vary, shape (1, n_active)."""
+        """Return one row of the columns that vary, shape (1, n_active)."""
         check_is_fitted(self)
         row = np.asarray(x, dtype=np.float64)
         if row.shape not in ((self.n_features_in_,), (1, self.n_features_in_)) or not np.isfinite(row).all():
@@ -50,14 +51,23 @@ class LocalMetricMixin:
     def local_map(self: Any, x: ArrayLike) -> NDArray[Any]:
         """Return the linear map of the vicinity of one row, shape (n_active, n_active), under which local distances are Euclidean.
 
-        ``(X - x) @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
+        ``(X - x)[:, active_features_] @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
+        Columns that are constant in the training rows are not in ``active_features_``.
 
         Parameters
         ----------
         x : array-like of shape (n_features,)
         """
-        values, vectors = np.linalg.eigh(self._metric_at(self._one_row(x))[0])
-        return (vectors[:, ::-1] / np.sqrt(values[::-1])).T
+        # Rotations of an inverse root keep the digits of columns in units that differ by many orders of magnitude; the eigenvalues
+        # of the covariance itself would lose the smaller ones.
+        try:
+            root = inverse_root(self._metric_at(self._one_row(x))[0])
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "the covariance of the kernels at x is singular in float64, so that x has no local metric. Pass a larger reg, or "
+                "drop columns that depend on each other."
+            ) from None
+        return np.linalg.svd(root)[0][:, ::-1].T @ root
 
     def local_distances(self: Any, x: ArrayLike, X: ArrayLike) -> NDArray[Any]:
         """Return the distance of each row of X from one row, in the metric of that row, shape (n,).

@@ -22,11 +22,11 @@ from scipy.stats import rankdata
 from vicinal._lca.local_folds import Choice, LocalFold, Table
 from vicinal._lca.local_kernels import Shared
 
-_GAIN = 5e-3  # nats per row: what a pass must gain
+_GAIN = 5e-3  # the gain that a pass must reach, in nats per row
 _NEARBY = 2  # positions on a path around the best
 _SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
 _FEW = 2  # sizes of the vicinity in the first round
-# A path whose best member is so many nats per row behind is left alone: passes of adaptation gain less than that.
+# A path whose best member is this many nats per row behind is not adapted, because passes of adaptation gain less.
 _HOPELESS = 0.2
 
 
@@ -95,7 +95,7 @@ class LocalSearch:
         return self._adapt()
 
     def _few_neighbors(self) -> Sequence[int]:
-        """Sizes spread over all of them."""
+        """Return sizes that are spread over all of them."""
         sizes = self._grid.neighbors
         return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
 
@@ -141,7 +141,7 @@ class LocalSearch:
         return self._best(pure) if pure else None
 
     def _try_sums(self) -> None:
-        """Sums of the best multiple of LCA's covariance and the best noise, for the best vicinity."""
+        """Try sums of the best multiple of LCA's covariance and the best noise, for the best vicinity."""
         best, parts = self._best(), [self._best_of_path(name) for name in ("shared", "noise")]
         if None not in parts:
             both = Shared(parts[0].shared, parts[1].noise)  # type: ignore[union-attr]

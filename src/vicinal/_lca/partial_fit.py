@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from vicinal._checks import check_rows
 from vicinal._lca.checks import collapse_message
 from vicinal._lca.penalty import check_reg
-from vicinal._lca.steps import CollapseError
+from vicinal._lca.steps import CollapseError, Structure
 from vicinal._lca.stochastic import SAMPLE, metric_of, sampled_start
 from vicinal._lca.stream import Stream
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
@@ -92,7 +92,9 @@ class PartialFitMixin:
         self._keep_density(stream.reservoir, None, problem)
         return self
 
-    def _open_stream(self, X, reg, structure, size, fresh):
+    def _open_stream(
+        self, X: np.ndarray, reg: np.ndarray, structure: Structure, size: int, fresh: bool
+    ) -> tuple[Stream, list[float]]:
         """Return the stream before the rows of X (a start, what `fit` left, or what the last call left), and its
         objectives."""
         if fresh:

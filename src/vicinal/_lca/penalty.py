@@ -32,7 +32,7 @@ _COARSE_STEP = 10.0
 _SCOUTED_ROWS = (
     100  # the minimum number of held-out rows that locate the best factor of a family: those of one fold or more
 )
-# A family whose best factor is so many nats per row behind that of another on those folds is compared at that factor only.
+# A family whose best factor is this many nats per row behind that of another on those folds is compared at that factor only.
 _HOPELESS = 0.5
 # Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.
 _SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
@@ -214,7 +214,7 @@ def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1
 
 
 def _scout(folds: Sequence[Fold], family: str, largest: float) -> tuple[float, float]:
-    """About the best factor of a family, and its mean score: by large steps down, or up where the first one is the best."""
+    """Return the approximate best factor of a family and its mean score, by large steps down (up if the first is the best)."""
     best, score = largest, -np.inf
     for step in (1.0 / _COARSE_STEP, _COARSE_STEP):
         path, factor = _Path(folds, family), largest
@@ -231,7 +231,7 @@ def _scout(folds: Sequence[Fold], family: str, largest: float) -> tuple[float, f
 
 
 def _compare(folds: Sequence[Fold], family: str, factors: Sequence[float]) -> list[tuple[float, np.ndarray]]:
-    """Factors of one family, in decreasing order, with their scores per fold; they go on where the last one is the best.
+    """Return factors of one family in decreasing order, with their scores per fold; more follow while the last is the best.
 
     One factor is judged by itself.
     """
@@ -308,7 +308,7 @@ def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None
     """Return the choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
     if not folds:
         return None
-    # The other structures see no more of R than its diagonal, or its trace.
+    # The other structures depend only on the diagonal of R, or on its trace.
     families = FAMILIES if structure.covariance in ("full", "low_rank") else FAMILIES[:1]
     return search(folds, families)
 

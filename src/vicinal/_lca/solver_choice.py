@@ -8,9 +8,12 @@ from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer, check_positive
 from vicinal._engine import Work, one_blas_thread_beside_pairs
+from vicinal._fit_loops import FitPath, Recorder
 from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.options import StochasticEM
+from vicinal._lca.steps import Structure
 from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
+from vicinal._leave_one_out import LeaveOneOut
 
 # The maximum number of pairs in a pass of an exact fit. Such a pass takes seconds on two cores, and the accelerated solver
 # needs 10 to 30 of them.
@@ -33,7 +36,9 @@ class SolverChoiceMixin:
     random_state: Any
     verbose: Any
 
-    def _choose_solver(self, problem, start, structure, reference):
+    def _choose_solver(
+        self, problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray
+    ) -> np.ndarray:
         """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
         n = len(problem.rows)
         self.solver_ = self._pick_solver(n)
@@ -48,40 +53,48 @@ class SolverChoiceMixin:
                 return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
         return start
 
-    def _say(self, text):
+    def _say(self, text: str) -> None:
         if self.verbose:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
-    def _stochastic_options(self):
+    def _stochastic_options(self) -> StochasticEM:
         """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
         return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
 
-    def _seed(self):
+    def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _pick_solver(self, n):
+    def _pick_solver(self, n: int) -> str:
         if isinstance(self.solver, StochasticEM):
             return "stochastic"
         if self.solver != "auto":
             return self.solver
         return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit: all pairs in each pass, or those of a sweep."""
         queries = n_samples
         if self._pick_solver(n_samples) == "stochastic":
             queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
         return Work(queries, n_samples, n_features, PASSES)
 
-    def _limits(self, max_iter, tol):
+    def _limits(self, max_iter: int, tol: float) -> dict[str, Any]:
         """Return the user's max_iter and tol, or these."""
         return {
             "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
             "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
         }
 
-    def _sweep(self, problem, start, structure, record, limits, most=None):
-        """Sweeps of minibatches, with at most so many candidates; and a sample of rows as possible neighbours."""
+    def _sweep(
+        self,
+        problem: LeaveOneOut,
+        start: np.ndarray,
+        structure: Structure,
+        record: Recorder,
+        limits: dict[str, Any],
+        most: int | None = None,
+    ) -> tuple[FitPath, np.ndarray]:
+        """Make sweeps of minibatches with at most `most` candidates; return the path and a sample of rows as possible neighbours."""
         options = self._stochastic_options()
         rng = np.random.default_rng(self._seed())
         path = stochastic_path(

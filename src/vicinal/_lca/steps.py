@@ -15,13 +15,18 @@ and the EM matrix in the frame, :math:`M = S_z / W + A R A'` (Eqs. 3 and 4 with 
 :math:`(I - M) A^{-T} = A^{-T} - A (S/W + R)`.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._journal import journaled
 from vicinal._mixtures import LOG_2PI
+
+if TYPE_CHECKING:
+    from vicinal._leave_one_out import LeaveOneOut
+
 
 # A direction whose variance falls below this share of the data's variance is collapsing, because distances along it have no
 # digits left. Data of twins reach this in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.
@@ -39,7 +44,7 @@ class Structure(NamedTuple):
     rank: int | None = None
 
 
-def inverse_root(covariance):
+def inverse_root(covariance: np.ndarray) -> np.ndarray:
     """Return a with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
     scale = np.sqrt(np.diag(covariance))
     lower = np.linalg.cholesky(covariance / np.outer(scale, scale))
@@ -47,8 +52,9 @@ def inverse_root(covariance):
 
 
 @journaled()
-def one_pass(problem, metric):
+def one_pass(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the objective per row at a metric, and the EM matrix M in its frame."""
+    assert problem.reg is not None
     with one_blas_thread_beside_pairs(*problem.rows.shape):
         sums, scatter = problem.pairs.at(metric).scatter(problem.weight)
     return (
@@ -57,21 +63,21 @@ def one_pass(problem, metric):
     )
 
 
-def penalised_objective(log_means, weight, metric, reg):
-    """F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
+def penalised_objective(log_means: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: np.ndarray) -> float:
+    """Return F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
     log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
     return float(weight @ log_means / weight.sum() + log_norm - 0.5 * np.vdot(metric @ reg, metric))
 
 
 # Departure 1 (LCA): The penalty is added in the M-step. It is 1/2 tr(Sigma^-1 R) per row; Algorithm 1 has R = nu I.
-def em_matrix(scatter, weight, metric, reg):
-    """M = S_z / W + A R A', exactly symmetric."""
+def em_matrix(scatter: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: np.ndarray) -> np.ndarray:
+    """Return M = S_z / W + A R A', exactly symmetric."""
     matrix = scatter / weight.sum() + metric @ reg @ metric.T
     return 0.5 * (matrix + matrix.T)
 
 
-def objective_and_gradient(problem, metric):
-    """F(A) and its gradient in A, ``(I - M) A^-T``."""
+def objective_and_gradient(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return F(A) and its gradient in A, ``(I - M) A^-T``."""
     objective, matrix = one_pass(problem, metric)
     return objective, np.linalg.solve(metric, np.eye(len(metric)) - matrix).T
 
@@ -79,7 +85,7 @@ def objective_and_gradient(problem, metric):
 # -- the structures that a covariance may have -----------------------------------------------------------
 
 
-def nearest_structured(matrix, covariance, rank=None):
+def nearest_structured(matrix: np.ndarray, covariance: str, rank: int | None = None) -> np.ndarray:
     """Return the M-step: the covariance of a structure that maximises ``-log|Sigma| - tr(Sigma^-1 T)`` given T.
 
     "full": T. "diag": its diagonal. "spherical": its mean diagonal entry (the same trace, sec. 6.2).
@@ -93,6 +99,7 @@ def nearest_structured(matrix, covariance, rank=None):
     if covariance == "spherical":
         return np.eye(len(matrix)) * (np.trace(matrix) / len(matrix))
     values, vectors = np.linalg.eigh(matrix)
+    assert rank is not None
     # Departure 6 (LCA): A low rank averages the other eigenvalues.
     rest = values[: len(values) - rank].mean()
     top = vectors[:, len(values) - rank :]
@@ -120,15 +127,21 @@ class Steps:
         wider, which is no collapse, or far narrower, which leaves less room to see one.)
     """
 
-    def __init__(self, evaluate, structure, start, reference=None):
+    def __init__(
+        self,
+        evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+        structure: Structure,
+        start: np.ndarray,
+        reference: np.ndarray | None = None,
+    ) -> None:
         self.evaluate, self.structure = evaluate, structure
         self._root = np.linalg.inv(start if reference is None else reference)
         self._largest = max(1.0, self._narrowness(start) / len(start)) / COLLAPSE
 
-    def _narrowness(self, metric):
+    def _narrowness(self, metric: np.ndarray) -> float:
         return np.square(metric @ self._root).sum()
 
-    def displacement(self, metric):
+    def displacement(self, metric: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the objective at the metric and EM's displacement from it."""
         if self._narrowness(metric) > self._largest:
             raise CollapseError
@@ -139,12 +152,12 @@ class Steps:
             matrix = metric @ update @ metric.T
         return objective, symmetric_function(matrix, _log)
 
-    def em(self, metric):
+    def em(self, metric: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the objective at the metric, and the metric after EM's step."""
         objective, displacement = self.displacement(metric)
         return objective, self.move(metric, displacement)[0]
 
-    def move(self, metric, displacement):
+    def move(self, metric: np.ndarray, displacement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the metric at the end of a displacement (or the nearest of the structure), and the move made."""
         if self.structure.covariance == "low_rank":
             inverse = np.linalg.inv(metric)
@@ -154,7 +167,7 @@ class Steps:
         return symmetric_function(displacement, lambda values: np.exp(-0.5 * values)) @ metric, displacement
 
 
-def symmetric_function(matrix, function):
+def symmetric_function(matrix: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return a function of the eigenvalues of a symmetric matrix (elementwise for a diagonal one)."""
     diagonal = np.diag(matrix)
     if np.count_nonzero(matrix) == np.count_nonzero(diagonal):
@@ -163,7 +176,7 @@ def symmetric_function(matrix, function):
     return (vectors * function(values)) @ vectors.T
 
 
-def _log(values):
+def _log(values: np.ndarray) -> np.ndarray:
     # Rounding leaves eigenvalues of zero where one step loses all digits of a direction.
     if not values.min() > 0:
         raise CollapseError
@@ -173,7 +186,7 @@ def _log(values):
 # -- reading a fitted metric ------------------------------------------------------------------------------
 
 
-def ordered_metric(metric, covariance):
+def ordered_metric(metric: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """Return the same metric with its rows turned to be the local components, in order.
 
     Row k of the result is the direction a_k, of local variance ``a_k' Sigma a_k = 1``, with the k-th

@@ -6,34 +6,38 @@ A step at the metric A takes B rows (sec. 5.1) and N possible neighbours (sec. 5
 .. math:: C_L \leftarrow \gamma^{B/n} C_L + (1 - \gamma^{B/n}) \hat C_L .
 """
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import numpy as np
 
-from vicinal._fit_loops import Reason, Recorder
+from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import (
     CollapseError,
     Steps,
+    Structure,
     inverse_root,
     nearest_structured,
     one_pass,
     penalised_objective,
 )
-from vicinal._leave_one_out import some_rows, weight_of_others
+from vicinal._leave_one_out import LeaveOneOut, some_rows, weight_of_others
 
-# Rows that always measure the progress, the same ones after every sweep.
+# The number of rows on which progress is measured, the same ones after every sweep.
 _MONITORED = 500
-# Up to so many rows all of them are shuffled where a sweep visits some: beyond, that would take longer than the sweep.
+# Up to this many rows, all of them are shuffled if a sweep visits some; with more, this would take longer than the sweep.
 _PERMUTED = 10**6
 
 
-def blend(local, estimate, discount, share):
-    """Eq. 7: the old local covariance keeps the weight ``discount ** share``, with share = B / n."""
+def blend(local: np.ndarray, estimate: np.ndarray, discount: float, share: float) -> np.ndarray:
+    """Apply Eq. 7: the old local covariance keeps the weight ``discount ** share``, with share = B / n."""
     kept = discount**share
     return kept * local + (1.0 - kept) * estimate
 
 
-def metric_of(local, reg, structure):
+def metric_of(local: np.ndarray, reg: np.ndarray, structure: Structure) -> np.ndarray:
     """Return the metric of a local covariance: the inverse root of its M-step."""
     sigma = nearest_structured(local + reg, *structure)
     try:
@@ -42,11 +46,18 @@ def metric_of(local, reg, structure):
         raise CollapseError from None
     if not np.isfinite(metric).all():
         raise CollapseError
+    # The pivots of the Cholesky factor of the correlations, which the metric holds inverted. One that is rounding alone makes
+    # a column depend on those before it, whether or not the factorisation happens to succeed.
+    pivots = 1.0 / (np.diag(metric) * np.sqrt(np.diag(sigma)))
+    if pivots.min() ** 2 <= 10 * len(sigma) * np.finfo(np.float64).eps:
+        raise CollapseError
     return metric
 
 
 @journaled()
-def sampled_covariance(problem, metric, queries, points=None):
+def sampled_covariance(
+    problem: LeaveOneOut, metric: np.ndarray, queries: np.ndarray, points: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
     """Return the objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
 
     Parameters
@@ -68,11 +79,14 @@ def sampled_covariance(problem, metric, queries, points=None):
         log_others = np.log(np.where(left_out >= 0, weight_of_others(seen)[left_out], seen.sum()))
         placed = problem.pairs.some(points).at(metric)
         sums, scatter = placed.scatter(weight, problem.rows[queries], left_out, space="rows")
+    assert problem.reg is not None
     objective = penalised_objective(sums - log_others, weight, metric, problem.reg)
     return objective, scatter / weight.sum()
 
 
-def minibatches(n, n_neighbors, n_rows, batch_size, rng):
+def minibatches(
+    n: int, n_neighbors: int, n_rows: int, batch_size: int, rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Yield one sweep: (terms, neighbours) for each step, as row positions; neighbours None where all rows serve.
 
     Parameters
@@ -93,7 +107,20 @@ def minibatches(n, n_neighbors, n_rows, batch_size, rng):
             yield terms, np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
 
 
-def sweep_path(problem, local, structure, record, *, batch_size, n_neighbors, n_rows, discount, max_iter, tol, rng):
+def sweep_path(
+    problem: LeaveOneOut,
+    local: np.ndarray,
+    structure: Structure,
+    record: Recorder,
+    *,
+    batch_size: int,
+    n_neighbors: int,
+    n_rows: int,
+    discount: float,
+    max_iter: int,
+    tol: float,
+    rng: np.random.Generator,
+) -> FitPath:
     """Sweep until two successive sweeps gain no more than `tol` on rows that are set aside to measure it.
 
     Parameters
@@ -115,6 +142,7 @@ def sweep_path(problem, local, structure, record, *, batch_size, n_neighbors, n_
     n = len(problem.rows)
     measured = np.sort(rng.choice(n, min(_MONITORED, n), replace=False))
     judges = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
+    assert problem.reg is not None
     metric = metric_of(local, problem.reg, structure)
     record.begin(metric, sampled_covariance(problem, metric, measured, judges)[0])
     idle = 0
@@ -143,7 +171,9 @@ _START_TOL = 1e-3
 _START_PASSES = 50
 
 
-def sampled_start(problem, start, structure, size, rng):
+def sampled_start(
+    problem: LeaveOneOut, start: np.ndarray, structure: Structure, size: int, rng: np.random.Generator
+) -> FitPath | None:
     """Return the exact fit to a sample of rows (all, where there are no more), or None where that would be too few.
 
     The paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
@@ -157,7 +187,9 @@ def sampled_start(problem, start, structure, size, rng):
     return _quick_fit(lambda metric: one_pass(sample, metric), start, structure)
 
 
-def unbiased_start(problem, start, structure, size, n_neighbors, rng):
+def unbiased_start(
+    problem: LeaveOneOut, start: np.ndarray, structure: Structure, size: int, n_neighbors: int, rng: np.random.Generator
+) -> FitPath | None:
     """Return the fit to a sample of terms with *all* rows as neighbours (or as many as fit into memory), from a start.
 
     A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
@@ -166,7 +198,7 @@ def unbiased_start(problem, start, structure, size, n_neighbors, rng):
     terms = np.sort(rng.choice(n, min(size, n), replace=False))
     points = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
 
-    def evaluate(metric):
+    def evaluate(metric: np.ndarray) -> tuple[float, np.ndarray]:
         objective, local = sampled_covariance(problem, metric, terms, points)
         matrix = metric @ (local + problem.reg) @ metric.T
         return objective, 0.5 * (matrix + matrix.T)
@@ -174,7 +206,9 @@ def unbiased_start(problem, start, structure, size, n_neighbors, rng):
     return _quick_fit(evaluate, start, structure)
 
 
-def _quick_fit(evaluate, start, structure):
+def _quick_fit(
+    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, structure: Structure
+) -> FitPath | None:
     steps = Steps(evaluate, structure, start)
     try:
         return accelerated_fixed_point(
@@ -184,7 +218,19 @@ def _quick_fit(evaluate, start, structure):
         return None  # a sample may collapse where the data do not
 
 
-def stochastic_path(problem, start, structure, record, *, n_candidates, warm, batch_size, rng, most=None, **options):
+def stochastic_path(
+    problem: LeaveOneOut,
+    start: np.ndarray,
+    structure: Structure,
+    record: Recorder,
+    *,
+    n_candidates: int | None,
+    warm: bool,
+    batch_size: int,
+    rng: np.random.Generator,
+    most: int | None = None,
+    **options: Any,
+) -> FitPath:
     """Fit by sweeps over minibatches.
 
     Parameters
@@ -223,15 +269,15 @@ def stochastic_path(problem, start, structure, record, *, n_candidates, warm, ba
     return sweep_path(problem, local, structure, record, rng=rng, **size, **options).ended_by(Reason.INTERRUPTED)
 
 
-def rows_per_sweep(n, d):
-    """R of a sweep in which all n rows are neighbours."""
+def rows_per_sweep(n: int, d: int) -> int:
+    """Return R of a sweep in which all n rows are neighbours."""
     return n if n <= SAMPLE else min(n, max(2000, 100 * d))
 
 
-def _last(fits, start):
+def _last(fits: list[FitPath | None], start: np.ndarray) -> np.ndarray:
     """Return the metric of the last fit that has one, or the start."""
     return next((fit.parameters for fit in reversed(fits) if fit is not None), start)
 
 
-def _interrupted(fits):
+def _interrupted(fits: list[FitPath | None]) -> bool:
     return any(fit is not None and fit.reason.by_user for fit in fits)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from vicinal._engine import Engine
+from vicinal._lca.steps import Structure
 from vicinal._lca.stochastic import blend, metric_of, sampled_covariance
 from vicinal._leave_one_out import leave_one_out
 
@@ -22,12 +24,14 @@ class Stream:
         Together with the number of rows seen, it determines the next draws, so that no other state is needed.
     """
 
-    def __init__(self, reservoir, local, seen, size, seed):
+    def __init__(self, reservoir: np.ndarray, local: np.ndarray, seen: int, size: int, seed: int) -> None:
         self.local, self.seen, self.size, self.seed = local, seen, size, seed
         self.rng = np.random.default_rng([seed, seen])
         self.reservoir = reservoir if len(reservoir) <= size else self.rng.permutation(reservoir)[:size]
 
-    def learn(self, batch, *, reg, structure, discount, engine):
+    def learn(
+        self, batch: np.ndarray, *, reg: np.ndarray, structure: Structure, discount: float, engine: Engine | str | None
+    ) -> float:
         """Learn from a minibatch; return its objective per row before that.
 
         The neighbours of its rows are the other rows and the reservoir. The exponent of Eq. 7 is B / n, where n is the
@@ -42,8 +46,8 @@ class Stream:
         self._remember(batch)
         return objective
 
-    def _remember(self, batch):
-        """Algorithm R: every row seen is in the reservoir with the same probability."""
+    def _remember(self, batch: np.ndarray) -> None:
+        """Apply Algorithm R: every row seen is in the reservoir with the same probability."""
         room = self.size - len(self.reservoir)
         self.reservoir = np.concatenate([self.reservoir, batch[:room]])
         self.seen += len(batch)

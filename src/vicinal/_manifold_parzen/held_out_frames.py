@@ -6,10 +6,13 @@ unless i is among its k neighbours; then the (k+1)th neighbour replaces it and t
 There are n k such pairs, so the exact result costs one pass over the pairs and n k small decompositions.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from sklearn.model_selection import KFold
 
 from vicinal._engine import (
+    Engine,
     Frames,
     available_threads,
     in_order,
@@ -21,7 +24,18 @@ from vicinal._mixtures import LOG_2PI, log_weight_of_others, normalised_log_weig
 from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
 
 
-def held_out_log_density(X, neighbors, frames, variances, noises, *, rows, weight=None, engine=None, slack=1.0):
+def held_out_log_density(
+    X: np.ndarray,
+    neighbors: np.ndarray,
+    frames: np.ndarray,
+    variances: np.ndarray,
+    noises: Sequence[float] | np.ndarray,
+    *,
+    rows: np.ndarray,
+    weight: np.ndarray | None = None,
+    engine: Engine | str | None = None,
+    slack: float = 1.0,
+) -> np.ndarray:
     """Return the log-density of training rows under the estimate built without them, shape (noises, len(rows)).
 
     Parameters
@@ -62,14 +76,24 @@ def held_out_log_density(X, neighbors, frames, variances, noises, *, rows, weigh
     return log_sums - log_weight_of_others(log_weights)[rows] - 0.5 * X.shape[1] * LOG_2PI
 
 
-def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, engine, slack):
+def _rebuilt_scores(
+    X: np.ndarray,
+    neighbors: np.ndarray,
+    points: np.ndarray,
+    slots: np.ndarray,
+    n_components: int,
+    noises: np.ndarray,
+    weight: np.ndarray | None,
+    engine: Engine,
+    slack: float,
+) -> np.ndarray:
     """Return scores of (x_i, x_j) under C_j rebuilt without i, the neighbour `slot` of point j, shape (noises, pairs)."""
     k, D = neighbors.shape[1] - 1, X.shape[1]
     threads = available_threads(engine.threads)
     batch = int(np.clip(engine.memory_bytes // (threads + 1) // (8 * 6 * k * (D + k)), 1, 1024))
     vacancies = np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])  # slots 0..k without the vacant one
 
-    def work(start):
+    def work(start: int) -> np.ndarray:
         j, slot = points[start : start + batch], slots[start : start + batch]
         kept = vacancies[slot]
         shares = None
@@ -105,7 +129,18 @@ def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, e
         return np.concatenate(list(in_order(work, range(0, len(points), batch), threads)), axis=1)
 
 
-def _split_by_gram(X, neighbors, j, slot, kept, shares, noise, squares, residual, variances):
+def _split_by_gram(
+    X: np.ndarray,
+    neighbors: np.ndarray,
+    j: np.ndarray,
+    slot: np.ndarray,
+    kept: np.ndarray,
+    shares: np.ndarray | None,
+    noise: float,
+    squares: np.ndarray,
+    residual: np.ndarray,
+    variances: np.ndarray,
+) -> np.ndarray:
     """Fill in a batch of pairs from the (k+1) x (k+1) Gram matrix of each point; return where it is accurate.
 
     With R the rows ``sqrt(a_m) (x_m - x_j)`` of the kept neighbours and ``R R' = U S^2 U'``, the part of the
@@ -133,7 +168,18 @@ def _split_by_gram(X, neighbors, j, slot, kept, shares, noise, squares, residual
     return good
 
 
-def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=None, slack=1.0, n_folds):
+def fold_log_density(
+    X: np.ndarray,
+    Z: np.ndarray,
+    n_components: int,
+    noises: Sequence[float] | np.ndarray,
+    *,
+    rows: np.ndarray,
+    weight: np.ndarray | None = None,
+    engine: Engine | str | None = None,
+    slack: float = 1.0,
+    n_folds: int,
+) -> np.ndarray:
     """Return the log-density of training rows under estimates built without their fold, shape (noises, len(rows)).
 
     This is used for soft neighbourhoods, where every row shapes every frame and rebuilding them for each row would take

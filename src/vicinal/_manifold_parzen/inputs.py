@@ -1,6 +1,9 @@
 """Validation of the parameters of Manifold Parzen Windows: the metric, the bandwidth, and the number of rows needed."""
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, solve_triangular
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
@@ -11,10 +14,14 @@ from vicinal._density.selection import Selection
 from vicinal._engine import robust_centre
 from vicinal._tensors import on_device
 
+if TYPE_CHECKING:
+    from vicinal._manifold_parzen.manifold_parzen import ManifoldParzen
+
+
 _NEIGHBORHOODS = ("nearest", "kernel")
 
 
-def check_soft_rows(n_rows, least, purpose):
+def check_soft_rows(n_rows: int, least: int, purpose: str) -> None:
     if n_rows < least:
         raise ValueError(
             f"vicinity='kernel'{purpose} needs at least {least} training points of positive weight, got {n_rows}. "
@@ -22,14 +29,14 @@ def check_soft_rows(n_rows, least, purpose):
         )
 
 
-def clone_but_keep_metric(estimator):
+def clone_but_keep_metric(estimator: "ManifoldParzen") -> "ManifoldParzen":
     """Clone all parameters except the metric, whose clone would no longer be fitted."""
     copy = BaseEstimator.__sklearn_clone__(estimator)
     copy.metric = estimator.metric
     return copy
 
 
-def rows_under_metric(metric, rows, X):
+def rows_under_metric(metric: Any, rows: ArrayLike, X: np.ndarray) -> np.ndarray:
     """Return the rows transformed by the metric, for which its distances are Euclidean.
 
     `rows` are as the user passed them (perhaps with column names, which the metric may use), and X is the validated
@@ -56,14 +63,14 @@ def rows_under_metric(metric, rows, X):
     return Z
 
 
-def in_bandwidths(Z, bandwidth):
+def in_bandwidths(Z: np.ndarray, bandwidth: Any) -> np.ndarray:
     """Return rows in units of the bandwidth: where the weight is exp(-|z_i - z_j|^2 / 2)."""
     lower = cholesky(bandwidth_covariance(bandwidth, Z.shape[1]), lower=True)
     centred = (Z - robust_centre(Z)).T
     return np.ascontiguousarray(solve_triangular(lower, centred.astype(np.float64), lower=True).T)
 
 
-def check_parameters(estimator, X):
+def check_parameters(estimator: "ManifoldParzen", X: np.ndarray) -> None:
     """Raise an error for parameters that are invalid for any data."""
     for name, least in (("n_components", 0), ("n_neighbors", 1)):
         value = getattr(estimator, name)
@@ -90,7 +97,9 @@ def check_parameters(estimator, X):
             raise ValueError("selection needs vicinity='nearest': a soft neighbourhood has no number of neighbours.")
 
 
-def check_sizes(estimator, X, n_rows, d, k, noise):
+def check_sizes(
+    estimator: "ManifoldParzen", X: np.ndarray, n_rows: int, d: int, k: int, noise: float | str
+) -> tuple[int, int]:
     """Check d and k against each other and the data, and return them."""
     n_features = X.shape[1]
     if d > n_features:

@@ -1,6 +1,7 @@
 """Manifold Parzen Windows: a kernel at every training row that is flat across the local manifold."""
 
 import numbers
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,8 +35,8 @@ from vicinal._scatter import local_frames, soft_frames
 from vicinal._supervision import code_classes
 
 _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise, which is enough for one number
-_NOISES = 40  # about as many noises are compared
-_FOLDS = 5  # of rows that are held out of soft neighbourhoods
+_NOISES = 40  # the approximate number of noises that are compared
+_FOLDS = 5  # folds of rows that are held out of soft neighbourhoods
 
 
 class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -168,7 +169,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self.selection = selection
         self.engine = engine
 
-    def __sklearn_clone__(self):
+    def __sklearn_clone__(self) -> Self:
         return clone_but_keep_metric(self)
 
     @fits_collections
@@ -262,25 +263,27 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return X, weight
 
     @property
-    def _searches(self):
+    def _searches(self) -> bool:
         """Whether some parameters are to be chosen on folds."""
         if self.vicinity == "kernel" or (self.n_components == 0 and self.selection is None):
             return False
         return isinstance(self.n_components, str) or isinstance(self.n_neighbors, str) or self.selection is not None
 
-    def _search(self):
+    def _search(self) -> ParameterSearch:
         """Return the search for the parameters that are "auto"."""
         options = Selection() if self.selection is None else self.selection
         names = ("n_components", "n_neighbors", "noise")
         own = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
         return ParameterSearch(options, *own, neighbor_search=self.neighbor_search, engine=fit_engine(self))
 
-    def _settle(self, named_rows, X, y, weight):
-        """d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
+    def _settle(
+        self, named_rows: ArrayLike, X: np.ndarray, y: ArrayLike | None, weight: np.ndarray | None
+    ) -> tuple[int, int, float | str, str | None]:
+        """Return d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
         self.cv_results_, self.best_score_ = None, None
         if not self._searches:
             # Soft neighbourhoods have no k, and one direction by default; plain windows have no neighbours.
-            sizes = (1 if isinstance(size, str) else size for size in (self.n_components, self.n_neighbors))
+            sizes: Any = [1 if isinstance(size, str) else size for size in (self.n_components, self.n_neighbors)]
             return *sizes, self.noise, None
         search, codes, classes = self._search(), np.zeros(len(X), dtype=int), np.array([0])
         if search.selection.classifies:
@@ -292,7 +295,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self.cv_results_, self.best_score_ = found.results, found.score
         return found.params["n_components"], found.params["n_neighbors"], found.params["noise"], found.engine
 
-    def _make_mixture(self, X, frames, variances):
+    def _make_mixture(self, X: np.ndarray, frames: np.ndarray, variances: np.ndarray) -> FrameMixture | SharedMixture:
         """Return the density; without directions plain Parzen windows (sec. 2), to the last bit."""
         with np.errstate(divide="ignore"):
             # Departure 4 (ManifoldParzen): Rows can have weights.
@@ -302,13 +305,13 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             return SharedMixture(X.copy(), covariance, log_weights, self.engine, self._active_names)
         return FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, self._active_names)
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, or of scoring its rows where it has none; that of the search where there is one."""
         if self._searches:
             return self._search().work(n_samples, n_features)
         return self._fit_work(n_samples, n_features, 1 if isinstance(self.n_components, str) else self.n_components)
 
-    def _fit_work(self, n_samples, n_features, d, noise=None):
+    def _fit_work(self, n_samples: int, n_features: int, d: int, noise: float | str | None = None) -> Work:
         """Return the pair work of a fit with d directions."""
         auto = isinstance(self.noise if noise is None else noise, str)
         if d == 0:
@@ -321,13 +324,15 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             return frame_work(scored, (d, n_samples, n_features), _NOISES)
         return Work(n_samples, n_samples, n_features, passes * _FOLDS)
 
-    def _scoring_work(self, n_queries, n_points, n_features, passes):
+    def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
         d = getattr(self, "n_components_", 1 if isinstance(self.n_components, str) else self.n_components)
         if d == 0:
             return super()._scoring_work(n_queries, n_points, n_features, passes)
         return frame_work(n_queries, (d, n_points, n_features), passes=passes)
 
-    def _choose_noise(self, X, frames, variances, counted, engine):
+    def _choose_noise(
+        self, X: np.ndarray, frames: np.ndarray, variances: np.ndarray, counted: np.ndarray, engine: Engine
+    ) -> float:
         if len(frames) == 0:
             path = loo_variance(leave_one_out(*merged_twins(X, self._weight), engine, passes=LOO_PASSES))
             warn_if_not_converged("ManifoldParzen(n_components=0, noise='auto')", path)
@@ -337,7 +342,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             rows = np.sort(np.random.default_rng(0).choice(rows, _ROWS_FOR_NOISE, replace=False))
         weights = None if self._weight is None else self._weight[rows]
 
-        def evaluate(noises):
+        def evaluate(noises: np.ndarray) -> np.ndarray:
             scores = self._held_out(X, frames, variances, noises, rows, engine, SLACK[X.dtype])
             return np.average(scores, axis=1, weights=weights)
 
@@ -348,11 +353,21 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self.noise_candidates_, self.noise_scores_ = choice.candidates, choice.scores
         return choice.noise
 
-    def _held_out(self, X, frames, variances, noises, rows, engine, slack=1.0):
+    def _held_out(
+        self,
+        X: np.ndarray,
+        frames: np.ndarray,
+        variances: np.ndarray,
+        noises: Sequence[float] | np.ndarray,
+        rows: np.ndarray,
+        engine: Engine,
+        slack: float = 1.0,
+    ) -> np.ndarray:
         """Return log-densities (noises, rows) of training rows under the estimate built without them."""
-        options = {"rows": rows, "weight": self._weight, "engine": engine, "slack": slack}
+        options: dict[str, Any] = {"rows": rows, "weight": self._weight, "engine": engine, "slack": slack}
         if self._neighbors is not None:
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)
+        assert self._soft_rows is not None
         return fold_log_density(X, self._soft_rows, len(frames), noises, n_folds=_FOLDS, **options)
 
     @answers_collections(dtype=float_numbers)

@@ -2,7 +2,8 @@
 
 import numbers
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -14,10 +15,14 @@ from vicinal._callers import callers_line
 from vicinal._checks import check_integer, check_spread
 from vicinal._density.neighbors import nearest_neighbors
 from vicinal._density.noise_choice import SLACK, check_noise, noise_range
-from vicinal._engine import Frames, available_threads, prepare, resolved_engine
+from vicinal._engine import Engine, Frames, Work, available_threads, prepare, resolved_engine
 from vicinal._journal import journaled
 from vicinal._mixtures import LOG_2PI, frame_work
 from vicinal._scatter import local_frames
+
+if TYPE_CHECKING:
+    from vicinal._density.selection import Selection
+
 
 _NEIGHBORS = (5, 10, 20, 40)  # values of "auto"
 _AUTO_NOISES = 16
@@ -51,11 +56,22 @@ class ParameterSearch:
         As in `ManifoldParzen`.
     """
 
-    def __init__(self, selection, n_components, n_neighbors, noise, *, neighbor_search, engine):
+    def __init__(
+        self,
+        selection: "Selection",
+        n_components: int | Sequence[int] | str,
+        n_neighbors: int | Sequence[int] | str,
+        noise: float | Sequence[float] | str,
+        *,
+        neighbor_search: str,
+        engine: Engine | str | None,
+    ) -> None:
         self.n_components, self.n_neighbors, self.noise = n_components, n_neighbors, noise
         self.selection, self.neighbor_search, self.engine = selection, neighbor_search, engine
 
-    def run(self, X, Z, weight, classes, codes):
+    def run(
+        self, X: np.ndarray, Z: np.ndarray, weight: np.ndarray | None, classes: np.ndarray, codes: np.ndarray
+    ) -> Found | None:
         """Score every point of the grid on held-out rows; return None if too few rows differ to hold any out.
 
         Parameters
@@ -69,6 +85,10 @@ class ParameterSearch:
         codes : integer array of shape (n,)
             The class of each row; all zero without classes.
         """
+        if weight is not None and isinstance(self.selection.cv, int):
+            # Rows that do not count take no place in the folds; splits that are given count all rows.
+            counted = np.flatnonzero(weight)
+            X, Z, weight, codes = X[counted], Z[counted], weight[counted], codes[counted]
         splits = self.selection.splits(X, codes)
         if not splits:
             return None
@@ -82,7 +102,7 @@ class ParameterSearch:
         self._warn_if_noises_end_too_early(results, best, grid["noise"])
         return Found(results["params"][best], float(results["mean_test_score"][best]), results, engine.kind)
 
-    def work(self, n_samples, n_features):
+    def work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of the search: every k of every split is one pass, for all depths and noises together."""
         neighbors = _NEIGHBORS if isinstance(self.n_neighbors, str) else np.ravel(self.n_neighbors)
         components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
@@ -90,11 +110,11 @@ class ParameterSearch:
         cv, most = self.selection.cv, self.selection.max_rows
         folds = int(cv) if isinstance(cv, numbers.Integral) else 5
         held_out = -(-n_samples // folds)
-        shape = max(components), n_samples - held_out, n_features
+        shape = int(max(components)), n_samples - held_out, n_features
         scored = held_out if most is None else min(held_out, -(-most // folds))
         return frame_work(scored, shape, len(components) * n_noises, len(neighbors) * folds)
 
-    def _warn_if_noises_end_too_early(self, results, best, noises):
+    def _warn_if_noises_end_too_early(self, results: dict[str, Any], best: int, noises: list[float]) -> None:
         """Warn if the smallest noise of "auto" is the best by more than a thousandth of a nat."""
         scores = results["mean_test_score"][best:]
         if (
@@ -111,7 +131,7 @@ class ParameterSearch:
                 stacklevel=callers_line(),
             )
 
-    def _check_splits(self, data, splits, classes):
+    def _check_splits(self, data: "_Data", splits: list[tuple[np.ndarray, np.ndarray]], classes: np.ndarray) -> int:
         """Raise an error if a training part lacks a class; return the smallest number of rows of a part (or class)."""
         smallest = len(data.X)
         for s, (train, test) in enumerate(splits):
@@ -129,7 +149,7 @@ class ParameterSearch:
             smallest = min(smallest, int(counts.min()))
         return smallest
 
-    def _grid(self, data, smallest, engine):
+    def _grid(self, data: "_Data", smallest: int, engine: Engine) -> dict[str, list[Any]]:
         """Return the values of d, k and the noise, in increasing order."""
         D = data.X.shape[1]
         if isinstance(self.n_neighbors, str):
@@ -170,7 +190,9 @@ class ParameterSearch:
             "noise": sorted(set(noises)),
         }
 
-    def _split_scores(self, data, train, test, grid, engine):
+    def _split_scores(
+        self, data: "_Data", train: np.ndarray, test: np.ndarray, grid: dict[str, list[Any]], engine: Engine
+    ) -> np.ndarray:
         """Return the score of every (d, k, noise) of the grid on one split; NaN where d > k."""
         depths, neighbors, noises = grid["n_components"], grid["n_neighbors"], grid["noise"]
         scores = np.full((len(depths), len(neighbors), len(noises)), np.nan)
@@ -178,7 +200,7 @@ class ParameterSearch:
         parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
         weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
         priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
-        options = {"neighbor_search": self.neighbor_search, "engine": engine}
+        options: dict[str, Any] = {"neighbor_search": self.neighbor_search, "engine": engine}
         found = [nearest_neighbors(data.Z[p], max(neighbors), **options) if max(depths) else None for p in parts]
         test_weights = None if data.weight is None else data.weight[test]
         for column, k in enumerate(neighbors):
@@ -195,35 +217,48 @@ class ParameterSearch:
             scores[: len(kept), column] = np.average(terms, axis=-1, weights=test_weights)
         return scores
 
-    def _criterion(self, joint, codes):
+    def _criterion(self, joint: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Return the term of each test row, greater is better, shape (depths, noises, test rows)."""
         if not self.selection.classifies:
             return joint[0]
         if self.selection.criterion == "error":
             return -(np.argmax(joint, axis=0) != codes).astype(float)
         own = np.take_along_axis(joint, codes[None, None, None, :], axis=0)[0]
-        # Where every density is 0 (a distance in units of the noise overflows) nothing is known of the class.
+        # If every density is 0 (a distance in units of the noise overflows), nothing is known about the class.
         return own - np.maximum(logsumexp(joint, axis=0), np.finfo(float).min)
 
 
 class _Data:
     """The rows, where they are neighbours, their classes and weights."""
 
-    def __init__(self, X, Z, codes, weight, n_classes):
+    def __init__(
+        self, X: np.ndarray, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, n_classes: int
+    ) -> None:
         self.X, self.Z, self.codes, self.weight, self.n_classes = X, Z, codes, weight, n_classes
 
-    def alive(self, rows):
+    def alive(self, rows: np.ndarray) -> np.ndarray:
         """Return those of the rows that weigh something."""
         return rows if self.weight is None else rows[self.weight[rows] > 0]
 
 
 @journaled()
-def _log_density(data, part, weights, near, k, depths, noises, test, engine):
-    """Log-density of the test rows under one class, shape (depths, noises, test rows); the only entry of a tuple."""
+def _log_density(
+    data: _Data,
+    part: np.ndarray,
+    weights: np.ndarray,
+    near: np.ndarray | None,
+    k: int,
+    depths: list[int],
+    noises: list[float],
+    test: np.ndarray,
+    engine: Engine,
+) -> tuple[np.ndarray, ...]:
+    """Return the log-density of the test rows under one class, shape (depths, noises, test rows), in a tuple."""
     X, deepest = data.X[part], depths[-1]
     frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
     if deepest:
-        options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
+        assert near is not None
+        options: dict[str, Any] = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
         shares = None if data.weight is None else weights
         frames, variances = local_frames(X, near[:, :k], deepest, shares, **options)
     problem = prepare(engine, X, log_weights=np.log(weights / weights.sum()))
@@ -231,12 +266,12 @@ def _log_density(data, part, weights, near, k, depths, noises, test, engine):
     return (placed.log_sums_table(data.X[test]) - 0.5 * X.shape[1] * LOG_2PI,)
 
 
-def _powers(most):
-    """0 and the powers of two up to 32 or `most`: the depths of "auto"."""
+def _powers(most: int) -> list[int]:
+    """Return 0 and the powers of two up to 32 or `most`: the depths of "auto"."""
     return [0, *(2**e for e in range(6) if 2**e <= most)]
 
 
-def _results(grid, scores):
+def _results(grid: dict[str, list[Any]], scores: np.ndarray) -> dict[str, Any]:
     """Return scores (splits, d, k, noise) as GridSearchCV's ``cv_results_``, in the order of ParameterGrid."""
     params = [p for p in ParameterGrid(grid) if p["n_components"] <= p["n_neighbors"]]
     tried = np.less_equal.outer(grid["n_components"], grid["n_neighbors"])

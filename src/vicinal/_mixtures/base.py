@@ -39,7 +39,7 @@ class MixtureBase(ABC):
         log_weights: np.ndarray | None,
         engine: Engine | str | None,
         feature_names: np.ndarray | None,
-    ):
+    ) -> None:
         self.centres = centres
         self.log_weights = normalised_log_weights(log_weights, len(centres))
         self.engine = engine

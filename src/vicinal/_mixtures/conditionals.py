@@ -151,7 +151,7 @@ def _condition_one(
 
 
 def _quantiles(means: np.ndarray, weights: np.ndarray, sd: Any, shares: tuple[float, ...]) -> np.ndarray:
-    """Quantiles (s, m) of the mixtures of Gaussians with these means (m, n), weights and standard deviations, one or (n,)."""
+    """Return quantiles (s, m) of the mixtures of Gaussians with these means (m, n), weights and standard deviations, one or (n,)."""
     most = int((weights > _NEGLIGIBLE).sum(axis=1).max())
     if most < weights.shape[1]:
         kept = np.argpartition(-weights, most - 1, axis=1)[:, :most]

@@ -39,7 +39,7 @@ def check_queries(
 
 
 def feature_positions(features: Features, n_features: int, names: np.ndarray | None = None) -> np.ndarray:
-    """Column positions of features given by position or by name, without repetition, in the order given."""
+    """Return column positions of features given by position or by name, without repetition, in the order given."""
     if isinstance(features, (str, numbers.Integral)):
         features = [features]
     if not isinstance(features, Iterable):

@@ -47,7 +47,7 @@ class FrameMixture(MixtureBase):
         log_weights: np.ndarray | None = None,
         engine: Engine | str | None = None,
         feature_names: np.ndarray | None = None,
-    ):
+    ) -> None:
         super().__init__(centres, log_weights, engine, feature_names)
         self.frames = frames
         self.variances = variances

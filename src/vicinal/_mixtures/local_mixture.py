@@ -32,7 +32,7 @@ class LocalMixture(MixtureBase):
         log_weights: np.ndarray | None = None,
         engine: Engine | str | None = None,
         feature_names: np.ndarray | None = None,
-    ):
+    ) -> None:
         super().__init__(centres, log_weights, engine, feature_names)
         self.covariances = covariances
 
@@ -94,12 +94,12 @@ class LocalMixture(MixtureBase):
 
 
 def inverse_roots(covariances: np.ndarray) -> np.ndarray:
-    """R_j with ``R_j' R_j`` the inverse of each covariance, lower triangular."""
+    """Return lower triangular R_j with ``R_j' R_j`` the inverse of each covariance."""
     return np.linalg.inv(np.linalg.cholesky(covariances))
 
 
 def log_dets(roots: np.ndarray) -> np.ndarray:
-    """log|det R_j| of triangular matrices."""
+    """Return log|det R_j| of triangular matrices."""
     return np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
 
 

@@ -40,7 +40,7 @@ class SharedMixture(MixtureBase):
         log_weights: np.ndarray | None = None,
         engine: Engine | str | None = None,
         feature_names: np.ndarray | None = None,
-    ):
+    ) -> None:
         super().__init__(centres, log_weights, engine, feature_names)
         self.covariance = covariance
         self._lower = (

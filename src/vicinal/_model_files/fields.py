@@ -429,7 +429,7 @@ def outputs_of(value: Any) -> int | None:
     if isinstance(value, Pipeline):
         steps = real_steps(value)
         return outputs_of(steps[-1]) if steps else None
-    # The names themselves could be many, at the word of a file.
+    # A file could claim any number of names, so they are not listed.
     if isinstance(value, OneToOneFeatureMixin):
         return getattr(value, "n_features_in_", None)
     if isinstance(value, SelectorMixin):

@@ -149,7 +149,7 @@ class _MalformedError(ValueError):
 
 def _read_verified(path: str | PathLike[str], key: bytes | None) -> tuple[bytes, np.ndarray]:
     """Return the length and header, and the data, once the checksum (and with a key, the signature) agrees."""
-    # Asked before opening: opening a named pipe would wait for ever.
+    # Checked before opening, because opening a named pipe would block.
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
@@ -218,7 +218,7 @@ def _decoded(start: bytes) -> str:
 
 
 def _cost(text: str) -> int:
-    """At least the bytes that a text of JSON takes once it is parsed."""
+    """Return an upper bound on the bytes that a text of JSON takes once it is parsed."""
     # A character beyond Latin-1, which JSON escapes, makes all characters of its text wide.
     width = 1 if "\\u" not in text else 4 if "\\ud" in text.lower() else 2
     return width * len(text) + sum(bytes_each * text.count(mark) for mark, bytes_each in _COSTS.items())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-# Of the layers of a network, their names and arrays.
+# The layers of a network: the name of each, and its arrays by name.
 Layers = list[tuple[str, dict[str, np.ndarray]]]
 
 _ACTIVATIONS = ("Sigmoid", "Tanh", "ReLU", "SiLU", "Softsign", "LogSigmoid", "Identity")

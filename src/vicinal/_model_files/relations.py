@@ -152,6 +152,11 @@ def are_kinds(kinds: np.ndarray) -> bool:
     return set(kinds.tolist()) <= set(KINDS)
 
 
+def are_same_names(columns: np.ndarray, names: np.ndarray) -> bool:
+    """Return whether columns have these names, as texts."""
+    return [str(name) for name in columns] == [str(name) for name in names]
+
+
 def have_steps(lattices: np.ndarray, kinds: np.ndarray) -> bool:
     """Return whether each lattice among some columns has a step that is a number greater than 0."""
     steps = lattices[kinds == "lattice", 0]

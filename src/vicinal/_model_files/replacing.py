@@ -92,7 +92,7 @@ def _remove_abandoned(folder: str, prefix: str) -> None:
 
 
 def _permissions(target: str, path: str | PathLike[str]) -> int | None:
-    """Permission bits of the file to replace, None where there is none; refuses what is not a file."""
+    """Return the permission bits of the file to replace, or None if there is none; raise an error if it is not a file."""
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:

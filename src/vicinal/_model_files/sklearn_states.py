@@ -35,7 +35,7 @@ from vicinal._model_files.relations import fits_type, has_positive_diagonals, ha
 
 # A bound far above the cores of the machines that vicinal is used on.
 MOST_THREADS = 4096
-# Of a class that keeps no array of their number: scikit-learn makes a name for each where it is asked for the names.
+# For a class without an array of this length: scikit-learn creates one name per feature when names are requested.
 MOST_COLUMNS = 10**6
 
 

@@ -1,7 +1,8 @@
 """The state of each class in a model file: names of fields, permitted values, and relations.
 
-There is one declaration per class of the closed set, in the notation of `_model_files/fields`. The names of fields are those
-of files and never change; if a private attribute is renamed, only this module needs a change. Sizes are
+There is one declaration per class of the closed set, in the notation of `_model_files/fields`; the modules imported below contain
+them. The names of fields are those of files and never change; if a private attribute is renamed, only its declaration needs a
+change. Sizes are
 n training rows, d features, k components, c classes or clusters and p passes, unless stated otherwise.
 """
 

@@ -57,8 +57,8 @@ MAX_DEPTH = 25
 # What keeps the time and memory of loading in proportion to the size of a file; docs/model_files.md states them.
 MOST_REFERENCES = 8  # to one array: each may be checked with cubic cost
 MOST_EQUAL_HASHES = 8  # among the keys of a dict: each further one is compared with all of them
-MOST_OBJECTS, CHARACTERS_PER_OBJECT = 1000, 256  # estimators, records and layers: 1000, and one per so many characters
-METADATA_REQUEST = "_metadata_request"  # stands in a file apart from the other attributes
+MOST_OBJECTS, CHARACTERS_PER_OBJECT = 1000, 256  # estimators, records, layers: 1000, and one per so many characters
+METADATA_REQUEST = "_metadata_request"  # stored in a file separately from the other attributes
 
 _PLAIN_KINDS = "biuf"  # dtypes that a file holds as they are
 _DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][0-9]{1,8}|[Mm]8(?:\[[0-9a-zA-Z]{1,12}\])?)")
@@ -112,7 +112,7 @@ def _defaults(cls: type) -> dict[str, Any]:
 
 
 def default_parameters(cls: type, given: Collection[str]) -> dict[str, Any]:
-    """Defaults of the parameters that are not given: files of an older vicinal do not have them."""
+    """Return the defaults of the parameters that are not given, because files of an older vicinal do not have them."""
     return {name: default for name, default in _defaults(cls).items() if name not in given}
 
 

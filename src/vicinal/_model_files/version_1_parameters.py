@@ -72,12 +72,12 @@ def _local_lca(trees: Trees) -> Trees:
 
 
 def _detector(trees: Trees) -> Trees:
-    """Detectors of version 1 scored by the density alone."""
+    """Set the parameters of detectors of version 1, which scored by the density alone."""
     return {**trees, "largest_group": None}
 
 
 def _structure(trees: Trees) -> Trees:
-    """``diagonal=True`` is ``structure="diag"``."""
+    """Replace ``diagonal=True`` by ``structure="diag"``."""
     if "diagonal" in trees:
         diagonal = trees.pop("diagonal")
         # A Boolean of NumPy is described by its bits.

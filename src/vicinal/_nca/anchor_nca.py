@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
@@ -13,6 +13,7 @@ from vicinal._checks import (
     check_choice,
     check_integer,
     check_magnitude,
+    check_not_tiny,
     check_positive,
     validate_data,
 )
@@ -20,15 +21,14 @@ from vicinal._engine import Engine, prepare
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, rank_tolerance, whitening
 from vicinal._nca.anchor_objective import SIMILARITIES, anchor_objective, held_out_gain
-from vicinal._nca.anchor_pairs import AnchorPairs, Batch, read_anchor_pairs
+from vicinal._nca.anchor_pairs import AnchorPairs, read_anchor_pairs
+from vicinal._nca.anchor_rows import AnchorRows
 from vicinal._nca.climb import as_matrix
 from vicinal._nca.init import check_size
 from vicinal._nca.options import Adam
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import power_of_two, read_chunklets
-
-Array = NDArray[Any]
 
 _LEAST_HELD_OUT = 5  # the minimum number of held-out pairs for early stopping
 _MOST_HELD_OUT = 1000
@@ -206,7 +206,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         anchored = read_anchor_pairs(
             len(X), None if table is None else len(table), y, pairs, triplets, negatives, pair_weight, random
         )
-        rows = _Rows(X, X if table is None else table, unread)
+        rows = AnchorRows(X, X if table is None else table, unread)
         self._check_named_rows(rows, anchored)
         starts = self._starts(rows, anchored, random)
         path = _climb(rows, anchored, starts, self, options, random)
@@ -230,7 +230,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         options = as_record(self.solver, Adam, "solver", ("adam",))
         return options.set_params(early_stopping=True) if isinstance(self.solver, str) else options
 
-    def _read(self, X: Any, *, reset: bool) -> Array:
+    def _read(self, X: Any, *, reset: bool) -> np.ndarray:
         """Return a table of rows; of a memory map, only rows that are used are checked."""
         mapped = isinstance(X, np.memmap)
         rows = validate_data(
@@ -241,7 +241,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             check_magnitude(rows)
         return rows
 
-    def _check_named_rows(self, rows: "_Rows", anchored: AnchorPairs) -> None:
+    def _check_named_rows(self, rows: AnchorRows, anchored: AnchorPairs) -> None:
         """Raise an error if all rows in pairs are zero; usually the first parts of the rows decide this."""
         for table, column in ((rows.X, anchored.pairs[:, 1]), (rows.anchors, anchored.pairs[:, 0])):
             for start in range(0, len(column), _GATHERED):
@@ -249,7 +249,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
                     return
         raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
 
-    def _starts(self, rows: "_Rows", anchored: AnchorPairs, random: RandomState) -> list[Array]:
+    def _starts(self, rows: AnchorRows, anchored: AnchorPairs, random: RandomState) -> list[np.ndarray]:
         """Return initial matrices: those of RCA (which whiten the differences within pairs), the identity, or the user's."""
         d = rows.X.shape[1]
         k = check_size(self.n_components, d, False)
@@ -266,10 +266,11 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         if self.init == "identity":
             return [np.eye(k, d)]
         some = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
-        left, right = rows.anchors[anchored.pairs[some, 0]], rows.X[anchored.pairs[some, 1]]
-        both = np.concatenate([left, right]).astype(np.float64)
+        named = ((rows.anchors, anchored.pairs[some, 0]), (rows.X, anchored.pairs[some, 1]))
+        both = np.concatenate([rows.gather(*part) for part in named]).astype(np.float64)
         # Fourth powers of the rows must be finite in any unit.
         unit = power_of_two(both.ravel())
+        check_not_tiny(both, "the rows in pairs")
         both /= unit
         sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
         within, total = sums.within / sums.n_points, sums.total / sums.n_rows
@@ -295,32 +296,13 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return [one.components / unit for one in found if one is not None] or [np.eye(k, d)]
 
 
-class _Rows:
-    """The rows of X and those of the anchors, in one precision, gathered when they are needed.
-
-    `unread` says that the rows, those of memory maps, were not looked through before.
-    """
-
-    def __init__(self, X: Array, anchors: Array, unread: bool = True) -> None:
-        self.X, self.anchors, self.unread = X, anchors, unread
-        self.dtype = np.result_type(X.dtype, anchors.dtype)
-
-    def of(self, batch: Batch) -> tuple[Array, Array]:
-        """Return the anchors and the candidates of a batch."""
-        return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
-
-    def gather(self, table: Array, positions: Array) -> Array:
-        """Return some rows, or raise an error if they are not finite."""
-        rows = np.asarray(table[positions], dtype=self.dtype)
-        if self.unread and not np.isfinite(rows).all():
-            raise ValueError(
-                "X or queries contain NaN or infinity in rows of pairs. Drop such rows or fill in their values."
-            )
-        return rows
-
-
 def _climb(
-    rows: _Rows, anchored: AnchorPairs, starts: list[Array], estimator: AnchorNCA, options: Adam, random: RandomState
+    rows: AnchorRows,
+    anchored: AnchorPairs,
+    starts: list[np.ndarray],
+    estimator: AnchorNCA,
+    options: Adam,
+    random: RandomState,
 ) -> FitPath:
     """Run Adam over batches of pairs from the best initial matrix, and keep the best matrix by the held-out pairs.
 
@@ -371,10 +353,10 @@ def _climb(
 class _Moments:
     """Adam's running moments of the gradient."""
 
-    def __init__(self, A: Array) -> None:
+    def __init__(self, A: np.ndarray) -> None:
         self._first, self._second, self._age = np.zeros_like(A), np.zeros_like(A), 0
 
-    def direction(self, gradient: Array) -> Array:
+    def direction(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step of unit size per entry, up the gradient."""
         self._age += 1
         self._first += (1.0 - _MOMENTUM) * (gradient - self._first)
@@ -383,7 +365,7 @@ class _Moments:
         return self._first / (1.0 - _MOMENTUM**self._age) / (unbiased + 1e-12)
 
 
-def _held_out(anchored: AnchorPairs, options: Adam, random: RandomState) -> tuple[Array, Array | None]:
+def _held_out(anchored: AnchorPairs, options: Adam, random: RandomState) -> tuple[np.ndarray, np.ndarray | None]:
     """Return pairs to learn from and pairs to evaluate on, or None if too few would be held out."""
     everything = np.arange(len(anchored.pairs))
     if not options.early_stopping:
@@ -398,7 +380,7 @@ class _HeldOutPairs:
     """The held-out pairs among other rows, gathered once."""
 
     def __init__(
-        self, rows: _Rows, anchored: AnchorPairs, held_out: Array, similarity: str, random: RandomState
+        self, rows: AnchorRows, anchored: AnchorPairs, held_out: np.ndarray, similarity: str, random: RandomState
     ) -> None:
         some = random.permutation(held_out)[:_MOST_HELD_OUT]
         others = random.permutation(anchored.shape[1])[:_OTHERS]
@@ -408,7 +390,7 @@ class _HeldOutPairs:
         self._anchors, self._candidates = rows.of(self._batch)
         self._similarity = similarity
 
-    def score(self, A: Array) -> float:
+    def score(self, A: np.ndarray) -> float:
         """Return how well the held-out anchors find their positives."""
         batch = self._batch
         return held_out_gain(
@@ -416,7 +398,9 @@ class _HeldOutPairs:
         )
 
 
-def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: AnchorNCA, random: RandomState) -> Array:
+def _hard_negatives(
+    rows: AnchorRows, anchored: AnchorPairs, A: np.ndarray, estimator: AnchorNCA, random: RandomState
+) -> np.ndarray:
     """Return for each pair rows near its anchor that are not known to be positives, filled up with -1."""
     some = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
     asking, number = np.unique(anchored.pairs[:, 0], return_inverse=True)
@@ -435,7 +419,7 @@ def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: Anc
     return taken[number]
 
 
-def _images(rows: _Rows, table: Array, positions: Array, A: Array, similarity: str) -> Array:
+def _images(rows: AnchorRows, table: np.ndarray, positions: np.ndarray, A: np.ndarray, similarity: str) -> np.ndarray:
     """Return the images of some rows, gathered in parts: the rows of a memory map may not fit into memory."""
     Z = np.concatenate(
         [

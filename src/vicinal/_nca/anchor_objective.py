@@ -7,27 +7,23 @@ Eq. 8 of the NCA paper (`PairNCA`) has one denominator over all pairs of rows in
 pairs. Here it competes only with the pairs of its own anchor.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from vicinal._nca.objectives import Evaluation
 
-Array = NDArray[Any]
 SIMILARITIES = ("cosine", "distance")
 
 
 def anchor_objective(
-    A: Array,
-    anchors: Array,
-    candidates: Array,
-    positives: Array,
-    masked: Array,
+    A: np.ndarray,
+    anchors: np.ndarray,
+    candidates: np.ndarray,
+    positives: np.ndarray,
+    masked: np.ndarray,
     *,
     similarity: str,
     temperature: float,
-    weights: Array | None = None,
+    weights: np.ndarray | None = None,
 ) -> Evaluation:
     """Return the objective of a batch and its gradient by A.
 
@@ -77,13 +73,13 @@ def anchor_objective(
 
 
 def held_out_gain(
-    A: Array,
-    anchors: Array,
-    candidates: Array,
-    positives: Array,
-    masked: Array,
+    A: np.ndarray,
+    anchors: np.ndarray,
+    candidates: np.ndarray,
+    positives: np.ndarray,
+    masked: np.ndarray,
     similarity: str,
-    weights: Array | None = None,
+    weights: np.ndarray | None = None,
 ) -> float:
     """Return the weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant
     row."""

@@ -5,24 +5,21 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from vicinal._callers import callers_line
 from vicinal._supervision import check_length, check_pairs, code_groups
 
-Array = NDArray[Any]
-
 
 class Batch(NamedTuple):
     """Positions of anchors and candidates, which candidate is each anchor's positive, what is masked, and weights."""
 
-    anchors: Array
-    candidates: Array
-    positives: Array
-    masked: Array
-    weights: Array | None
+    anchors: np.ndarray
+    candidates: np.ndarray
+    positives: np.ndarray
+    masked: np.ndarray
+    weights: np.ndarray | None
 
 
 class AnchorPairs:
@@ -44,8 +41,8 @@ class AnchorPairs:
     """
 
     def __init__(
-        self, pairs: Array, weights: Array | None, negatives: Array, n_anchors: int, n_rows: int, *, own_table: bool,
-        codes: Array | None = None,
+        self, pairs: np.ndarray, weights: np.ndarray | None, negatives: np.ndarray, n_anchors: int, n_rows: int, *, own_table: bool,
+        codes: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.pairs, self.weights, self.own_table, self.codes = pairs, weights, own_table, codes
         self.shape = (n_anchors, n_rows)
@@ -58,8 +55,8 @@ class AnchorPairs:
         self.negatives = _lists(negatives, self.shape)
         self._place = np.full(n_rows, -1)
 
-    def split(self, share: float, random: np.random.RandomState) -> tuple[Array, Array]:
-        """Numbers of the pairs to learn from and of those held out: whole connected components."""
+    def split(self, share: float, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of the pairs to learn from and of the held-out pairs; connected components stay together."""
         left, right = self.pairs.T
         offset = self.shape[0] if self.own_table else 0
         size = self.shape[1] + offset
@@ -69,7 +66,9 @@ class AnchorPairs:
         held_out = numbers[component] < share * (component.max() + 1)
         return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
-    def batches(self, chosen: Array, size: int, random: np.random.RandomState, mined: Array | None) -> Iterator[Batch]:
+    def batches(
+        self, chosen: np.ndarray, size: int, random: np.random.RandomState, mined: np.ndarray | None
+    ) -> Iterator[Batch]:
         """Yield one pass over some pairs in random order; `mined` holds hard negatives of each pair, -1 for none."""
         order = random.permutation(chosen)
         for start in range(0, len(order), size):
@@ -87,7 +86,9 @@ class AnchorPairs:
                 anchors, positives, np.concatenate(more), None if self.weights is None else self.weights[some]
             )
 
-    def batch(self, anchors: Array, positives: Array, more: Array, weights: Array | None = None) -> Batch:
+    def batch(
+        self, anchors: np.ndarray, positives: np.ndarray, more: np.ndarray, weights: np.ndarray | None = None
+    ) -> Batch:
         """Return the batch of some anchors, with their positives and further rows as candidates."""
         candidates = np.unique(np.concatenate([positives, more[more >= 0]]))
         self._place[candidates] = np.arange(len(candidates))
@@ -102,7 +103,7 @@ class AnchorPairs:
         self._place[candidates] = -1
         return Batch(anchors, candidates, own, masked, weights)
 
-    def are_positives(self, anchors: Array, rows: Array) -> Array:
+    def are_positives(self, anchors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return which of some rows (m, c) are known to belong to each of m anchors, including the anchor itself."""
         if self.codes is not None:
             return self.codes[rows] == self.codes[anchors][:, None]
@@ -111,7 +112,7 @@ class AnchorPairs:
         wanted = anchors[:, None] * n_rows + rows
         return np.append(keys, -1)[np.searchsorted(keys, wanted)] == wanted
 
-    def _some_negatives(self, anchors: Array, random: np.random.RandomState) -> Array:
+    def _some_negatives(self, anchors: np.ndarray, random: np.random.RandomState) -> np.ndarray:
         """Return one of the given negatives of each anchor that has any."""
         starts, counts = self.negatives.indptr[anchors], np.diff(self.negatives.indptr)[anchors]
         have = counts > 0
@@ -176,7 +177,7 @@ def read_anchor_pairs(
     return anchored
 
 
-def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> Array | None:
+def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> np.ndarray | None:
     if pair_weight is None:
         return None
     if groups:
@@ -189,7 +190,7 @@ def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> Array | None:
     return weights
 
 
-def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> Array:
+def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> np.ndarray:
     """Return positions of shape (p, width), each column within its own table."""
     if values is None:
         return np.empty((0, width), dtype=np.int64)
@@ -207,7 +208,7 @@ def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> Ar
     return table.astype(np.int64)
 
 
-def _mates(codes: Array, random: np.random.RandomState) -> Array:
+def _mates(codes: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     """Return each row of a group with the next one in a random circle through its group."""
     order = random.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
@@ -218,7 +219,7 @@ def _mates(codes: Array, random: np.random.RandomState) -> Array:
     return np.column_stack([order, order[after] if len(order) else order])
 
 
-def _lists(pairs: Array, shape: tuple[int, int]) -> csr_array:
+def _lists(pairs: np.ndarray, shape: tuple[int, int]) -> csr_array:
     """Return the second positions by the first ones, each once and in their order."""
     lists = csr_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=shape)
     lists.sum_duplicates()

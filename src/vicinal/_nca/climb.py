@@ -1,8 +1,18 @@
 """Maximisation of an objective of a matrix A from a start, in units that make the units of X irrelevant."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from vicinal._fit_loops import Recorder, ascend
+from vicinal._fit_loops import FitPath, Recorder, ascend
+
+if TYPE_CHECKING:
+    from vicinal._nca.init import Start
+    from vicinal._nca.nca import NCA
+    from vicinal._nca.objectives import Evaluate
+    from vicinal._nca.pair_nca import PairNCA
+
 
 # Departure 2 (NCA): L-BFGS is the default solver. The paper's conjugate gradients are "cg".
 # Departure 9 (NCA): Delta-bar-delta is not offered. Line searches need no rule for steps.
@@ -12,14 +22,21 @@ METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 _PASSES_PER_ITERATION = 20
 
 
-def climb(evaluate, start, estimator, *, solver, iterations=None):
+def climb(
+    evaluate: "Evaluate",
+    start: "Start",
+    estimator: "NCA | PairNCA",
+    *,
+    solver: str,
+    iterations: Iterator[int] | None = None,
+) -> FitPath:
     """Maximise ``evaluate(A)`` (an `Evaluation`) from a `Start` by L-BFGS or conjugate gradients; return a `FitPath`.
 
     The optimiser works on ``B = A / units``, which has the size of a rotation at the start. `estimator` gives max_iter,
     tol, verbose and callback; `iterations` counts the calls of the callback when one fit runs the optimiser several times.
     """
 
-    def objective_and_gradient(B):
+    def objective_and_gradient(B: np.ndarray) -> tuple[float, np.ndarray]:
         found = evaluate(B * start.units)
         return found.value, found.gradient * start.units
 
@@ -36,10 +53,10 @@ def climb(evaluate, start, estimator, *, solver, iterations=None):
     return path._replace(parameters=path.parameters * start.units)
 
 
-def climb_briefly(evaluate, start, n_iter, solver):
+def climb_briefly(evaluate: "Evaluate", start: "Start", n_iter: int, solver: str) -> np.ndarray:
     """Return the matrix after a few iterations from a start."""
 
-    def objective_and_gradient(B):
+    def objective_and_gradient(B: np.ndarray) -> tuple[float, np.ndarray]:
         found = evaluate(B * start.units)
         return found.value, found.gradient * start.units
 
@@ -55,12 +72,12 @@ def climb_briefly(evaluate, start, n_iter, solver):
     return path.parameters * start.units
 
 
-def as_matrix(A):
+def as_matrix(A: np.ndarray) -> np.ndarray:
     """Return the square matrix of a diagonal that is given as a vector; return a matrix unchanged."""
     return np.diag(A) if A.ndim == 1 else A
 
 
-def relevance(A, spread):
+def relevance(A: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """Return each feature's share of the mean squared distance under a diagonal A."""
     share = (A * spread) ** 2
     total = share.sum()

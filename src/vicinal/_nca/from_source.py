@@ -34,7 +34,7 @@ class DrawnRows:
 
     first: np.ndarray | None = None
 
-    def __init__(self, estimator: Any, source: RowSource, y: Any, sample_weight: Any, objective: Any):
+    def __init__(self, estimator: Any, source: RowSource, y: Any, sample_weight: Any, objective: Any) -> None:
         ranges = check_source(estimator, source, min_rows=2)
         check_spread(np.stack(ranges))
         self._source, self._objective, n = source, objective, source.shape[0]

@@ -5,9 +5,11 @@ one effective neighbour (X times 1000, for example), the gradient vanishes and t
 the result. `auto_start` therefore chooses the units of the columns and the scale of the matrix from the data.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.covariance import ledoit_wolf
 from sklearn.decomposition import PCA
@@ -16,6 +18,11 @@ from sklearn.utils.validation import check_array
 from vicinal._checks import check_choice
 from vicinal._engine import prepare
 from vicinal._nca.options import MultiStart
+
+if TYPE_CHECKING:
+    from vicinal._nca.nca import NCA
+    from vicinal._nca.pair_nca import PairNCA
+
 
 INITS = ("auto", "pca", "lda", "identity", "random")
 STRUCTURES = ("full", "diag")
@@ -38,7 +45,7 @@ class Start(NamedTuple):
 # -- a start that the user chose -----------------------------------------------------------------------------
 
 
-def as_starts(init, names):
+def as_starts(init: MultiStart | ArrayLike, names: tuple[str, ...]) -> MultiStart:
     """Return the starts that ``init`` selects; raise an error if it is neither a name, an array nor a `MultiStart`."""
     if not isinstance(init, MultiStart):
         init = MultiStart.named(init)
@@ -46,7 +53,7 @@ def as_starts(init, names):
     return init
 
 
-def _check_init(init, names):
+def _check_init(init: Any, names: tuple[str, ...]) -> None:
     if isinstance(init, str):
         check_choice(init, "init", names)
         return
@@ -59,7 +66,7 @@ def _check_init(init, names):
         raise TypeError(f"{choices}, got {type(init).__name__}.") from error
 
 
-def check_size(n_components, n_features, diagonal=False):
+def check_size(n_components: int | None, n_features: int, diagonal: bool = False) -> int:
     """Return the number of rows of A."""
     if n_components is None:
         return n_features
@@ -76,15 +83,22 @@ def check_size(n_components, n_features, diagonal=False):
     return n_components
 
 
-def image_width(estimator, n_features):
+def image_width(estimator: "NCA | PairNCA", n_features: int) -> int:
     """Return the number of rows of A, as far as the parameters tell."""
     if estimator.n_components is not None:
         return estimator.n_components
-    init = getattr(estimator.init, "first", estimator.init)
+    init: Any = getattr(estimator.init, "first", estimator.init)
     return n_features if isinstance(init, str) or estimator.structure == "diag" else len(np.atleast_2d(init))
 
 
-def user_start(init, X, classes, n_components, diagonal, random_state):
+def user_start(
+    init: ArrayLike,
+    X: np.ndarray,
+    classes: np.ndarray | None,
+    n_components: int | None,
+    diagonal: bool,
+    random_state: np.random.RandomState,
+) -> Start:
     """Return the start for a name other than "auto", or for an array."""
     n_features = X.shape[1]
     if not isinstance(init, str):
@@ -96,18 +110,19 @@ def user_start(init, X, classes, n_components, diagonal, random_state):
             )
         return start
     n_components = check_size(n_components, n_features, diagonal)
+    components: np.ndarray
     if not diagonal:
         components = named_start(init, X, classes, n_components, random_state).astype(np.float64)
     elif init == "identity":
         components = np.ones(n_features)
     elif init == "random":
-        components = random_state.standard_normal(n_features)
+        components = np.asarray(random_state.standard_normal(n_features))
     else:
         raise ValueError(f"init={init!r} is not diagonal. With structure='diag' use 'auto', 'identity' or 'random'.")
     return Start(components, given_units(components))
 
 
-def given_start(given, n_features, diagonal=False, name="init"):
+def given_start(given: ArrayLike, n_features: int, diagonal: bool = False, name: str = "init") -> Start:
     """Return the start for an array; a diagonal one may be given as a vector."""
     A = check_array(given, dtype=np.float64, ensure_2d=False, input_name=name)
     if A.ndim == 1 and diagonal:
@@ -125,7 +140,9 @@ def given_start(given, n_features, diagonal=False, name="init"):
     return Start(A, given_units(A))
 
 
-def named_start(init, X, classes, n_components, random_state):
+def named_start(
+    init: str, X: np.ndarray, classes: np.ndarray | None, n_components: int, random_state: np.random.RandomState
+) -> np.ndarray:
     """Return the start of scikit-learn's NeighborhoodComponentsAnalysis for the same arguments, to the last bit."""
     n_features = X.shape[1]
     if init == "identity":
@@ -146,7 +163,7 @@ def named_start(init, X, classes, n_components, random_state):
     return _lda(X, classes, n_components)
 
 
-def _lda(X, classes, n_components):
+def _lda(X: np.ndarray, classes: np.ndarray, n_components: int) -> np.ndarray:
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
     most = min(X.shape[1], len(np.unique(classes)) - 1)
@@ -167,7 +184,7 @@ def _lda(X, classes, n_components):
     return directions[:n_components]
 
 
-def given_units(components):
+def given_units(components: np.ndarray) -> float:
     """Return the units in which to climb from a start that the user chose.
 
     SciPy's first step has length one. A start of ordinary size is optimised in its own units, as in
@@ -182,7 +199,7 @@ def given_units(components):
 # -- a start without units -----------------------------------------------------------------------------------
 
 
-def sample_rows(n, n_queries=_QUERIES, n_points=_POINTS):
+def sample_rows(n: int, n_queries: int = _QUERIES, n_points: int = _POINTS) -> tuple[np.ndarray, np.ndarray]:
     """Return positions of the queries and of the points to search the scale on: evenly spaced, so a pure function
     of n.
 
@@ -193,15 +210,15 @@ def sample_rows(n, n_queries=_QUERIES, n_points=_POINTS):
     return points, queries
 
 
-def column_spread(X):
-    """Standard deviation of each column; exactly 0 where it is rounding noise of a constant."""
+def column_spread(X: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of each column; exactly 0 if it is rounding noise of a constant."""
     spread = X.std(axis=0, dtype=np.float64)
     noise = 16.0 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0).astype(np.float64)
     return np.where(spread > noise, spread, 0.0)
 
 
-def auto_units(X, spread, score):
-    """Units of the columns in which X has none; None where all rows are equal.
+def auto_units(X: np.ndarray, spread: np.ndarray, score: Callable[[np.ndarray], float]) -> np.ndarray | None:
+    """Return units of the columns in which X has no units; None if all rows are equal.
 
     Plain distances of raw columns and of standardised columns are compared, each at its best scale; the ones with the
     higher score give the units. Pixels therefore stay unscaled. A table of kilograms and years, where few columns hold most
@@ -221,7 +238,18 @@ def auto_units(X, spread, score):
     return max((best_scale(score, candidate, X) for candidate in candidates), key=lambda found: found[0])[1]
 
 
-def auto_start(X, spread, score, units, *, kind, n_components, classes=None, diagonal=False, random_state=None):
+def auto_start(
+    X: np.ndarray,
+    spread: np.ndarray,
+    score: Callable[[np.ndarray], float],
+    units: np.ndarray | None,
+    *,
+    kind: str,
+    n_components: int,
+    classes: np.ndarray | None = None,
+    diagonal: bool = False,
+    random_state: np.random.RandomState | None = None,
+) -> Start:
     """Return a start that does not depend on the units of X, except for the scale.
 
     1. Directions, in the units of `auto_units`: `kind` is "lda", "rca", "whitening", "pca", "identity" or "random".
@@ -249,11 +277,13 @@ def auto_start(X, spread, score, units, *, kind, n_components, classes=None, dia
     nonzero = np.where(spread > 0, units, units.max())
     if diagonal:
         if kind == "random":
+            assert random_state is not None
             units = best_scale(score, units * random_state.uniform(0.2, 1.8, n_features), X)[1]
         return Start(units, nonzero)
     if kind == "identity" and n_components == n_features:
         directions = np.eye(n_features)
     elif kind == "random":
+        assert random_state is not None
         directions = random_state.standard_normal((n_components, n_features)) / np.sqrt(n_features)
     else:
         directions = _directions(X * units.astype(X.dtype), kind, n_components, classes, random_state)
@@ -262,7 +292,7 @@ def auto_start(X, spread, score, units, *, kind, n_components, classes=None, dia
     return Start(components, nonzero * size)
 
 
-def _variance_is_shared(spread):
+def _variance_is_shared(spread: np.ndarray) -> bool:
     """Return whether the columns seem to have the same unit, that is, no few of them dominate the variance.
 
     The criterion is the participation ratio of the variances, 0 for one column and 1 for equal variances. Images,
@@ -274,7 +304,7 @@ def _variance_is_shared(spread):
     return (variance.sum() ** 2 / (variance**2).sum() - 1.0) / (len(variance) - 1.0) >= 0.3
 
 
-def auto_kind(n_components, n_features, n_rows, n_classes):
+def auto_kind(n_components: int, n_features: int, n_rows: int, n_classes: int | None) -> str:
     """Return which directions to start with, by the shape of the problem.
 
     This is scikit-learn's rule with one departure: with few rows per column, LDA separates any labelling
@@ -287,7 +317,7 @@ def auto_kind(n_components, n_features, n_rows, n_classes):
     return "pca" if n_components < min(n_features, n_rows) else "identity"
 
 
-def auto_kinds(n_components, n_features, n_rows, n_classes):
+def auto_kinds(n_components: int, n_features: int, n_rows: int, n_classes: int | None) -> list[str]:
     """Return all directions that are worth a trial of a few iterations, by the shape of the problem.
 
     If the objective has many maxima, the start decides which one is found: on wine, vehicle and image segmentation, the
@@ -299,12 +329,16 @@ def auto_kinds(n_components, n_features, n_rows, n_classes):
     return kinds
 
 
-def _directions(X, kind, n_components, classes, random_state):
-    if kind == "lda" and n_components < len(np.unique(classes)):  # a sample can lack the rows of a class
+def _directions(
+    X: np.ndarray, kind: str, n_components: int, classes: np.ndarray | None, random_state: np.random.RandomState | None
+) -> np.ndarray:
+    if (
+        kind == "lda" and classes is not None and n_components < len(np.unique(classes))
+    ):  # a sample can lack the rows of a class
         found = _lda(X, classes, n_components)
         if found.shape[0] == n_components and np.isfinite(found).all() and np.all(np.any(found != 0, axis=1)):
             return found
-    if kind == "lda":  # the classes span fewer directions than were asked for
+    if kind == "lda":  # the classes span fewer directions than requested
         kind = "pca"
     if kind in ("rca", "whitening"):
         found = _whitened(X, classes if kind == "rca" else None)
@@ -316,7 +350,7 @@ def _directions(X, kind, n_components, classes, random_state):
     return np.eye(n_components, X.shape[1])
 
 
-def _whitened(X, classes):
+def _whitened(X: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
     """Return rows that whiten the shrunk covariance of X, or within classes.
 
     Those of largest total variance for it first.
@@ -344,7 +378,7 @@ def _whitened(X, classes):
     return np.ascontiguousarray(vectors[:, ::-1].T)
 
 
-def best_scale(score, A, X):
+def best_scale(score: Callable[[np.ndarray], float], A: np.ndarray, X: np.ndarray) -> tuple[float, np.ndarray]:
     """Return ``(score, A * scale)`` at the scale with the highest score: octaves first, then a golden
     section.
 
@@ -354,7 +388,7 @@ def best_scale(score, A, X):
     some = X[:: max(len(X) // _QUERIES, 1)]
     # The distances of each row to all others, nearest first.
     squares = prepare("reference", some, leave_one_out=True).at(A).nearest(len(some) - 1).scores
-    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # duplicates are no neighbours here
+    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # duplicates do not count as neighbours here
     apart = squares[np.isfinite(squares)]
     if apart.size == 0:
         return score(A), A
@@ -363,7 +397,7 @@ def best_scale(score, A, X):
     high = 0.5 * np.log2(50.0 / np.median(nearest[np.isfinite(nearest)]))
     known: dict[float, float] = {}
 
-    def at(octave):
+    def at(octave: float) -> float:
         if octave not in known:
             known[octave] = score(A * 2.0**octave)
         return known[octave]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 
 from vicinal._checks import (
     check_callback,
@@ -22,7 +22,7 @@ from vicinal._checks import (
 )
 from vicinal._dask import fits_collections
 from vicinal._engine import Engine, Work, fit_engine, large_source, one_blas_thread_beside_pairs
-from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import climb, relevance
 from vicinal._nca.from_source import DrawnRows
@@ -39,7 +39,7 @@ from vicinal._nca.init import (
     image_width,
     user_start,
 )
-from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
+from vicinal._nca.objectives import Evaluate, Evaluation, neighbor_objective, placed_at, with_penalty
 from vicinal._nca.options import MultiStart, Objective, StochasticGradient
 from vicinal._nca.rows import Rows, Sample, check_agreement, prepare_rows
 from vicinal._nca.stochastic import climb_by_batches, rows_in_round
@@ -216,7 +216,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.target_tags.one_d_labels = getattr(self.objective, "match", "class") == "class"
@@ -247,12 +247,12 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             first = self._initial_metric(X, rows, starts.first, 0)
             solver = "stochastic" if drawn else self._choose_solver(rows, first)
 
-        def evaluate(A):
+        def evaluate(A: np.ndarray) -> Evaluation:
             """Return the p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
             found = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
             return with_penalty(found, A, penalty)
 
-        def climb_from(start):
+        def climb_from(start: Start) -> FitPath:
             if solver == "stochastic":  # truncated sums over i, and over j with `n_neighbors` (sec. 2)
                 options = self._stochastic_options()
                 more = {} if drawn is None else {"draw": drawn.rounds(self, *self._pair_work(*rows.X.shape))}
@@ -294,14 +294,14 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         check_agreement(rows.targets, objective)
         return X, rows, None
 
-    def _pick_solver(self, n_rows):
+    def _pick_solver(self, n_rows: int) -> str:
         if isinstance(self.solver, StochasticGradient):
             return "stochastic"
         if self.solver != "auto":
             return self.solver
         return "stochastic" if n_rows > _EXACT_ROWS else "lbfgs"
 
-    def _choose_solver(self, rows, start):
+    def _choose_solver(self, rows: Rows, start: Start) -> str:
         """Return the solver; "auto" is exact if few pairs have to be visited, as counted on a sample of rows."""
         n, solver = len(rows.X), self._pick_solver(len(rows.X))
         if self.solver == "auto" and solver == "stochastic":
@@ -309,17 +309,17 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             return "lbfgs" if share * float(n) ** 2 <= _EXACT_PAIRS else solver
         return solver
 
-    def _stochastic_options(self):
+    def _stochastic_options(self) -> StochasticGradient:
         """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
         return self.solver if isinstance(self.solver, StochasticGradient) else StochasticGradient()
 
-    def _objective(self):
+    def _objective(self) -> Objective:
         """Return the objective as a record."""
         found = as_record(self.objective, Objective, "objective", _OBJECTIVES)
         check_choice(found.kind, "the kind of objective", _OBJECTIVES)
         return found
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         n_dims = image_width(self, n_features)
         if self._pick_solver(n_samples) != "stochastic":
             return Work(n_samples, n_samples, n_dims, _EXACT_PASSES)
@@ -327,7 +327,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     # -- the optimisation ------------------------------------------------------------------------------------
 
-    def _climb_exactly(self, evaluate, rows, start, solver, objective):
+    def _climb_exactly(self, evaluate: Evaluate, rows: Rows, start: Start, solver: str, objective: str) -> FitPath:
         """Maximise the objective by exact gradients over all pairs."""
         iterations = count(1)
         path = climb(evaluate, start, self, solver=solver, iterations=iterations)
@@ -348,7 +348,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         path = path._replace(objectives=np.append(objectives, path.objectives[-1]), n_iter=n_iter)
         return path.ended_by(again.reason)
 
-    def _is_saturated(self, path, rows, sample, objective):
+    def _is_saturated(self, path: FitPath, rows: Rows, sample: Sample, objective: str) -> bool:
         """Return whether a climb ended on a plateau below the best conceivable value."""
         if not path.converged or not rows.spread.any() or rows.targets.all_equal():
             return False
@@ -360,7 +360,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     # -- the start -------------------------------------------------------------------------------------------
 
-    def _initial_metric(self, X, rows, init, attempt):
+    def _initial_metric(self, X: np.ndarray, rows: Rows, init: ArrayLike, attempt: int) -> Start:
         n_features, diagonal = X.shape[1], self.structure == "diag"
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
             return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
@@ -376,7 +376,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         classes = rows.targets.values[np.argsort(rows.positions)] if n_classes else None
         return user_start(init, counted, classes, self.n_components, diagonal, self.random_state_)
 
-    def _best_start(self, rows, kinds, n_components, diagonal):
+    def _best_start(self, rows: Rows, kinds: list[str], n_components: int, diagonal: bool) -> Start:
         objective = self._objective()
         return best_start(
             rows,
@@ -391,7 +391,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     # -- checks and results ----------------------------------------------------------------------------------
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
         check_choice(self.structure, "structure", STRUCTURES)
@@ -401,7 +401,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         check_positive(self.tol, "tol", strict=False)
         check_callback(self.callback)
 
-    def _store(self, X, rows, path):
+    def _store(self, X: np.ndarray, rows: Rows, path: FitPath) -> None:
         A, diagonal = path.parameters, self.structure == "diag"
         if diagonal:
             A = np.abs(A)  # a sign changes no distance

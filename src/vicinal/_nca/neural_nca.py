@@ -3,13 +3,14 @@
 import copy
 import warnings
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
@@ -32,6 +33,10 @@ from vicinal._notebook import NotebookMixin
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import check_targets, read_close_pairs, read_targets
 from vicinal._tensors import device_of_fit, on_device
+
+if TYPE_CHECKING:
+    import torch
+
 
 _HIDDEN_UNITS = 100  # of the default network
 _LARGEST_START = 1.0  # the standard deviation of the first outputs; with larger ones, training would start saturated
@@ -156,14 +161,14 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         self.verbose = verbose
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True  # y, or else pairs
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     @property
-    def _n_features_out(self):
+    def _n_features_out(self) -> int:
         return self._n_outputs
 
     def fit(
@@ -238,7 +243,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         X = check_rows(self, X, reset=False)
         return self.scale_ * _outputs(_torch(), self.module_, self._standardized(X)).astype(X.dtype)
 
-    def _standardized(self, X):
+    def _standardized(self, X: np.ndarray) -> np.ndarray:
         return (X - self.mean_) / self.spread_
 
     def _read(
@@ -274,7 +279,9 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
             )
         return X, NeighborSource(targets, weight, objective.kind)
 
-    def _initial_network(self, torch, rows, source):
+    def _initial_network(
+        self, torch: ModuleType, rows: np.ndarray, source: NeighborSource | PairSource
+    ) -> "tuple[torch.nn.Module, float]":
         """Return the initial network and a scale of its outputs at which a row has more than one but not all neighbours."""
         if self.warm_start and hasattr(self, "module_"):
             return copy.deepcopy(self.module_), float(np.log(self.scale_))
@@ -318,7 +325,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
             scale = 1.0
         return network, float(np.log(scale))
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> tuple[Objective, Adam]:
         """Return the objective and the options of the solver; raise an error for invalid parameters."""
         for name in ("n_components", "max_iter"):
             check_integer(getattr(self, name), name)
@@ -342,7 +349,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         return objective, as_record(self.solver, Adam, "solver", ("adam",))
 
 
-def _outputs(torch, network, rows, batch=4096):
+def _outputs(torch: ModuleType, network: "torch.nn.Module", rows: np.ndarray, batch: int = 4096) -> np.ndarray:
     """Return the network's outputs for rows, on their device, a few rows at a time."""
     network.eval()
     with torch.no_grad():
@@ -350,7 +357,7 @@ def _outputs(torch, network, rows, batch=4096):
     return torch.cat(parts) if isinstance(rows, torch.Tensor) else torch.cat(parts).numpy()
 
 
-def _torch():
+def _torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:

@@ -3,16 +3,21 @@
 The symbols are those of `_nca/objectives`; there is no matrix A, because the rows are already transformed.
 """
 
+from typing import TYPE_CHECKING
 
-def square_distances(z):
-    """``|z_i - z_j|^2`` for all pairs of rows, from differences of centred rows where that is affordable."""
+if TYPE_CHECKING:
+    import torch
+
+
+def square_distances(z: "torch.Tensor") -> "torch.Tensor":
+    """Return ``|z_i - z_j|^2`` for all pairs of rows, from differences of centred rows if that is affordable."""
     z = z - z.mean(0, keepdim=True).detach()
     squares = (z**2).sum(1)
     return (squares[:, None] + squares[None, :] - 2.0 * z @ z.T).clamp_min(0.0)
 
 
-def agreement(kind, values):
-    """``m_ij`` of the rows of a batch: integer codes, scaled targets or rows of probabilities."""
+def agreement(kind: str, values: "torch.Tensor") -> "torch.Tensor":
+    """Return ``m_ij`` of the rows of a batch: integer codes, scaled targets or rows of probabilities."""
     if kind == "class":
         return (values[:, None] == values[None, :]).to(dtype=values.dtype)
     if kind == "dot":
@@ -20,8 +25,10 @@ def agreement(kind, values):
     return (-0.5 * ((values[:, None, :] - values[None, :, :]) ** 2).sum(-1)).exp()
 
 
-def neighbor_terms(z, match, objective, log_weights):
-    """``a_i`` (Eq. 2) or ``log a_i`` (Eq. 6) of each row of the batch among the others.
+def neighbor_terms(
+    z: "torch.Tensor", match: "torch.Tensor", objective: str, log_weights: "torch.Tensor"
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Return ``a_i`` (Eq. 2) or ``log a_i`` (Eq. 6) of each row of the batch among the others.
 
     Return the terms, and whether each row agrees with any other row of the batch. The other rows have no gradient, and
     their logarithm, -inf, is replaced by 0.
@@ -42,7 +49,9 @@ def neighbor_terms(z, match, objective, log_weights):
     return log_a.masked_fill(~has_mate, 0.0), has_mate
 
 
-def pair_term(z, pairs, pair_weight, log_weights):
+def pair_term(
+    z: "torch.Tensor", pairs: "torch.Tensor", pair_weight: "torch.Tensor", log_weights: "torch.Tensor"
+) -> "torch.Tensor":
     """Return the negative of Eq. 8 for the pairs of a batch, per unit of pair weight; c != d over the rows of the batch."""
     squares = square_distances(z)
     attraction = (pair_weight * squares[pairs[:, 0], pairs[:, 1]]).sum() / pair_weight.sum()
@@ -51,7 +60,7 @@ def pair_term(z, pairs, pair_weight, log_weights):
     return -attraction - scores.flatten().logsumexp(0)
 
 
-def _diagonal(matrix):
+def _diagonal(matrix: "torch.Tensor") -> "torch.Tensor":
     import torch
 
     return torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)

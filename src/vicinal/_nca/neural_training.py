@@ -2,11 +2,15 @@
 
 import copy
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vicinal._fit_loops import FitPath, Reason, Recorder
+
+if TYPE_CHECKING:
+    import torch
+
 
 _GRAPH_FROM_BATCHES = 4  # batches that are done one by one before a graph of one is captured
 
@@ -30,7 +34,9 @@ class _Epochs:
         Whether a step of the network can be captured in a graph.
     """
 
-    def __init__(self, torch: Any, network: Any, scale: Any, rows: Any, source: Any, options: Any, may_capture: bool):
+    def __init__(
+        self, torch: Any, network: Any, scale: Any, rows: Any, source: Any, options: Any, may_capture: bool
+    ) -> None:
         self._torch, self._network, self._scale, self._rows, self._source = torch, network, scale, rows, source
         on_gpu = rows.device.type == "cuda"
         groups = [{"params": list(network.parameters()), "weight_decay": options.weight_decay}, {"params": [scale]}]
@@ -151,7 +157,7 @@ def train(
         judged = source.batches(aside, max(options.batch_size, 2048), np.random.RandomState(0))
         held_out = source.placed(torch, list(judged), device)
 
-    def as_vector(parameters):
+    def as_vector(parameters: "tuple[dict[str, torch.Tensor], float]") -> np.ndarray:
         state, factor = parameters
         return np.concatenate(
             [*(state[name].cpu().numpy().ravel() for name, _ in network.named_parameters()), [factor]]

@@ -18,11 +18,12 @@ All values are *per row* (divided by the sum of the weights), so that tolerances
 diagonal A is given and differentiated as the vector of its diagonal.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._engine import one_blas_thread_beside_pairs
+from vicinal._engine import Problem, one_blas_thread_beside_pairs
 from vicinal._journal import journaled
 
 ROOT2 = float(np.sqrt(2.0))
@@ -35,18 +36,28 @@ class Evaluation(NamedTuple):
     gradient: np.ndarray
 
 
-def placed_at(problem, A):
+Evaluate = Callable[[np.ndarray], Evaluation]  # of a matrix A
+
+
+def placed_at(problem: Any, A: np.ndarray) -> Any:
     """Return the rows of a problem in the image of A, where distances are those of Eq. 1; a vector A is a diagonal."""
     return problem.at(ROOT2 * np.asarray(A, dtype=np.float64))
 
 
-def log_or_none(weight):
-    """Log-weights of the points as neighbours; None for equal weights."""
+def log_or_none(weight: np.ndarray | None) -> np.ndarray | None:
+    """Return the log-weights of the points as neighbours; None for equal weights."""
     return None if weight is None else np.log(weight)
 
 
 @journaled(Evaluation._make)
-def neighbor_objective(A, problem, *, objective="accuracy", weight=None, rows=None):
+def neighbor_objective(
+    A: np.ndarray,
+    problem: Problem,
+    *,
+    objective: str = "accuracy",
+    weight: np.ndarray | None = None,
+    rows: np.ndarray | None = None,
+) -> Evaluation:
     """Return the paper's f or g per row, and its gradient by A.
 
     Parameters
@@ -73,25 +84,32 @@ def neighbor_objective(A, problem, *, objective="accuracy", weight=None, rows=No
     return Evaluation(mean_term(found.log_agreement, objective, row_weights), ROOT2 * found.pull / total)
 
 
-def neighbor_value(A, problem, *, objective="accuracy", weight=None, rows=None):
+def neighbor_value(
+    A: np.ndarray,
+    problem: Problem,
+    *,
+    objective: str = "accuracy",
+    weight: np.ndarray | None = None,
+    rows: np.ndarray | None = None,
+) -> float:
     """Return the value of `neighbor_objective` alone, which takes fewer sweeps over the pairs."""
     with one_blas_thread_beside_pairs(problem.n_points if rows is None else len(rows), problem.n_features):
         log_agreement = placed_at(problem, A).log_agreement(rows)
     return mean_term(log_agreement, objective, _of_rows(weight, rows))
 
 
-def _of_rows(weight, rows):
+def _of_rows(weight: np.ndarray | None, rows: np.ndarray | None) -> np.ndarray | None:
     return weight if weight is None or rows is None else weight[rows]
 
 
-def mean_term(log_agreement, objective, row_weights):
+def mean_term(log_agreement: np.ndarray, objective: str, row_weights: np.ndarray | None) -> float:
     """Return the mean of ``a_i`` or of ``log a_i``, weighted."""
     # Departure 1 (NCA): Objectives are per row.
     terms = np.exp(log_agreement) if objective == "accuracy" else log_agreement
     return float(terms.mean() if row_weights is None else row_weights @ terms / row_weights.sum())
 
 
-def with_penalty(evaluation, A, penalty):
+def with_penalty(evaluation: Evaluation, A: np.ndarray, penalty: np.ndarray | float) -> Evaluation:
     """Subtract ``sum_k penalty_k |A_k|^2`` over the columns of A from the objective."""
     # Departure 5 (NCA): A penalty is offered.
     if not np.any(penalty):
@@ -100,7 +118,7 @@ def with_penalty(evaluation, A, penalty):
     return Evaluation(evaluation.value - size_penalty(A, penalty), evaluation.gradient - 2.0 * penalty * A)
 
 
-def size_penalty(A, penalty):
+def size_penalty(A: np.ndarray, penalty: np.ndarray | float) -> float:
     """Return ``sum_k penalty_k |A_k|^2`` over the columns of A."""
     return float((penalty * np.asarray(A, dtype=np.float64) ** 2).sum())
 
@@ -109,7 +127,7 @@ def size_penalty(A, penalty):
 
 
 @journaled(Evaluation._make)
-def pair_objective(A, problem, pull_close):
+def pair_objective(A: np.ndarray, problem: Problem, pull_close: Callable[[np.ndarray], np.ndarray]) -> Evaluation:
     """Return the negative of Eq. 8 per unit of pair weight, and its gradient by A.
 
     ``sum_ab w_ab log(exp(-|y_a - y_b|^2) / sum_{c != d} exp(-|y_c - y_d|^2))`` with ``y = A x`` and weights

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 
 from vicinal._checks import (
     check_callback,
@@ -18,12 +18,13 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, fit_engine, prepare
-from vicinal._fit_loops import Callback, best_path, warn_if_not_converged
+from vicinal._engine import Engine, Problem, Work, fit_engine, prepare
+from vicinal._fit_loops import Callback, FitPath, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import METHODS, climb, relevance
 from vicinal._nca.init import (
     STRUCTURES,
+    Start,
     as_starts,
     auto_kind,
     auto_start,
@@ -35,6 +36,7 @@ from vicinal._nca.init import (
     user_start,
 )
 from vicinal._nca.objectives import (
+    Evaluation,
     log_or_none,
     pair_objective,
     placed_at,
@@ -42,7 +44,7 @@ from vicinal._nca.objectives import (
 )
 from vicinal._nca.options import MultiStart, Objective
 from vicinal._records import Record, RecordParametersMixin, as_record
-from vicinal._supervision import listed_pairs, read_close_pairs, sample_pairs
+from vicinal._supervision import Grouped, Listed, listed_pairs, read_close_pairs, sample_pairs
 
 _INITS = ("auto", "pca", "identity", "random")
 _PASSES = 50  # that a fit usually makes, for the choice of the engine
@@ -175,7 +177,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True  # y, or else pairs
         return tags
@@ -224,8 +226,8 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         )
         pull, penalty = close.pull(problem.n_points), objective.penalty * spread**2
 
-        def evaluate(A):
-            """Eq. 8: close pairs attract each other, all rows c != d repel each other; and the gradient."""
+        def evaluate(A: np.ndarray) -> Evaluation:
+            """Return Eq. 8 and its gradient: close pairs attract each other, all rows c != d repel each other."""
             return with_penalty(pair_objective(A, problem, pull), A, penalty)
 
         attempts = (self._initial_metric(X, problem, spread, close, starts.first, k) for k in range(starts.n_starts))
@@ -248,10 +250,18 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             weight = np.maximum(weight, 1e-300)
         return X, close, weight
 
-    def _pair_work(self, n_samples, n_features):
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
         return Work(n_samples, n_samples, image_width(self, n_features), _PASSES)
 
-    def _initial_metric(self, X, problem, spread, close, init, attempt):
+    def _initial_metric(
+        self,
+        X: np.ndarray,
+        problem: Problem,
+        spread: np.ndarray,
+        close: Grouped | Listed,
+        init: ArrayLike,
+        attempt: int,
+    ) -> Start:
         (n, n_features), diagonal = X.shape, self.structure == "diag"
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
             return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
@@ -273,7 +283,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             random_state=self.random_state_,
         )
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> tuple[Objective, MultiStart]:
         """Return the objective and the starts; raise an error for invalid parameters."""
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
@@ -292,7 +302,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             )
         return objective, as_starts(self.init, _INITS)
 
-    def _store(self, problem, spread, path):
+    def _store(self, problem: Problem, spread: np.ndarray, path: FitPath) -> None:
         A, diagonal = path.parameters, self.structure == "diag"
         if diagonal:
             A = np.abs(A)  # a sign changes no distance

@@ -1,14 +1,15 @@
 """The rows that a fit of NCA works on, and a sample of them for evaluating a scale."""
 
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vicinal._callers import callers_line
-from vicinal._engine import Problem, prepare
+from vicinal._engine import Engine, Work, prepare
 from vicinal._nca.init import column_spread, sample_rows
-from vicinal._nca.objectives import log_or_none, neighbor_objective, neighbor_value, placed_at
+from vicinal._nca.objectives import Evaluation, log_or_none, neighbor_objective, neighbor_value, placed_at
+from vicinal._nca.options import Objective
 from vicinal._supervision import Targets, check_targets
 from vicinal._tensors import take_rows
 
@@ -21,9 +22,9 @@ class Rows(NamedTuple):
     weight: np.ndarray | None
     positions: np.ndarray  # in the X that was given
     spread: np.ndarray
-    problem: Problem | None = None
+    problem: Any = None  # a Problem once the rows are resident
 
-    def resident(self, engine, work):
+    def resident(self, engine: Engine | str | None, work: Work) -> "Rows":
         """Return the rows as a problem of the engine for such `Work`, and X relative to its centre."""
         problem = prepare(
             engine,
@@ -41,7 +42,7 @@ class Rows(NamedTuple):
 class Sample:
     """A small problem of a few queries and a few thousand points, for evaluating a start."""
 
-    def __init__(self, rows, points=None):
+    def __init__(self, rows: Rows, points: np.ndarray | None = None) -> None:
         if points is None:
             points, self._queries = sample_rows(len(rows.X))
         else:
@@ -54,25 +55,25 @@ class Sample:
         self._weight = None if rows.weight is None else rows.weight[points]
         self._has_mate = ~targets.alone()
 
-    def likelihood(self, A):
-        """Eq. 6 per query that has a mate; the others are -inf at every scale."""
+    def likelihood(self, A: np.ndarray) -> float:
+        """Return Eq. 6 per query that has a mate; the others are -inf at every scale."""
         return self.value(A, "likelihood", self._queries)
 
-    def value(self, A, kind, queries):
+    def value(self, A: np.ndarray, kind: str, queries: np.ndarray) -> float:
         """Return the objective per row of these that has a mate."""
         queries = queries[self._has_mate[queries]]
         if len(queries) == 0:
             return 0.0
         return neighbor_value(A, self._problem, objective=kind, weight=self._weight, rows=queries)
 
-    def objective(self, A, kind):
+    def objective(self, A: np.ndarray, kind: str) -> Evaluation:
         """Return the objective of all points of the sample, and its gradient."""
         return neighbor_objective(A, self._problem, objective=kind, weight=self._weight)
 
-    def effective_neighbors(self, A):
+    def effective_neighbors(self, A: np.ndarray) -> np.ndarray:
         return placed_at(self._problem, A).perplexities(self._queries)
 
-    def folds(self, n_folds):
+    def folds(self, n_folds: int) -> "list[tuple[np.ndarray, Sample]]":
         """Return positions that are held out, and a `Sample` of the others; empty where too few rows have mates for that.
 
         The rows are sorted by class, so that every third row, for example, is a stratified sample. Rows that lose their
@@ -89,7 +90,9 @@ class Sample:
         return pairs
 
 
-def prepare_rows(X, y, weight, match, match_scale):
+def prepare_rows(
+    X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, match: str, match_scale: float | None
+) -> Rows:
     positions = np.arange(len(X))
     if weight is not None:
         positions = np.flatnonzero(weight > 0)
@@ -111,7 +114,7 @@ def prepare_rows(X, y, weight, match, match_scale):
     return Rows(counted, targets, weight, positions, column_spread(counted))
 
 
-def check_agreement(targets, objective):
+def check_agreement(targets: Targets, objective: Objective) -> None:
     """Raise an error or warn, before any pairwise computation, about targets from which no metric can learn."""
     alone = targets.alone()
     n, count = len(alone), int(alone.sum())

@@ -1,19 +1,33 @@
 """The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
 
-import numbers
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
-from sklearn.exceptions import NotFittedError
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
-from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
-from vicinal._engine import Engine, Match, Work, as_engine, choose, fit_engine, forget, prepare, resident
+from vicinal._engine import (
+    Engine,
+    Match,
+    Placement,
+    Problem,
+    Work,
+    as_engine,
+    choose,
+    fit_engine,
+    forget,
+    prepare,
+    resident,
+)
+from vicinal._nca.given_metrics import fitted_metric, images_under, width_under
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
 from vicinal._notebook import NotebookMixin
@@ -36,31 +50,23 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         self.bandwidth = bandwidth
         self.engine = engine
 
-    def _fit_points(self, X, given, y, targets, sample_weight):
+    def _fit_points(
+        self, X: np.ndarray, given: ArrayLike, y: ArrayLike, targets: np.ndarray, sample_weight: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Store the images of the rows that have weight; return their positions, sorted by target."""
         weight = check_weights(sample_weight, X)
         order = np.argsort(targets, kind="stable")
         if weight is not None:
             order = order[weight[order] > 0]
         forget(self)
-        self.metric_ = _fitted_metric(self.metric, given, y, sample_weight)
-        self.points_ = self._images(given, X)[order]
+        self.metric_ = fitted_metric(self.metric, given, y, sample_weight)
+        self.points_ = images_under(self.metric_, given, X)[order]
         self._log_weights = None if weight is None else np.log(weight[order])
         self._positions = np.full(len(X), -1)
         self._positions[order] = np.arange(len(order))
         return order, None if weight is None else weight[order]
 
-    def _images(self, given, X):
-        """Return the transformed rows, for which the metric is Euclidean."""
-        if self.metric_ is None:
-            return X
-        if isinstance(self.metric_, np.ndarray):
-            return X @ self.metric_.T.astype(X.dtype)
-        named = hasattr(self.metric_, "feature_names_in_") and hasattr(given, "columns")
-        Z = np.asarray(self.metric_.transform(given if named else X))
-        return np.ascontiguousarray(Z, dtype=np.float32 if Z.dtype == np.float32 else np.float64)
-
-    def _own_bandwidth(self, metric):
+    def _own_bandwidth(self, metric: Any) -> float | None:
         """Return the kernel's standard deviation if none is searched for: the user's, or that of the metric."""
         if self.bandwidth is not None:
             return check_positive(self.bandwidth, "bandwidth")
@@ -69,44 +75,37 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         learned = getattr(metric, "_learned_bandwidth", None)
         return None if learned is None else float(learned)
 
-    def _pair_work(self, n_samples, n_features):
-        n_dims = _image_width(self.metric, n_features)
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
+        n_dims = width_under(self.metric, n_features)
         if self._own_bandwidth(self.metric) is not None:
-            return Work(
-                n_samples, n_samples, n_dims
-            )  # there are no pairwise computations in fit; assume that all rows are predicted once
+            # There are no pairwise computations in fit; assume that all rows are predicted once.
+            return Work(n_samples, n_samples, n_dims)
         return Work(min(n_samples, _QUERIES), min(n_samples, _POINTS), n_dims, SCALES_TRIED)
 
-    def _fit_bandwidth(self, X, weight):
+    def _fit_bandwidth(self, X: np.ndarray, weight: np.ndarray | None) -> None:
         """Choose the bandwidth with the best `_score_of_scales`, and the engine for it."""
         work = self._pair_work(*X.shape)
-        self.bandwidth_ = self._own_bandwidth(self.metric_)
+        own = self._own_bandwidth(self.metric_)
+        self.bandwidth_ = 1.0 if own is None else own
         self.engine_, self.certified_row_error_ = choose(as_engine(fit_engine(self)), work).backend, 0.0
-        if self.bandwidth_ is not None:
+        if own is not None:
             return
         points, queries = sample_rows(len(self.points_), _QUERIES, _POINTS)
-        self.bandwidth_ = 1.0
         if len(points) < 2:
             return
         check_spread(self.points_[points])
         weight = None if weight is None else weight[points]
         problem = prepare(
-            fit_engine(self),
-            self.points_[points],
-            log_weights=log_or_none(weight),
-            leave_one_out=True,
-            match=self._match(points),
-            n_queries=len(queries),
-            n_dims=work.n_dims,
-            passes=work.passes,
-        )
+            fit_engine(self), self.points_[points], log_weights=log_or_none(weight), leave_one_out=True,
+            match=self._match(points), n_queries=len(queries), n_dims=work.n_dims, passes=work.passes,
+        )  # fmt: skip
         self.engine_ = problem.backend
         score = self._score_of_scales(problem, points, queries, weight)
         found = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
         self.certified_row_error_ = problem.certified_row_error
         self.bandwidth_ = _ROOT_HALF / float(found[0])
 
-    def _asked(self, X):
+    def _asked(self, X: ArrayLike | None) -> tuple[Placement, np.ndarray | None]:
         """Return the placement of the training rows for the rows to predict, and the latter in the engine's form."""
         check_is_fitted(self, "points_")
         if X is None:
@@ -115,12 +114,17 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
             # Rows of weight zero were not kept; leave-one-out predicts the others.
             queries = self._positions[self._positions >= 0]
         else:
-            queries = self._images(X, check_rows(self, X, reset=False, precision=self.points_.dtype))
+            rows = check_rows(self, X, reset=False, precision=self.points_.dtype)
+            queries = images_under(self.metric_, X, rows)
             if self.metric_ is not None:
                 check_magnitude(queries, "the image of X under metric", precision=self.points_.dtype)
+            ends = np.stack([queries.min(axis=0), queries.max(axis=0)])
+            with np.errstate(over="ignore"):
+                away = (ends - self.points_[0]) / self.bandwidth_
+            check_magnitude(away, "X, in units of the bandwidth,", precision=self.points_.dtype)
         work = Work(len(queries), *self.points_.shape)
 
-        def place():
+        def place() -> Placement:
             problem = prepare(
                 self.engine,
                 self.points_,
@@ -229,10 +233,12 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         self._fit_bandwidth(X, weight)
         return self
 
-    def _match(self, rows):
+    def _match(self, rows: np.ndarray | slice) -> Match:
         return Match("class", self._codes[rows])
 
-    def _score_of_scales(self, problem, points, queries, weight):
+    def _score_of_scales(
+        self, problem: Problem, points: np.ndarray, queries: np.ndarray, weight: np.ndarray | None
+    ) -> Callable[[np.ndarray], float]:
         """Return the leave-one-out likelihood of the labels."""
         codes = self._codes[points]
         queries = queries[np.bincount(codes)[codes[queries]] > 1]
@@ -322,7 +328,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     0.5
     """
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.single_output = False
         tags.target_tags.multi_output = True
@@ -362,14 +368,16 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         """The number of columns of targets; None where each row has one number."""
         return None if self._one_output else self._targets.shape[1]
 
-    def _match(self, rows):
+    def _match(self, rows: np.ndarray | slice) -> Match | None:
         return None
 
-    def _score_of_scales(self, problem, points, queries, weight):
-        """Minus the leave-one-out squared error, in units of the largest output."""
+    def _score_of_scales(
+        self, problem: Problem, points: np.ndarray, queries: np.ndarray, weight: np.ndarray | None
+    ) -> Callable[[np.ndarray], float]:
+        """Return minus the leave-one-out squared error, in units of the largest output."""
         targets, share = self._targets[points], self._unit / self._unit.max()
 
-        def score(A):
+        def score(A: np.ndarray) -> float:
             means = placed_at(problem, A).softmax_means(targets, queries).means
             error = (((means - targets[queries]) * share) ** 2).mean(axis=1)
             return -float(np.average(error, weights=None if weight is None else weight[queries]))
@@ -393,6 +401,25 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         mean = placed.softmax_means(self._targets, queries).means * self._unit + self._mean
         return mean[:, 0] if self._one_output else mean
 
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the coefficient of determination R² of `predict`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+        y : array-like of shape (n,) or (n, n_outputs)
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        predicted = np.asarray(self.predict(X))
+        truth = read_numbers(y, len(predicted), "Use SoftNeighborsClassifier for class labels.")
+        # R² does not depend on the unit of the targets, but squares of targets of 1e300 would overflow.
+        unit = self._unit[0] if self._one_output else self._unit
+        return float(r2_score(truth / unit, predicted / unit, sample_weight=sample_weight))
+
     @answers_collections(lambda self: self._n_outputs, float_numbers)
     def predict_std(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the standard deviation of the neighbours' targets under the softmax of `predict`.
@@ -411,37 +438,3 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         found = placed.softmax_means(np.column_stack([self._targets, self._targets**2]), queries).means
         std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0)) * self._unit
         return std[:, 0] if self._one_output else std
-
-
-def _image_width(metric, n_features):
-    """Dimensions of the images under a metric, as far as its parameters and what it has learned tell."""
-    matrix = getattr(metric, "components_", None if hasattr(metric, "transform") else metric)
-    if matrix is not None:
-        return len(np.atleast_2d(matrix))
-    width = getattr(metric, "n_components", None)
-    return width if isinstance(width, numbers.Integral) else n_features
-
-
-def _fitted_metric(metric, X, y, sample_weight):
-    """None, a matrix, or a fitted transformer."""
-    if metric is None:
-        return None
-    if not hasattr(metric, "transform") or isinstance(metric, type):
-        if hasattr(metric, "fit") or isinstance(metric, str) or callable(metric):
-            raise TypeError(
-                "metric must be a fitted metric (an object with transform), an estimator of one, a matrix or "
-                f"None, got {metric!r}."
-            )
-        matrix = check_array(metric, dtype=np.float64, input_name="metric")
-        if matrix.shape[1] != np.shape(X)[1]:
-            raise ValueError(
-                f"metric as a matrix must have as many columns as X has features, {np.shape(X)[1]}, got "
-                f"shape {matrix.shape}."
-            )
-        return matrix
-    try:
-        check_is_fitted(metric)
-    except NotFittedError:
-        weighs = sample_weight is not None and has_fit_parameter(metric, "sample_weight")
-        return clone(metric).fit(X, y, **({"sample_weight": sample_weight} if weighs else {}))
-    return metric

@@ -9,10 +9,13 @@ gain no more than tol, the solver returns to the best matrix and halves the step
 first one, the fit has converged.
 """
 
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
-from vicinal._fit_loops import Reason, Recorder
+from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._nca.climb import as_matrix
 from vicinal._nca.objectives import (
     ROOT2,
@@ -24,16 +27,32 @@ from vicinal._nca.objectives import (
     with_penalty,
 )
 
+if TYPE_CHECKING:
+    from vicinal._nca.init import Start
+    from vicinal._nca.nca import NCA
+    from vicinal._nca.options import StochasticGradient
+    from vicinal._nca.rows import Rows
+
+
 _STEPS_IN_ROUND = 64
 _EVALUATION_ROWS = 2048
 # Heuristics, the best of a few settings on digits, letter and satimage: within 0.01 of L-BFGS, or above it.
-_FIRST_STEP = 0.1  # of the size of the start
+_FIRST_STEP = 0.1  # relative to the size of the start
 _HALVINGS = 4
 _PATIENCE = 2
 _MOMENTUM, _MEMORY = 0.5, 0.9
 
 
-def climb_by_batches(rows, start, estimator, options, *, objective, penalty, draw=None):
+def climb_by_batches(
+    rows: "Rows",
+    start: "Start",
+    estimator: "NCA",
+    options: "StochasticGradient",
+    *,
+    objective: str,
+    penalty: np.ndarray | float,
+    draw: "Callable[[], Rows] | None" = None,
+) -> FitPath:
     """Maximise from a `Start` by batches of rows; return a `FitPath` with ``evaluation_rows_`` and ``dropped_mass_``.
 
     If `draw` is given, every round after the first works on the rows that ``draw()`` returns; all rounds are evaluated on
@@ -52,7 +71,7 @@ def climb_by_batches(rows, start, estimator, options, *, objective, penalty, dra
     some = whole if options.n_neighbors is None else _KeptNeighbors(rows, objective, options.n_neighbors)
     record = Recorder.of(estimator, lambda B: as_matrix(B * start.units))
 
-    def evaluate(A):
+    def evaluate(A: np.ndarray) -> float:
         return whole.value(A, seen) - size_penalty(A, penalty)
 
     B = start.components / start.units
@@ -95,21 +114,21 @@ def climb_by_batches(rows, start, estimator, options, *, objective, penalty, dra
     return record.path()._replace(parameters=A, more=more)
 
 
-def default_batch(n_features):
+def default_batch(n_features: int) -> int:
     """Return a batch size for which pairwise computations outweigh the two products with X of each step."""
     return int(np.clip(n_features, 256, 2048))
 
 
-def _batch_size(options, n_rows, n_features):
+def _batch_size(options: "StochasticGradient", n_rows: int, n_features: int) -> int:
     return min(options.batch_size or default_batch(n_features), n_rows)
 
 
-def rows_in_round(options, n_rows, n_features):
+def rows_in_round(options: "StochasticGradient", n_rows: int, n_features: int) -> int:
     """Return the rows i that a round visits."""
     return min(_STEPS_IN_ROUND * _batch_size(options, n_rows, n_features), n_rows)
 
 
-def _batches(n, size, random):
+def _batches(n: int, size: int, random: np.random.RandomState) -> Iterator[np.ndarray]:
     """Yield rows in random order, without repetition inside a pass over them; a last short batch is left out."""
     while True:
         order = random.permutation(n)
@@ -120,25 +139,25 @@ def _batches(n, size, random):
 class _AllNeighbors:
     """Sampled rows i against all rows j."""
 
-    def __init__(self, rows, objective):
+    def __init__(self, rows: "Rows", objective: str) -> None:
         self._problem, self._objective = rows.problem, objective
-        self._options = {"objective": objective, "weight": rows.weight}
+        self._options: dict[str, Any] = {"objective": objective, "weight": rows.weight}
 
-    def of(self, rows):
+    def of(self, rows: "Rows") -> "_AllNeighbors":
         """Return the same object for other rows."""
         return _AllNeighbors(rows, self._objective)
 
-    def find(self, A, needed):
+    def find(self, A: np.ndarray, needed: np.ndarray) -> None:
         """Do nothing, because all rows are neighbours."""
 
-    def dropped_mass(self, A, seen):
+    def dropped_mass(self, A: np.ndarray, seen: np.ndarray) -> float:
         """Return 0, because no neighbour is dropped."""
         return 0.0
 
-    def evaluate(self, A, chosen):
+    def evaluate(self, A: np.ndarray, chosen: np.ndarray) -> Evaluation:
         return neighbor_objective(A, self._problem, rows=chosen, **self._options)
 
-    def value(self, A, chosen):
+    def value(self, A: np.ndarray, chosen: np.ndarray) -> float:
         return neighbor_value(A, self._problem, rows=chosen, **self._options)
 
 
@@ -149,15 +168,15 @@ class _KeptNeighbors:
     its nearest class mate, because otherwise it could not be pulled towards its class.
     """
 
-    def __init__(self, rows, objective, n_neighbors):
+    def __init__(self, rows: "Rows", objective: str, n_neighbors: int) -> None:
         self._rows, self._objective, self._n_neighbors = rows, objective, n_neighbors
         self._count = min(n_neighbors, len(rows.X) - 1)
 
-    def of(self, rows):
+    def of(self, rows: "Rows") -> "_KeptNeighbors":
         """Return the same object for other rows."""
         return _KeptNeighbors(rows, self._objective, self._n_neighbors)
 
-    def find(self, A, needed):
+    def find(self, A: np.ndarray, needed: np.ndarray) -> None:
         """Find the neighbours of the rows that the next round will visit."""
         targets = self._rows.targets
         found = placed_at(self._rows.problem, A).nearest(self._count, needed).indices
@@ -165,7 +184,7 @@ class _KeptNeighbors:
             found = np.column_stack([found, self._missing_mates(A, needed, found, targets.values)])
         self._needed, self._found = needed, found
 
-    def _missing_mates(self, A, needed, found, codes):
+    def _missing_mates(self, A: np.ndarray, needed: np.ndarray, found: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Return the nearest class mate of rows that have none among those found; -1 for the others."""
         lacking = np.flatnonzero((codes[found] != codes[needed, None]).all(axis=1))
         mates = np.full(len(needed), -1)
@@ -179,11 +198,11 @@ class _KeptNeighbors:
             mates[of_class] = members[nearest]
         return mates
 
-    def _placed(self, A, chosen):
+    def _placed(self, A: np.ndarray, chosen: np.ndarray) -> Any:
         neighbors = self._found[np.searchsorted(self._needed, chosen)]
         return placed_at(self._rows.problem.listed(chosen, neighbors), A)
 
-    def evaluate(self, A, chosen):
+    def evaluate(self, A: np.ndarray, chosen: np.ndarray) -> Evaluation:
         weight = np.ones(len(chosen)) if self._rows.weight is None else self._rows.weight[chosen]
         with one_blas_thread_beside_pairs(self._found[: len(chosen)].size, self._rows.X.shape[1]):
             found = self._placed(A, chosen).gradient(weight, objective=self._objective)
@@ -192,7 +211,7 @@ class _KeptNeighbors:
         value = weight @ np.where(np.isfinite(terms), terms, 0.0)
         return Evaluation(float(value / weight.sum()), ROOT2 * found.pull / weight.sum())
 
-    def dropped_mass(self, A, seen):
+    def dropped_mass(self, A: np.ndarray, seen: np.ndarray) -> float:
         """Return the mean probability of the neighbours that are not kept."""
         self.find(A, seen)
         kept = self._placed(A, seen).log_sums()

@@ -4,7 +4,7 @@ import numpy as np
 
 from vicinal._nca.climb import climb_briefly
 from vicinal._nca.init import Start, auto_start, auto_units
-from vicinal._nca.objectives import with_penalty
+from vicinal._nca.objectives import Evaluation, with_penalty
 from vicinal._nca.rows import Rows, Sample
 
 TRIAL_ITERATIONS = 5
@@ -52,7 +52,7 @@ def best_start(
         for held_out, others in folds:
             start = start_for(kind, others.X, others, others.classes)
 
-            def evaluate(A: np.ndarray, others: Sample = others) -> object:
+            def evaluate(A: np.ndarray, others: Sample = others) -> Evaluation:
                 return with_penalty(others.objective(A, objective), A, penalty)
 
             A = climb_briefly(evaluate, start, TRIAL_ITERATIONS, solver)

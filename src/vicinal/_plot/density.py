@@ -1,9 +1,11 @@
 """Preparations of `plot.plot_density`: the range, the features, and the mass inside contours."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
@@ -12,7 +14,9 @@ from vicinal._mixtures import feature_positions
 from vicinal._plot.parts import short
 
 
-def prepared_density(density, X, features):
+def prepared_density(
+    density: Any, X: ArrayLike | None, features: Any
+) -> "tuple[Callable[[np.ndarray], np.ndarray], list[str], np.ndarray, Kernel]":
     """Return a function that scores plain rows, the names of the features, rows that span them, and its kernel."""
     if not hasattr(density, "score_samples"):
         raise TypeError(
@@ -56,7 +60,7 @@ def prepared_density(density, X, features):
     return _plain_score(density, mixture), shown, rows, _kernel_of(mixture, len(kept))
 
 
-def _plain_score(density, mixture):
+def _plain_score(density: Any, mixture: Any) -> Callable[[np.ndarray], np.ndarray]:
     """Score rows without names, even if the density was fitted on named columns."""
     if mixture is not density or not hasattr(density, "feature_names_in_"):
         return mixture.score_samples
@@ -72,7 +76,7 @@ class Kernel(NamedTuple):
     narrowest: Any
 
 
-def _kernel_of(mixture, d):
+def _kernel_of(mixture: Any, d: int) -> Kernel:
     if hasattr(mixture, "frames"):
         narrow = mixture.noise * np.eye(d)
         return Kernel(narrow + np.median(mixture.variances[0]) * np.eye(d), narrow)
@@ -80,7 +84,7 @@ def _kernel_of(mixture, d):
     return Kernel(covariance, covariance) if covariance.shape == (d, d) else Kernel(None, None)
 
 
-def range_of(rows, kernel):
+def range_of(rows: np.ndarray, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
     """Return the ends of the axes: the range of the rows and three standard deviations of a kernel around them."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     margin = 0.05 * (high - low)
@@ -90,7 +94,7 @@ def range_of(rows, kernel):
     return low - margin, high + margin
 
 
-def warn_if_too_coarse(kernel, cells):
+def warn_if_too_coarse(kernel: Kernel, cells: np.ndarray) -> None:
     """Warn when peaks of the density fit between the points of the grid."""
     if kernel.narrowest is None:
         return
@@ -104,7 +108,7 @@ def warn_if_too_coarse(kernel, cells):
         )
 
 
-def share_inside(log_density):
+def share_inside(log_density: np.ndarray) -> np.ndarray:
     """Return for each cell of the grid the share of the mass in cells that are at least as dense."""
     flat = log_density.ravel()
     order = np.argsort(-flat, kind="stable")

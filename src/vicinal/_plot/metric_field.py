@@ -87,7 +87,7 @@ def metric_field(
 
 
 def _common_scale(points: NDArray[Any], chosen: NDArray[Any], covariances: NDArray[Any]) -> float:
-    """The size at which a usual ellipse reaches half of the way to the next one, to two digits; at most 1."""
+    """Return the size at which a typical ellipse reaches half of the way to the next one, to two digits; at most 1."""
     unit = np.maximum(np.ptp(points, axis=0), np.finfo(np.float64).tiny)
     places = points[chosen] / unit
     if len(places) < 2:
@@ -139,7 +139,7 @@ def _spread_out(points: NDArray[Any], most: int) -> NDArray[Any]:
 
 
 def _ellipses(centres: NDArray[Any], covariances: NDArray[Any]) -> Any:
-    """Ellipses of one standard deviation."""
+    """Return ellipses of one standard deviation."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgba
 

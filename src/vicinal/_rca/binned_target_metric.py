@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Tags
 from sklearn.utils.validation import column_or_1d
 
 from vicinal._checks import check_integer, validate_data
@@ -64,7 +65,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         self.metric = metric
         self.n_bins = n_bins
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
@@ -100,7 +101,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         return self
 
 
-def quantile_edges(y, n_bins):
+def quantile_edges(y: np.ndarray, n_bins: int) -> np.ndarray:
     """Return the different quantiles between bins of equal size, of at least four rows each where two bins allow it."""
     n_bins = max(2, min(n_bins, len(y) // _FEWEST_ROWS))
     return np.unique(np.quantile(y, np.arange(1, n_bins) / n_bins))

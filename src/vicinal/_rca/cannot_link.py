@@ -129,7 +129,7 @@ def _kept(belief: NDArray[Any], step: _Step, separator: tuple[int, ...]) -> NDAr
 
 
 def _parts_by_shape(pairs: NDArray[Any], part_of: NDArray[Any], k: int) -> list[_Part]:
-    """Connected parts, those of one shape together: their tables are computed at once."""
+    """Return connected parts, grouped by shape, because the tables of one shape are computed at once."""
     found: dict[tuple[_Step, ...], list[list[int]]] = {}
     order = np.argsort(part_of[pairs[:, 0]], kind="stable")
     edges = pairs[order]

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, best_path, warn_if_not_converged
 from vicinal._notebook import NotebookMixin
-from vicinal._supervision import read_partition
+from vicinal._supervision import ChunkletReport, read_partition
 from vicinal._tensors import as_given
 
 
@@ -174,17 +174,19 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         check_is_fitted(self)
         return self._kmeans.score(self._rows(X))
 
-    def _rows(self, X):
+    def _rows(self, X: ArrayLike) -> np.ndarray:
         """Return new rows in the precision of the centres, as scikit-learn's compiled code requires."""
         precision = self.cluster_centers_.dtype
         return check_rows(self, X, reset=False, precision=precision).astype(precision, copy=False)
 
     @property
-    def _n_features_out(self):
+    def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
 
-def chunklet_means(X, y):
+def chunklet_means(
+    X: np.ndarray, y: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, ChunkletReport | None]:
     """Group of each row, mean and size of each group (a row in no chunklet is its own), and the report."""
     if y is None:
         return np.arange(len(X)), X, None, None
@@ -198,14 +200,16 @@ def chunklet_means(X, y):
     return group, (members @ (X - shift)) / sizes[:, None] + shift, sizes, report
 
 
-def _run(kmeans, means, sizes):
+def _run(kmeans: KMeans, means: np.ndarray, sizes: np.ndarray | None) -> FitPath:
     """Run scikit-learn's k-means with all restarts; return a `FitPath` with the fitted KMeans as its parameters."""
     kmeans.fit(means, sample_weight=sizes)
     rests = kmeans.n_iter_ < kmeans.max_iter or _is_at_rest(kmeans, means, sizes, kmeans.tol)
     return FitPath(kmeans, np.array([-kmeans.inertia_]), kmeans.n_iter_, *_end(kmeans, rests))
 
 
-def _run_by_steps(kmeans, means, sizes, random, record):
+def _run_by_steps(
+    kmeans: KMeans, means: np.ndarray, sizes: np.ndarray | None, random: np.random.RandomState, record: Recorder
+) -> FitPath:
     """Run k-means one iteration at a time, because scikit-learn's has no callback; the result is the same up to rounding."""
     least = kmeans.tol * float(means.var(axis=0).mean())
     step = clone(kmeans).set_params(n_init=1, max_iter=1, tol=0.0, random_state=random)
@@ -229,14 +233,14 @@ def _run_by_steps(kmeans, means, sizes, random, record):
     return path
 
 
-def _end(kmeans, rests):
-    """Why a run ended, and the clause for messages."""
+def _end(kmeans: KMeans, rests: bool) -> tuple[Reason, str]:
+    """Return why a run ended, and the clause for messages."""
     if rests:
         return Reason.CONVERGED, f"the centres moved no more than center_tol={kmeans.tol:g}"
     return Reason.LIMIT, f"max_iter={kmeans.max_iter} iterations were used"
 
 
-def _is_at_rest(kmeans, means, sizes, tol):
+def _is_at_rest(kmeans: KMeans, means: np.ndarray, sizes: np.ndarray | None, tol: float) -> bool:
     """Return whether one more iteration would not move the centres by more than the tolerance."""
     weights = np.ones(len(means)) if sizes is None else sizes
     members = csr_array((weights, (kmeans.labels_, np.arange(len(means)))), shape=(kmeans.n_clusters, len(means)))

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows
-from vicinal._fit_loops import Callback, Recorder, best_path, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, Recorder, best_path, fixed_point, warn_if_not_converged
 from vicinal._notebook import NotebookMixin
 from vicinal._rca.cannot_link import CannotLinks
 from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
@@ -175,11 +175,13 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         rng = check_random_state(self.random_state)
         covariances = self._first_covariances(X, y)
 
-        def step(parameters):
+        def step(
+            parameters: tuple[np.ndarray, np.ndarray, np.ndarray],
+        ) -> tuple[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:
             objective, shares = groups.expect(parameters)
             return objective, groups.maximise(shares, parameters[0])
 
-        def run():
+        def run() -> FitPath:
             start = ConstrainedKMeans(k, n_init=1, random_state=rng)
             with warnings.catch_warnings():  # a start need not have converged
                 warnings.simplefilter("ignore", ConvergenceWarning)
@@ -235,23 +237,23 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         """Fit the mixture and return the component of each row; see :meth:`fit`."""
         return self.fit(X, y, cannot_link).labels_
 
-    def _log_joint(self, X, unit=1.0):
+    def _log_joint(self, X: np.ndarray, unit: float = 1.0) -> np.ndarray:
         """Return the logarithm of weight times density; rows and means may be in larger units than the covariances."""
         with np.errstate(divide="ignore", over="ignore"):
             means = self.means_.astype(np.float64, copy=False) / unit
             log_density = _log_gaussians(X / unit, means, self.covariances_, self.covariance_type)
             return log_density + np.log(self.weights_)
 
-    def _log_shares(self, X):
+    def _log_shares(self, X: ArrayLike) -> np.ndarray:
         """Return the logarithm of each component's share in each row, up to a constant per row."""
         X = self._check(X)
         log_joint = self._log_joint(X)
         underflowed = np.isneginf(log_joint).all(axis=1)
-        if underflowed.any():  # so far away that squares overflow: in larger units distances still outweigh the rest
+        if underflowed.any():  # so far away that squares overflow; in larger units, distances still dominate
             log_joint[underflowed] = self._log_joint(X[underflowed], 1e150)
         return log_joint
 
-    def _check(self, X):
+    def _check(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
         return check_rows(self, X, reset=False).astype(np.float64, copy=False)
 
@@ -367,12 +369,14 @@ class _Groups:
             log_z, shares = links.log_sum(self.counts * logs)
             return (log_z - expected @ logs) / scale, ((self.counts * shares).sum(axis=0) - expected) / scale
 
-        # Below exp(-40) of the largest a weight changes no share.
+        # A weight below exp(-40) of the largest does not change any share.
         found = minimize(falls, np.log(weights), jac=True, method="L-BFGS-B", bounds=[(-40.0, 0.0)] * len(weights))
         return softmax(found.x)
 
 
-def _covariances(X, shares, totals, means, reg, kind):
+def _covariances(
+    X: np.ndarray, shares: np.ndarray, totals: np.ndarray, means: np.ndarray, reg: float, kind: str
+) -> np.ndarray:
     k, d = means.shape
     if kind in ("full", "tied"):
         scatters = np.empty((k, d, d))
@@ -385,8 +389,10 @@ def _covariances(X, shares, totals, means, reg, kind):
     return variances.mean(axis=1) if kind == "spherical" else variances
 
 
-def _log_gaussians(X, means, covariances, kind, floor=0.0):
-    """Log-density of each row under each component, of shape (n, k); variances must be above the floor."""
+def _log_gaussians(
+    X: np.ndarray, means: np.ndarray, covariances: np.ndarray, kind: str, floor: float | np.ndarray = 0.0
+) -> np.ndarray:
+    """Return the log-density of each row under each component, of shape (n, k); variances must be above the floor."""
     n, d = X.shape
     k = len(means)
     result = np.empty((n, k))
@@ -412,7 +418,7 @@ _SINGULAR = (
 )
 
 
-def _factor(covariance, floor):
+def _factor(covariance: np.ndarray, floor: float | np.ndarray) -> np.ndarray:
     try:
         factor = cholesky(covariance, lower=True)
     except LinAlgError as error:

@@ -1,5 +1,6 @@
 """Xing et al.'s metric from similar and dissimilar pairs (NIPS 2002), with a certified distance from the maximum."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Self
 
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 
 from vicinal._checks import (
     check_callback,
@@ -17,7 +19,7 @@ from vicinal._checks import (
     check_positive,
     check_rows,
 )
-from vicinal._fit_loops import Callback, Reason, Recorder, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._supervision import check_pairs, read_partition
 
@@ -104,7 +106,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
         self.gap_tol = gap_tol
         self.callback = callback
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
@@ -155,7 +157,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
         warn_if_not_converged("MMC", path, remedy="Raise max_iter or gap_tol")
         return self
 
-    def _frame(self, rows, chunklets, resolution):
+    def _frame(self, rows: np.ndarray, chunklets: np.ndarray, resolution: float) -> np.ndarray:
         """Return a map under which the mean scatter of similar pairs is the identity (diagonal: one in each column)."""
         alike, total = _mean_square_difference(rows, chunklets), rows.T @ rows / len(rows)
         tolerance = rank_tolerance(len(total), resolution)
@@ -180,8 +182,8 @@ class MMC(LinearMetricMixin, BaseEstimator):
         )
 
 
-def _mean_square_difference(rows, chunklets):
-    """Mean of (x_i - x_j)(x_i - x_j)' over pairs within chunklets: sum over C of |C| times its scatter."""
+def _mean_square_difference(rows: np.ndarray, chunklets: np.ndarray) -> np.ndarray:
+    """Return the mean of (x_i - x_j)(x_i - x_j)' over pairs within chunklets: sum over C of |C| times its scatter."""
     inside = np.flatnonzero(chunklets >= 0)
     ids = chunklets[inside]
     sizes = np.bincount(ids)
@@ -191,7 +193,14 @@ def _mean_square_difference(rows, chunklets):
     return centred.T @ centred / (sizes * (sizes - 1) / 2).sum()
 
 
-def _ascend(sum_of_distances, d, diagonal, record, max_iter, gap_tol):
+def _ascend(
+    sum_of_distances: Callable[[np.ndarray, float], tuple[float, np.ndarray]],
+    d: int,
+    diagonal: bool,
+    record: Recorder,
+    max_iter: int,
+    gap_tol: float,
+) -> FitPath:
     """Maximise the mean distance g(B) over B = L L' with tr B = 1, from B = I / d (RCA's metric).
 
     With G = dg/dB the step ``L <- G L / |G L|`` never lowers g.  By Cauchy-Schwarz ``|L_new' h| >= (L'
@@ -226,7 +235,7 @@ def _ascend(sum_of_distances, d, diagonal, record, max_iter, gap_tol):
     return record.path()
 
 
-def _root(L, diagonal):
+def _root(L: np.ndarray, diagonal: bool) -> np.ndarray:
     """Return rows A with ``A' A = L L'``; directions without weight are dropped."""
     if diagonal:
         return L.T[np.diag(L) ** 2 > np.finfo(np.float64).eps * np.diag(L).max() ** 2]
@@ -235,15 +244,17 @@ def _root(L, diagonal):
     return (np.sqrt(weights[kept]) * directions[:, kept]).T[::-1]
 
 
-def _distances_of_pairs(differences, L, nearest):
-    """Mean distance over given pairs and its gradient with respect to B = L L'."""
+def _distances_of_pairs(differences: np.ndarray, L: np.ndarray, nearest: float) -> tuple[float, np.ndarray]:
+    """Return the mean distance over given pairs and its gradient with respect to B = L L'."""
     distances = np.linalg.norm(differences @ L, axis=1)
     weights = _inverse(distances, nearest)
     n_pairs = max(len(distances), 1)
     return float(distances.sum()) / n_pairs, (differences * weights[:, None]).T @ differences / (2 * n_pairs)
 
 
-def _distances_of_all_others(Z, chunklets, L, nearest):
+def _distances_of_all_others(
+    Z: np.ndarray, chunklets: np.ndarray, L: np.ndarray, nearest: float
+) -> tuple[float, np.ndarray]:
     """Return the same over all pairs that are not within one chunklet; each pair is counted twice.
 
     ``sum over pairs of w_ij (z_i - z_j)(z_i - z_j)' = Z' (D - W) Z``, with D the row sums of W: no
@@ -268,8 +279,8 @@ def _distances_of_all_others(Z, chunklets, L, nearest):
     return total / n_ordered, (G + G.T) / (2 * n_ordered)
 
 
-def _inverse(distances, nearest):
-    """1 / distance, as if no distance were below `nearest`; 0 for distance 0 when that is 0."""
+def _inverse(distances: np.ndarray, nearest: float) -> np.ndarray:
+    """Return 1 / distance, as if no distance were below `nearest`; 0 for distance 0 when that is 0."""
     with np.errstate(divide="ignore"):
         weights = 1.0 / np.maximum(distances, nearest)
     weights[np.isinf(weights)] = 0.0

@@ -184,7 +184,7 @@ def _sums_of_meeting(rows: list[np.ndarray], ids: np.ndarray) -> ChunkletScatter
 def _merged(
     counts: Sequence[np.ndarray], means: Sequence[np.ndarray], scatters: Sequence[np.ndarray]
 ) -> tuple[int, int, np.ndarray, np.ndarray]:
-    """Points, chunklets, within scatter and fourth moments of chunklets that are known in parts.
+    """Return points, chunklets, within scatter and fourth moments of chunklets that are known in parts.
 
     Parameters
     ----------

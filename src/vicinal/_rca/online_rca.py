@@ -5,10 +5,11 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 
 from vicinal._checks import check_positive, check_rows
 from vicinal._metric import LinearMetricMixin
-from vicinal._supervision import read_chunklets
+from vicinal._supervision import ChunkletReport, ChunkletRows, read_chunklets
 
 _START = 0.5  # of the whitening scale: ||W|| << 1 in the paper, but a start near the solution saves most of the steps
 _STABLE = 0.5  # largest change of W along any direction in one automatic step
@@ -82,7 +83,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     def __init__(self, step: str | float = "auto") -> None:
         self.step = step
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
@@ -125,7 +126,9 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         read = self._read(X, y, reset=not hasattr(self, "_state"), min_rows=1)
         return self._keep(*self._advance(getattr(self, "_state", None), *read))
 
-    def _read(self, X, y, *, reset, min_rows):
+    def _read(
+        self, X: ArrayLike, y: ArrayLike, *, reset: bool, min_rows: int
+    ) -> tuple[np.ndarray, ChunkletRows, ChunkletReport]:
         if not (isinstance(self.step, str) and self.step == "auto"):
             if isinstance(self.step, str):
                 raise ValueError(f'step must be "auto" or a number greater than 0, got {self.step!r}.')
@@ -133,7 +136,9 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         X = check_rows(self, X, reset=reset, min_rows=min_rows)
         return X, *read_chunklets(y, len(X))
 
-    def _advance(self, state, X, entries, report):
+    def _advance(
+        self, state: "_State | None", X: np.ndarray, entries: ChunkletRows, report: ChunkletReport
+    ) -> "tuple[_State | None, ChunkletReport]":
         """Return the state after one more block of chunklets (None while W has not started), and the report."""
         starts = np.flatnonzero(np.diff(entries.ids, prepend=-1))
         chunklets = [_centred(X[rows]) for rows in np.split(entries.rows, starts[1:])] if len(starts) else []
@@ -156,7 +161,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
                 self._refuse(overshot=step * largest > 1.0)
         return _State(W, limit, n_points, n_chunklets, step), report
 
-    def _refuse(self, *, overshot):
+    def _refuse(self, *, overshot: bool) -> None:
         d = self.n_features_in_
         if overshot:
             raise ValueError(
@@ -169,7 +174,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
             "handles them."
         )
 
-    def _keep(self, state, report):
+    def _keep(self, state: "_State | None", report: ChunkletReport) -> Self:
         self._state, self.chunklet_report_ = state, report
         if state is not None:
             self.components_, self.step_ = state.W, state.step
@@ -185,13 +190,13 @@ class _State(NamedTuple):
     step: float | None = None
 
 
-def _centred(points):
+def _centred(points: np.ndarray) -> np.ndarray:
     """Return centred points; the first is subtracted first, so that equal points give exact zeros."""
     H = points.astype(np.float64) - points[0]
     return H - H.mean(axis=0)
 
 
-def _with_started_columns(state, chunklets, d):
+def _with_started_columns(state: _State | None, chunklets: list[np.ndarray], d: int) -> _State | None:
     """Start W, or columns of it that have been zero so far, at half the inverse spread within chunklets.
 
     The spread is a median over chunklets, because the map recovers only slowly from a start that is far too low (due to

@@ -14,15 +14,12 @@ d x d matrix is inverted: with C = V diag(l) V',
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from vicinal._supervision import ChunkletRows
-
-Array = NDArray[Any]
 
 # Shares of the raw metric that are tried.  0 is not among them: it needs an inverse of C.
 SHARES = np.array([0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0])
@@ -39,20 +36,20 @@ class ShrinkageChoice(NamedTuple):
     """The share of the raw metric to keep, and (share, score, standard error of score - raw score) of each that was tried."""
 
     shrinkage: float
-    path: Array
+    path: np.ndarray
 
 
 class Fold(NamedTuple):
     """The rows of one fold: training rows, queries, candidates, and the chunklets of the latter two (-1: none)."""
 
     train: ChunkletRows
-    queries: Array
-    found: Array
-    query_ids: Array
-    found_ids: Array
+    queries: np.ndarray
+    found: np.ndarray
+    query_ids: np.ndarray
+    found_ids: np.ndarray
 
 
-def choose_raw_shrinkage(X: Array, entries: ChunkletRows) -> ShrinkageChoice:
+def choose_raw_shrinkage(X: np.ndarray, entries: ChunkletRows) -> ShrinkageChoice:
     """Choose s by cross-validation over chunklets.
 
     A held-out row ranks its mates among other rows and scores :math:`1 / \\log_2(1 + rank)`, averaged over its chunklet.
@@ -83,7 +80,7 @@ def choose_raw_shrinkage(X: Array, entries: ChunkletRows) -> ShrinkageChoice:
     return ShrinkageChoice(float(SHARES[within[-1]]), path)
 
 
-def held_out_score(X: Array, entries: ChunkletRows, fitted: Callable[[ChunkletRows], Array]) -> float:
+def held_out_score(X: np.ndarray, entries: ChunkletRows, fitted: Callable[[ChunkletRows], np.ndarray]) -> float:
     """Return the same cross-validated score for any linear map ``A = fitted(train)`` of shape (k, d)."""
     cosine, scores = _are_directions(X), []
     for fold in chunklet_folds(entries, len(X)):
@@ -123,12 +120,12 @@ def chunklet_folds(entries: ChunkletRows, n_rows: int) -> Iterator[Fold]:
 class _Products(NamedTuple):
     """Return the inner products of queries and rows, and the squares of both."""
 
-    between: Array
-    queries: Array
-    found: Array
+    between: np.ndarray
+    queries: np.ndarray
+    found: np.ndarray
 
 
-def _scores_of_shares(X: Array, centre: Array, fold: Fold, cosine: bool) -> Array:
+def _scores_of_shares(X: np.ndarray, centre: np.ndarray, fold: Fold, cosine: bool) -> np.ndarray:
     """Return scores of the held-out chunklets (rows) for every share (columns)."""
     Q, F = X[fold.queries] - centre, X[fold.found] - centre
     directions, variances, mu = _spectrum(X, fold.train)
@@ -147,8 +144,8 @@ def _scores_of_shares(X: Array, centre: Array, fold: Fold, cosine: bool) -> Arra
     )
 
 
-def _spectrum(X: Array, train: ChunkletRows) -> tuple[Array, Array, float]:
-    """Directions V (d, r) and variances of the within-chunklet covariance, and their mean over all d directions."""
+def _spectrum(X: np.ndarray, train: ChunkletRows) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return directions V (d, r) and variances of the within-chunklet covariance, and their mean over all d directions."""
     rows = X[train.rows].astype(np.float64)
     starts = np.flatnonzero(np.append(True, train.ids[1:] != train.ids[:-1]))
     sizes = np.diff(np.append(starts, len(train.ids)))
@@ -165,7 +162,7 @@ def _spectrum(X: Array, train: ChunkletRows) -> tuple[Array, Array, float]:
     return directions, variances, float(variances.sum() / d)
 
 
-def _mate_scores(products: _Products, fold: Fold, cosine: bool) -> Array:
+def _mate_scores(products: _Products, fold: Fold, cosine: bool) -> np.ndarray:
     """Return the mean of ``1 / log2(1 + rank)`` over the mates in each held-out chunklet."""
     if cosine:
         near = products.between / np.sqrt(np.maximum(products.found, 1e-300))  # the query's own length changes no rank
@@ -183,18 +180,18 @@ def _mate_scores(products: _Products, fold: Fold, cosine: bool) -> Array:
     return np.bincount(chunklet, of_row) / np.bincount(chunklet)
 
 
-def _standard_error(differences: Array) -> Array:
+def _standard_error(differences: np.ndarray) -> np.ndarray:
     n = len(differences)
     if n == 1:  # the spread cannot be estimated from one chunklet
         return np.full(differences.shape[1], np.inf)
     return differences.std(axis=0, ddof=1) / np.sqrt(n)
 
 
-def _are_directions(X: Array) -> bool:
+def _are_directions(X: np.ndarray) -> bool:
     lengths = np.linalg.norm(X[:: max(len(X) // 1000, 1)], axis=1)
     return bool(np.ptp(lengths) <= _UNIT * lengths.max(initial=0.0))
 
 
-def _centre_of(X: Array) -> Array:
+def _centre_of(X: np.ndarray) -> np.ndarray:
     """Return a centre for distances by products; differences do not depend on it."""
     return X[:: max(len(X) // 1000, 1)].mean(axis=0)

@@ -9,17 +9,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_columns_spread, check_integer, check_magnitude, shown_columns, validate_data
+from vicinal._checks import (
+    check_array,
+    check_columns_spread,
+    check_integer,
+    check_magnitude,
+    shown_columns,
+    validate_data,
+)
 from vicinal._dask import in_memory, is_collection
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
 from vicinal._rca.shrinkage import contrast_shrinkage, shrunk
 from vicinal._row_sources import mapped
-from vicinal._scatter import chunklet_scatter
-from vicinal._supervision import read_chunklets
+from vicinal._scatter import ChunkletScatter, chunklet_scatter
+from vicinal._supervision import ChunkletReport, read_chunklets
 
 
 class RCA(LinearMetricMixin, BaseEstimator):
@@ -142,7 +150,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self.unbiased = unbiased
         self.shrinkage = shrinkage
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
@@ -167,7 +175,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         """
         self._check_parameters()
         if is_collection(X) and self.shrinkage != "cv":
-            from vicinal._rca.on_cluster import sums_of_collection  # which imports Dask
+            from vicinal._rca.on_cluster import sums_of_collection  # imported only here, because it imports Dask
 
             sums, report, extremes = sums_of_collection(self, X, y)
             self._check_columns(extremes, sums)
@@ -295,7 +303,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         back = (Z - self.components_ @ self.mean_) @ self._inverse.T + self.mean_
         return back.astype(Z.dtype, copy=False)
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
         if not _is_share(self.alpha) or self.alpha == 0:
@@ -313,7 +321,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 "or pass shrinkage='auto' or a number."
             )
 
-    def _check_columns(self, X, sums):
+    def _check_columns(self, X: np.ndarray, sums: ChunkletScatter) -> None:
         """Raise an error for fewer columns than components, and for rows whose fourth powers overflow or underflow."""
         if self.n_components is not None and self.n_components > X.shape[1]:
             raise ValueError(f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it.")
@@ -323,7 +331,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         if np.sum(sums.fourth) < 1e-280 and np.trace(sums.within) > 0:
             raise ValueError(_fourth_powers(X, "underflow"))
 
-    def _sum(self, X, y, *, reset, min_rows):
+    def _sum(self, X: ArrayLike, y: ArrayLike, *, reset: bool, min_rows: int) -> tuple[ChunkletScatter, ChunkletReport]:
         X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
         check_magnitude(X)
         entries, report = read_chunklets(y, len(X))
@@ -332,7 +340,14 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self._check_columns(X, sums)
         return sums, report
 
-    def _solve(self, sums, report, *, may_wait=False, raw_share=None):
+    def _solve(
+        self,
+        sums: ChunkletScatter,
+        report: ChunkletReport | None,
+        *,
+        may_wait: bool = False,
+        raw_share: float | None = None,
+    ) -> Self:
         """Compute the metric from sums: Eq. 1, Algorithm 2, whitening.
 
         `raw_share` is the share of the raw metric that cross-validation has chosen.
@@ -388,7 +403,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self.n_contrasts_ = sums.n_contrasts
         return self
 
-    def _warn_of_directions(self, available, rank, n_contrasts, spread):
+    def _warn_of_directions(self, available: int, rank: int, n_contrasts: int, spread: np.ndarray) -> None:
         """Warn of requested directions that are not available or depend on shrinkage only, and of dropped directions."""
         d, asked = len(spread), self.n_components
         said = None
@@ -422,12 +437,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
             warnings.warn(said, UserWarning, stacklevel=callers_line())
 
 
-def _fourth_powers(X, what):
+def _fourth_powers(X: np.ndarray, what: str) -> str:
     return (
         f"Fourth powers of X {what}: rows differ by up to {np.ptp(X, axis=0).max():.3g}, expected 1e-70 to 1e70, "
         "also within chunklets. Rescale X, for example with sklearn.preprocessing.StandardScaler."
     )
 
 
-def _is_share(value):
+def _is_share(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0.0 <= float(value) <= 1.0

@@ -1,16 +1,11 @@
 """Shrinkage of the within-chunklet covariance of RCA, in units of the columns."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from vicinal._scatter import ChunkletScatter
 
-Array = NDArray[Any]
 
-
-def contrast_shrinkage(sums: ChunkletScatter, spread: Array) -> float:
+def contrast_shrinkage(sums: ChunkletScatter, spread: np.ndarray) -> float:
     """Return the shrinkage of Ledoit and Wolf (2004) for R contrasts z with known mean zero, in units of the columns.
 
     With ``S = sum z z' / R`` and ``mu = tr S / d`` the optimal weight of ``mu I`` is estimated by
@@ -41,8 +36,8 @@ def contrast_shrinkage(sums: ChunkletScatter, spread: Array) -> float:
     return float(np.clip(from_truth / from_isotropic, 0.0, 1.0))
 
 
-def shrunk(covariance: Array, shrinkage: float, spread: Array) -> Array:
-    """``(1 - s) C + s mu D^2`` with D the standard deviations of the columns and ``mu = tr(D^-1 C D^-1) / d``."""
+def shrunk(covariance: np.ndarray, shrinkage: float, spread: np.ndarray) -> np.ndarray:
+    """Return ``(1 - s) C + s mu D^2`` with D the standard deviations of the columns and ``mu = tr(D^-1 C D^-1) / d``."""
     moving = spread > 0
     share = np.mean(np.diag(covariance)[moving] / spread[moving] ** 2)
     result = (1.0 - shrinkage) * covariance

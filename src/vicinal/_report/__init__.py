@@ -147,7 +147,7 @@ def report(
         )
     X = np.asarray(X, dtype=np.float64)
     if np.isnan(X).any():
-        X = DensityImputer().fit_transform(X)  # for what is drawn; the figures are those of the comparison
+        X = DensityImputer().fit_transform(X)  # only for the pictures; the figures are those of the comparison
     summary = summarise(
         X,
         y,

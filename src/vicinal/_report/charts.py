@@ -72,7 +72,7 @@ def line_chart(
     height: int = 300,
     as_percent: bool = False,
 ) -> str:
-    """Curves over 1, 2, 3 ...; each is (name, values, css class), named at its right end without overlap."""
+    """Return a chart of curves (name, values, css class) over 1, 2, 3, ..., named at their right ends without overlap."""
     right, top, bottom = 120 if any(name for name, _, _ in curves) else 20, 12, 44
     longest = max(len(values) for _, values, _ in curves)
     flat = [value for _, values, _ in curves for value in values if value is not None]

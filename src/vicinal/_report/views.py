@@ -43,7 +43,7 @@ def split_rows(n: int, codes: np.ndarray | None, fit_rows: int, seed: int) -> tu
 
 
 def shown_rows(n: int, test: np.ndarray, seed: int, wanted: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
-    """At most MOST_POINTS rows to draw, held-out and training rows in proportion; those that are wanted in any case."""
+    """Return at most MOST_POINTS rows to draw, held-out and training rows in proportion, including the wanted ones."""
     rows = np.arange(n)
     if n > MOST_POINTS:
         others = np.setdiff1d(rows, wanted)
@@ -65,7 +65,7 @@ def fitted_metrics(methods: Iterable[Method], X: np.ndarray, y: np.ndarray | Non
 
 
 def plane(metric: Any, X: np.ndarray, rows: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-    """Points of the rows in the plane of most variance of the training rows' images, on one scale for both axes."""
+    """Return the points of the rows in the plane of most variance of the training rows' images, with one scale for both axes."""
     images = images_of(metric, X[np.concatenate([rows, train])])
     shown, learned_from = images[: len(rows)], images[len(rows) :]
     if shown.shape[1] == 1:

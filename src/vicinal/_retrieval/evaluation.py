@@ -5,11 +5,8 @@ from html import escape
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vicinal._words import count
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -32,13 +29,13 @@ class Evaluation:
         The confidence of the intervals.
     """
 
-    per_query: dict[str, Array] = field(repr=False)
+    per_query: dict[str, np.ndarray] = field(repr=False)
     mean: dict[str, float]
     intervals: dict[str, tuple[float, float]]
-    queries: Array = field(repr=False)
+    queries: np.ndarray = field(repr=False)
     n_without_relevant: int
     confidence: float
-    _draws: Array = field(repr=False)
+    _draws: np.ndarray = field(repr=False)
 
     def difference(self, other: "Evaluation") -> "Evaluation":
         """Return the difference between this evaluation and another one of the same queries, with paired intervals.
@@ -93,7 +90,7 @@ class Evaluation:
 
 
 def summarise(
-    per_query: dict[str, Array], queries: Array, n_without_relevant: int, confidence: float, draws: Array
+    per_query: dict[str, np.ndarray], queries: np.ndarray, n_without_relevant: int, confidence: float, draws: np.ndarray
 ) -> Evaluation:
     """Return means and percentile bootstrap intervals of measures per query.
 
@@ -118,5 +115,5 @@ def summarise(
     )
 
 
-def _resample(seed: int, size: int) -> Array:
+def _resample(seed: int, size: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(size, size=size)

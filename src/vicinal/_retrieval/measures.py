@@ -10,17 +10,12 @@ With grades :math:`g_1, g_2, \ldots` of the rows found for a query, R relevant r
 MRR and MAP use the first `depth` ranks; a relevant row beyond them counts as not found.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from vicinal._retrieval.relevance import Relevance
 
-Array = NDArray[Any]
 
-
-def measures_of(found: Array, relevance: Relevance, ks: tuple[int, ...], depth: int) -> dict[str, Array]:
+def measures_of(found: np.ndarray, relevance: Relevance, ks: tuple[int, ...], depth: int) -> dict[str, np.ndarray]:
     """Return the measures of each query by name; each query has a relevant row.
 
     Parameters
@@ -47,6 +42,6 @@ def measures_of(found: Array, relevance: Relevance, ks: tuple[int, ...], depth: 
     return measures
 
 
-def discounted(grades: Array) -> Array:
+def discounted(grades: np.ndarray) -> np.ndarray:
     """Return the discounted cumulative gain of each row of grades."""
     return grades @ (1.0 / np.log2(np.arange(2, grades.shape[1] + 2)))

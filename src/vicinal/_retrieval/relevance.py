@@ -5,50 +5,47 @@ from copy import copy
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vicinal._supervision import check_length, code_groups
 from vicinal._words import count
-
-Array = NDArray[Any]
 
 
 class Relevance(Protocol):
     """The interface of the relevant rows of m queries."""
 
-    totals: Array  # relevant rows per query, of shape (m,)
+    totals: np.ndarray  # relevant rows per query, of shape (m,)
 
-    def grades(self, found: Array) -> Array:
+    def grades(self, found: np.ndarray) -> np.ndarray:
         """Return the grades of the rows that a search found, of shape (m, depth); 0 for rows that are not relevant."""
 
-    def ideal(self, most: int) -> Array:
+    def ideal(self, most: int) -> np.ndarray:
         """Return the grades of the best possible ranking, of shape (m, most): largest first, 0 after the last relevant row."""
 
-    def of(self, some: Array) -> "Relevance":
+    def of(self, some: np.ndarray) -> "Relevance":
         """Return the same for some of the queries, by number in ascending order."""
 
 
 class LabelRelevance:
     """Rows with the label of the query are relevant, with grade 1."""
 
-    def __init__(self, mine: Array, theirs: Array, left_out: Array | None) -> None:
+    def __init__(self, mine: np.ndarray, theirs: np.ndarray, left_out: np.ndarray | None) -> None:
         self._mine, self._theirs = mine, theirs
         sizes = np.bincount(theirs[theirs >= 0], minlength=int(max(mine.max(initial=-1), theirs.max(initial=-1))) + 1)
         self.totals = np.where(mine >= 0, np.append(sizes, 0)[mine], 0)
         if left_out is not None:
             self.totals = self.totals - ((mine >= 0) & (mine == theirs[left_out]))
 
-    def of(self, some: Array) -> "LabelRelevance":
+    def of(self, some: np.ndarray) -> "LabelRelevance":
         """See `Relevance`."""
         other = copy(self)
         other._mine, other.totals = self._mine[some], self.totals[some]
         return other
 
-    def grades(self, found: Array) -> Array:
+    def grades(self, found: np.ndarray) -> np.ndarray:
         """See `Relevance`."""
         return ((self._theirs[found] == self._mine[:, None]) & (self._mine >= 0)[:, None]).astype(np.float64)
 
-    def ideal(self, most: int) -> Array:
+    def ideal(self, most: int) -> np.ndarray:
         """See `Relevance`."""
         return (np.arange(most) < self.totals[:, None]).astype(np.float64)
 
@@ -56,7 +53,7 @@ class LabelRelevance:
 class ListedRelevance:
     """Relevant rows that are listed one by one, with grades."""
 
-    def __init__(self, query: Array, row: Array, grade: Array, n_queries: int, n_rows: int) -> None:
+    def __init__(self, query: np.ndarray, row: np.ndarray, grade: np.ndarray, n_queries: int, n_rows: int) -> None:
         keys, first, number = np.unique(query * n_rows + row, return_index=True, return_inverse=True)
         if (grade != grade[first][number]).any():
             raise ValueError(
@@ -67,7 +64,7 @@ class ListedRelevance:
         self._query = self._keys // n_rows
         self.totals = np.bincount(self._query, minlength=n_queries)
 
-    def of(self, some: Array) -> "ListedRelevance":
+    def of(self, some: np.ndarray) -> "ListedRelevance":
         """See `Relevance`."""
         number = np.full(len(self.totals), -1)
         number[some] = np.arange(len(some))
@@ -75,14 +72,14 @@ class ListedRelevance:
         query, row = number[self._query[kept]], self._keys[kept] % self._n_rows
         return ListedRelevance(query, row, self._grades[kept], len(some), self._n_rows)
 
-    def grades(self, found: Array) -> Array:
+    def grades(self, found: np.ndarray) -> np.ndarray:
         """See `Relevance`."""
         wanted = np.arange(len(found))[:, None] * self._n_rows + found
         place = np.searchsorted(self._keys, wanted)
         known = np.append(self._keys, -1)[place] == wanted
         return np.where(known, np.append(self._grades, 0.0)[place], 0.0)
 
-    def ideal(self, most: int) -> Array:
+    def ideal(self, most: int) -> np.ndarray:
         """See `Relevance`."""
         order = np.lexsort((-self._grades, self._query))
         place = np.arange(len(order)) - np.repeat(np.cumsum(self.totals) - self.totals, self.totals)
@@ -97,7 +94,7 @@ class Asked(NamedTuple):
 
     n_queries: int
     n_rows: int
-    positions: Array | None
+    positions: np.ndarray | None
 
 
 def read_relevance(relevant: Any, asked: Asked) -> Relevance:
@@ -128,7 +125,7 @@ def _from_labels(mine: Any, theirs: Any, asked: Asked) -> Relevance:
     return LabelRelevance(codes[: len(mine)], codes[len(mine) :], asked.positions)
 
 
-def _from_mapping(relevant: Mapping[Any, Any]) -> Array:
+def _from_mapping(relevant: Mapping[Any, Any]) -> np.ndarray:
     """Return judgements (query, row, grade) from a mapping of queries to rows, or to mappings of rows to grades."""
     listed = [
         (query, row, grade)
@@ -144,7 +141,7 @@ def _from_mapping(relevant: Mapping[Any, Any]) -> Array:
         ) from error
 
 
-def _listed(table: Array, asked: Asked) -> Relevance:
+def _listed(table: np.ndarray, asked: Asked) -> Relevance:
     """Return judgements by position; if the queries are rows of the corpus, pairs count in both directions."""
     if table.dtype.kind not in "iuf" or not np.isfinite(table.astype(np.float64)).all():
         raise ValueError(f"relevant must hold finite numbers (positions and grades), got {table.dtype}.")
@@ -168,14 +165,14 @@ def _listed(table: Array, asked: Asked) -> Relevance:
     return ListedRelevance(anchors, rows, grades, asked.n_queries, asked.n_rows)
 
 
-def _positions(values: Array, what: str) -> Array:
+def _positions(values: np.ndarray, what: str) -> np.ndarray:
     whole = values.astype(np.int64)
     if (whole != values).any():
         raise ValueError(f"relevant must hold positions of {what} (whole numbers from 0), got fractions.")
     return whole
 
 
-def _check_range(positions: Array, size: int, what: str) -> None:
+def _check_range(positions: np.ndarray, size: int, what: str) -> None:
     outside = int(((positions < 0) | (positions >= size)).sum())
     if outside:
         raise ValueError(

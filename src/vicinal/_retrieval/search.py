@@ -6,14 +6,12 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
 from vicinal._checks import check_array
 from vicinal._engine import Engine, RowSearch, Work, as_engine, available_threads, choose, prepare
 from vicinal._words import count
 
-Array = NDArray[Any]
 _RANKED_BY: dict[str, Literal["distance", "product", "cosine"]] = {
     "cosine": "cosine",
     "dot": "product",
@@ -25,17 +23,17 @@ SIMILARITIES = tuple(_RANKED_BY)
 _BYTES_PER_NUMBER = 4 + 4 + 4 + 8
 # The copies in a streaming search: intermediate results of the model, the images, and the centred images.
 _STREAMED_COPIES = 3
-_PRODUCTS_PER_ROW = 256  # that a thread holds at a time
+_PRODUCTS_PER_ROW = 256  # products per row of a block that a thread holds at a time
 _MOST_STREAMED_ROWS = 8192
 _LEAST_ROWS = 1024
-_LEAST_MEMORY = 2**20  # what an Engine needs
+_LEAST_MEMORY = 2**20  # the smallest working memory of an Engine, in bytes
 
 
 class Found(NamedTuple):
     """``indices`` (m, k) of rows of the corpus, best first, and their ``scores``: cosines, products or distances."""
 
-    indices: Array
-    scores: Array
+    indices: np.ndarray
+    scores: np.ndarray
 
 
 class Space(NamedTuple):
@@ -44,7 +42,7 @@ class Space(NamedTuple):
     model: Any
     similarity: str
 
-    def images(self, rows: Any, name: str) -> Array:
+    def images(self, rows: Any, name: str) -> np.ndarray:
         """Return the rows as they are compared: finite, mapped by the model; for cosines none of them is zero."""
         rows = _in_single(rows)
         images = check_array(rows, dtype=[np.float64, np.float32], input_name=name)
@@ -66,7 +64,9 @@ def _in_single(rows: Any) -> Any:
     return rows.astype(np.float32) if getattr(rows, "dtype", None) == np.float16 else rows
 
 
-def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, engine: Any) -> Found:
+def search_blocks(
+    queries: np.ndarray, corpus: Any, k: int, space: Space, left_out: np.ndarray | None, engine: Any
+) -> Found:
     """Return the k best rows of the corpus for each query.
 
     Parameters
@@ -109,7 +109,14 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
 
 
 def _streamed(
-    queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, settings: Engine, *, compiled: bool
+    queries: np.ndarray,
+    corpus: Any,
+    k: int,
+    space: Space,
+    left_out: np.ndarray | None,
+    settings: Engine,
+    *,
+    compiled: bool,
 ) -> Found:
     """Search on the CPU: multiply each block with the queries, without keeping it."""
     threads = available_threads(settings.threads)
@@ -126,7 +133,7 @@ def _streamed(
     return _as_similarity(Found(*search.found()), space.similarity)
 
 
-def _unit(images: Array) -> Array:
+def _unit(images: np.ndarray) -> np.ndarray:
     """Return images of unit length, scaled first by powers of two, which is exact, so that no square over- or underflows."""
     exponents = np.frexp(np.abs(images).max(axis=1, keepdims=True))[1]
     return normalize(np.ldexp(images, -exponents))
@@ -151,7 +158,7 @@ def _merged(best: Found, more: Found, k: int, largest: bool) -> Found:
     return Found(np.take_along_axis(indices, order, axis=1), np.take_along_axis(scores, order, axis=1))
 
 
-def _with_listed(best: Found, query: Array, point: Array, squares: Array) -> Found:
+def _with_listed(best: Found, query: np.ndarray, point: np.ndarray, squares: np.ndarray) -> Found:
     """Return the best with further rows that a block lists; the pairs of a query come together."""
     if not len(query):
         return best

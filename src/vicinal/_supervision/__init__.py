@@ -40,7 +40,14 @@ from vicinal._supervision.chunklets import (
     read_chunklets,
     read_partition,
 )
-from vicinal._supervision.close_pairs import listed_pairs, pairs_in_groups, read_close_pairs, sample_pairs
+from vicinal._supervision.close_pairs import (
+    Grouped,
+    Listed,
+    listed_pairs,
+    pairs_in_groups,
+    read_close_pairs,
+    sample_pairs,
+)
 from vicinal._supervision.groups import code_groups
 from vicinal._supervision.labels import Labels, check_length, code_classes, code_labels
 from vicinal._supervision.missing import is_missing, read_values, refuse_missing
@@ -50,7 +57,9 @@ from vicinal._supervision.targets import Targets, check_targets, power_of_two, r
 __all__ = [
     "ChunkletReport",
     "ChunkletRows",
+    "Grouped",
     "Labels",
+    "Listed",
     "Targets",
     "check_length",
     "check_pairs",

@@ -208,7 +208,7 @@ def simulate_chunklets(
     return _collect(shuffled[taken], groups[taken], len(codes), merge=False)
 
 
-def _shares(counts, fraction, rng):
+def _shares(counts: np.ndarray, fraction: float, rng: np.random.RandomState) -> np.ndarray:
     """Return whole numbers near ``fraction * counts`` whose sum is ``round(fraction * sum(counts))``."""
     exact = fraction * counts
     shares = np.floor(exact).astype(np.int64)
@@ -218,7 +218,7 @@ def _shares(counts, fraction, rng):
     return np.minimum(shares, counts)
 
 
-def _collect(rows, groups, n_samples, merge):
+def _collect(rows: np.ndarray, groups: np.ndarray, n_samples: int, merge: bool) -> ChunkletRows:
     """Drop repeated entries and singletons, number the groups, join those that share rows if asked to."""
     codes = np.unique(groups, return_inverse=True)[1]
     order = np.lexsort((rows, codes))
@@ -230,14 +230,14 @@ def _collect(rows, groups, n_samples, merge):
     return merge_shared(entries, n_samples) if merge else entries
 
 
-def _root(parent, node):
+def _root(parent: list[int], node: int) -> int:
     while parent[node] != node:
         parent[node] = parent[parent[node]]
         node = parent[node]
     return node
 
 
-def _read_classes(y):
+def _read_classes(y: ArrayLike) -> tuple[np.ndarray, np.ndarray, int]:
     codes = code_groups(y)
     labelled = np.flatnonzero(codes >= 0)
     if len(labelled) < 2:
@@ -245,6 +245,6 @@ def _read_classes(y):
     return codes, labelled, int(codes.max()) + 1
 
 
-def _check_fraction(fraction):
+def _check_fraction(fraction: float) -> None:
     if check_positive(fraction, "fraction") > 1:
         raise ValueError(f"fraction must be greater than 0 and at most 1, got {fraction!r}.")

@@ -87,7 +87,7 @@ class ChunkletReport:
         """``R = sum(|C_j| - 1)``: independent contrasts within chunklets (Algorithm 2, step 1)."""
         return self.n_points - self.n_chunklets
 
-    def __str__(self):
+    def __str__(self) -> str:
         parts = [
             f"{self.n_chunklets} chunklets hold {self.n_points} points (R = {self.degrees_of_freedom})",
             f"{self.n_leftover} of {self.n_samples} rows are in none",
@@ -168,7 +168,9 @@ def chunklets_from_pairs(
     return _read_pairs(pairs, n_samples, cannot_link, labels)[0]
 
 
-def _read_pairs(pairs, n_samples, cannot_link, labels):
+def _read_pairs(
+    pairs: ArrayLike, n_samples: int, cannot_link: ArrayLike | None, labels: ArrayLike | None
+) -> tuple[np.ndarray, ChunkletReport]:
     """Return the chunklets of pairs, and the report on them; warns about contradictions."""
     n_samples = check_integer(n_samples, "n_samples")
     entries, report = _from_edges(check_pairs(pairs, n_samples, "pairs"), n_samples)
@@ -222,7 +224,7 @@ def chunklets_from_groups(groups: Any, n_samples: int) -> NDArray[Any]:
     return as_array(_from_groups(groups, n_samples, "groups")[0], n_samples)
 
 
-def read_chunklets(y, n_samples, *, name="y"):
+def read_chunklets(y: ArrayLike | None, n_samples: int, *, name: str = "y") -> tuple[ChunkletRows, ChunkletReport]:
     """Read chunklets in any of the accepted forms.
 
     Return ``(ChunkletRows, ChunkletReport)``; entries are sorted by id, ids are 0 ... C-1 and every chunklet
@@ -260,14 +262,14 @@ def read_chunklets(y, n_samples, *, name="y"):
     return _from_codes(codes)
 
 
-def read_partition(y, n_samples, *, name="y"):
+def read_partition(y: ArrayLike | None, n_samples: int, *, name: str = "y") -> tuple[np.ndarray, ChunkletReport]:
     """Read chunklets as one id per row (-1 for none), merging those that share a row; return a report, too."""
     entries, report = read_chunklets(y, n_samples, name=name)
     entries, report = _join_shared(entries, report)
     return as_array(entries, n_samples), report
 
 
-def as_array(entries, n_samples):
+def as_array(entries: ChunkletRows, n_samples: int) -> np.ndarray:
     """Return chunklets that share no row as one id per row, numbered by first appearance; -1 elsewhere."""
     n_chunklets = _n_chunklets(entries)
     first = np.empty(n_chunklets, dtype=np.int64)
@@ -279,32 +281,32 @@ def as_array(entries, n_samples):
     return chunklets
 
 
-def merge_shared(entries, n_samples):
+def merge_shared(entries: ChunkletRows, n_samples: int) -> ChunkletRows:
     """Join chunklets that share a row: the transitive closure over all of them."""
     same = entries.ids[1:] == entries.ids[:-1]
     return _from_edges(np.column_stack([entries.rows[:-1][same], entries.rows[1:][same]]), n_samples)[0]
 
 
-def _join_shared(entries, report):
+def _join_shared(entries: ChunkletRows, report: ChunkletReport) -> tuple[ChunkletRows, ChunkletReport]:
     if report.n_points == report.n_samples - report.n_leftover:  # no row stands in two chunklets
         return entries, report
     entries = merge_shared(entries, report.n_samples)
     return entries, replace(report, n_chunklets=_n_chunklets(entries), n_points=len(entries.rows))
 
 
-def _n_chunklets(entries):
+def _n_chunklets(entries: ChunkletRows) -> int:
     return int(entries.ids.max(initial=-1)) + 1
 
 
 # Readers: each returns (ChunkletRows, ChunkletReport), entries sorted by id and then by row.
 
 
-def _from_codes(codes):
+def _from_codes(codes: np.ndarray) -> tuple[ChunkletRows, ChunkletReport]:
     rows = np.flatnonzero(codes >= 0)
     return _collect(rows, codes[rows], len(codes))
 
 
-def _from_edges(edges, n_samples):
+def _from_edges(edges: np.ndarray, n_samples: int) -> tuple[ChunkletRows, ChunkletReport]:
     left, right = edges.T
     graph = coo_array((np.ones(len(edges), dtype=np.int8), (left, right)), shape=(n_samples, n_samples))
     component = connected_components(graph, directed=False)[1]
@@ -315,7 +317,7 @@ def _from_edges(edges, n_samples):
     return entries, replace(report, n_self_pairs=int(self_pairs.sum()), n_shared=int((named > 1).sum()))
 
 
-def _from_groups(groups, n_samples, name):
+def _from_groups(groups: Iterable[Any], n_samples: int, name: str) -> tuple[ChunkletRows, ChunkletReport]:
     if not isinstance(groups, Iterable):
         raise TypeError(
             f"{name} must hold lists of row positions, got {type(groups).__name__}. Pass one list per group, for "
@@ -334,7 +336,9 @@ def _from_groups(groups, n_samples, name):
     return _join_shared(*_from_rows_and_ids(rows, ids, n_samples, name))
 
 
-def _from_rows_and_ids(rows, ids, n_samples, name):
+def _from_rows_and_ids(
+    rows: np.ndarray, ids: np.ndarray, n_samples: int, name: str
+) -> tuple[ChunkletRows, ChunkletReport]:
     rows = np.asarray(rows)
     codes = code_groups(ids, f"the ids of {name}")
     if rows.shape != codes.shape:
@@ -354,7 +358,7 @@ def _from_rows_and_ids(rows, ids, n_samples, name):
     return entries, replace(report, n_self_pairs=int(repeated.sum()), n_shared=int((named > 1).sum()))
 
 
-def _collect(rows, codes, n_samples):
+def _collect(rows: np.ndarray, codes: np.ndarray, n_samples: int) -> tuple[ChunkletRows, ChunkletReport]:
     """Drop singletons, number the rest 0 ... C-1, sort entries by id (a counting sort, O(entries))."""
     sizes = np.bincount(codes)
     kept = sizes >= 2
@@ -369,14 +373,14 @@ def _collect(rows, codes, n_samples):
     return entries, ChunkletReport(n_samples, n_chunklets, len(rows), int(n_leftover), n_singletons)
 
 
-def _is_listlike(value):
+def _is_listlike(value: Any) -> bool:
     """Return whether it holds entries: lists, sets, arrays, pandas columns; strings and numbers do not."""
     if isinstance(value, (Sequence, set, frozenset)):
         return not isinstance(value, (str, bytes))
     return hasattr(value, "__array__") and np.ndim(value) > 0
 
 
-def _looks_like_labels(y, n_samples):
+def _looks_like_labels(y: Any, n_samples: int) -> bool:
     """Return whether a table of numbers holds one-hot labels, or all ids in one row, and not row positions."""
     try:
         table = np.asarray(y)
@@ -389,8 +393,8 @@ def _looks_like_labels(y, n_samples):
     return one_hot or one_row
 
 
-def _count_mixed(chunklets, codes):
-    """Chunklets that hold rows of more than one known label."""
+def _count_mixed(chunklets: np.ndarray, codes: np.ndarray) -> int:
+    """Count the chunklets that hold rows of more than one known label."""
     both = (chunklets >= 0) & (codes >= 0)
     kinds = np.unique(np.column_stack([chunklets[both], codes[both]]), axis=0)
     return int((np.bincount(kinds[:, 0]) > 1).sum()) if len(kinds) else 0

@@ -1,16 +1,23 @@
 """Close pairs, listed or as groups: the supervision of Eq. 8 of the NCA paper."""
 
+from collections.abc import Callable
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import coo_array
 
 from vicinal._supervision.chunklets import chunklets_from_labels
 from vicinal._supervision.labels import check_length
 from vicinal._supervision.pairs import check_pairs
 
+PullClose = Callable[[np.ndarray], np.ndarray]  # of images, the pull of their close pairs
+
 _SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by
 
 
-def read_close_pairs(y, pairs, pair_weight, n, name):
+def read_close_pairs(
+    y: ArrayLike | None, pairs: ArrayLike | None, pair_weight: ArrayLike | None, n: int, name: str
+) -> "Grouped | Listed":
     """Read the supervision of `PairNCA.fit` and similar methods: pairs with weights, or groups y.
 
     Returns
@@ -27,13 +34,13 @@ def read_close_pairs(y, pairs, pair_weight, n, name):
 class Listed:
     """Close pairs as a list."""
 
-    def __init__(self, pairs, weight):
+    def __init__(self, pairs: np.ndarray, weight: np.ndarray) -> None:
         self.pairs, self.weight = pairs, weight
 
-    def pull(self, n):
+    def pull(self, n: int) -> PullClose:
         return listed_pairs(self.pairs, self.weight, n)
 
-    def some(self, random=None):
+    def some(self, random: np.random.RandomState | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return pairs and their weights, to sample from."""
         return self.pairs, self.weight
 
@@ -41,13 +48,13 @@ class Listed:
 class Grouped:
     """All pairs inside groups, never listed."""
 
-    def __init__(self, groups):
+    def __init__(self, groups: np.ndarray) -> None:
         self.groups = groups
 
-    def pull(self, n):
+    def pull(self, n: int) -> PullClose:
         return pairs_in_groups(self.groups)
 
-    def some(self, random=None):
+    def some(self, random: np.random.RandomState | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return a sample of the pairs that keeps every row, all of one weight.
 
         Each row with the next of its group, in the order given, or in four random orders.
@@ -64,7 +71,7 @@ class Grouped:
         return pairs, np.ones(len(pairs))
 
 
-def sample_pairs(close, n):
+def sample_pairs(close: Grouped | Listed, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a few of the rows and of the pairs among them: both ends of some pairs, then other rows."""
     pairs, weight = close.some()
     pairs = pairs[weight > 0]
@@ -74,7 +81,7 @@ def sample_pairs(close, n):
     return rows, np.searchsorted(rows, pairs)
 
 
-def listed_pairs(pairs, weight, n):
+def listed_pairs(pairs: np.ndarray, weight: np.ndarray, n: int) -> PullClose:
     """Return the attraction of close pairs as a function ``pull(Z) = L Z``.
 
     L is the Laplacian of the pairs, with weights that sum to one: ``sum_ab w_ab |z_a - z_b|^2 = tr(Z' L Z)``.
@@ -94,7 +101,7 @@ def listed_pairs(pairs, weight, n):
     return lambda Z: laplacian @ Z
 
 
-def pairs_in_groups(groups):
+def pairs_in_groups(groups: np.ndarray) -> PullClose:
     """Return the attraction of all pairs of rows with the same code (0, 1, ...; -1 for a row in no group), of
     weight one.
 
@@ -105,7 +112,7 @@ def pairs_in_groups(groups):
     sizes = np.bincount(codes)
     n_pairs = float((sizes * (sizes - 1) / 2).sum())
 
-    def pull(Z):
+    def pull(Z: np.ndarray) -> np.ndarray:
         sums = np.stack([np.bincount(codes, z, minlength=len(sizes)) for z in Z[inside].T], axis=1)
         out = np.zeros(Z.shape)
         out[inside] = (sizes[codes, None] * Z[inside] - sums[codes]) / n_pairs
@@ -114,7 +121,7 @@ def pairs_in_groups(groups):
     return pull
 
 
-def _read_pairs(pairs, pair_weight, n):
+def _read_pairs(pairs: ArrayLike, pair_weight: ArrayLike | None, n: int) -> tuple[np.ndarray, np.ndarray]:
     pairs = check_pairs(pairs, n, "pairs")
     if len(pairs) == 0:
         raise ValueError("pairs is empty: at least one close pair is needed. Pass row positions of shape (p, 2).")
@@ -139,7 +146,7 @@ def _read_pairs(pairs, pair_weight, n):
     return pairs, weight / weight.max()  # sums of weights of 1e308 stay finite
 
 
-def _read_groups(y, pair_weight, n, name):
+def _read_groups(y: ArrayLike | None, pair_weight: ArrayLike | None, n: int, name: str) -> np.ndarray:
     if y is None:
         raise ValueError(
             f"{name} requires y to be passed, but the target y is None: pass groups as y, or close pairs as pairs=."

@@ -3,11 +3,12 @@
 import numbers
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vicinal._supervision.labels import code_labels
 
 
-def code_groups(y, name="y"):
+def code_groups(y: ArrayLike, name: str = "y") -> np.ndarray:
     """Read one group per row; a missing label, -1 and "-1" mean that the row is in no group.
 
     Returns
@@ -29,7 +30,7 @@ def code_groups(y, name="y"):
     return np.append(number, -1)[codes]  # the last entry is for code -1
 
 
-def _none_and_below(classes):
+def _none_and_below(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return which labels mean "no group", and which are numbers below -1, that may mean either."""
     kind = classes.dtype.kind
     if kind in "if":

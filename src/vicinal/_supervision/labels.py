@@ -4,6 +4,7 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import DataConversionWarning
 
 from vicinal._callers import callers_line
@@ -29,7 +30,9 @@ class Labels(NamedTuple):
     codes: np.ndarray
 
 
-def code_labels(y, name="y", *, n_rows=None, partial=False, instead=""):
+def code_labels(
+    y: ArrayLike | None, name: str = "y", *, n_rows: int | None = None, partial: bool = False, instead: str = ""
+) -> Labels:
     """Read one label per row: integers, texts, booleans, dates, pandas columns, or a mixture.
 
     Two labels are the same when Python calls them equal: 1, 1.0 and True are one label, 1 and "1" are two.
@@ -73,7 +76,7 @@ def code_labels(y, name="y", *, n_rows=None, partial=False, instead=""):
     return Labels(classes, codes)
 
 
-def code_classes(y, n_rows, *, instead=""):
+def code_classes(y: ArrayLike | None, n_rows: int, *, instead: str = "") -> Labels:
     """Read the classes of an estimator that names them in a sorted ``classes_``, as scikit-learn's classifiers do.
 
     Every row has a label, and all labels are of one kind.
@@ -97,7 +100,7 @@ def code_classes(y, n_rows, *, instead=""):
     return labels
 
 
-def check_length(values, n_rows, name, remedy="Pass one label per row."):
+def check_length(values: np.ndarray, n_rows: int, name: str, remedy: str = "Pass one label per row.") -> None:
     """Raise an error if the number of entries differs from the number of rows."""
     if len(values) != n_rows:
         raise ValueError(
@@ -106,7 +109,7 @@ def check_length(values, n_rows, name, remedy="Pass one label per row."):
         )
 
 
-def _check_numbers(values, name, instead):
+def _check_numbers(values: np.ndarray, name: str, instead: str) -> None:
     """Raise an error for numbers that cannot be class labels."""
     if values.dtype.kind == "c":
         raise ValueError(f"{name} holds complex numbers, which cannot be labels. Pass integers or strings.")
@@ -124,7 +127,7 @@ def _check_numbers(values, name, instead):
         )
 
 
-def _code(values, name):
+def _code(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the different values in sorted order, and the position of each value among them."""
     if values.dtype == object:
         return _code_objects(values, name)
@@ -135,8 +138,8 @@ def _code(values, name):
     return np.unique(values, return_inverse=True)
 
 
-def _code_near_integers(values):
-    """By counting, without a sort: O(n) for integers that lie close to each other."""
+def _code_near_integers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Code integers that lie close to each other by counting, in O(n), without a sort."""
     wide = values.astype(np.int64) if values.dtype.kind == "i" else values
     offsets = (wide - wide.min()).astype(np.intp)
     found = np.bincount(offsets) > 0
@@ -144,8 +147,8 @@ def _code_near_integers(values):
     return classes.astype(values.dtype), (np.cumsum(found) - 1)[offsets]
 
 
-def _code_objects(values, name):
-    """Python objects: texts of a pandas column, dates, a mixture."""
+def _code_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Code Python objects: texts of a pandas column, dates, a mixture."""
     known: dict = {}
     codes = np.empty(len(values), dtype=np.intp)
     for i, value in enumerate(values):

@@ -1,13 +1,15 @@
 """The definition of missing values of labels, groups and targets."""
 
 import numbers
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vicinal._tensors import as_host
 
 
-def is_missing(value):
+def is_missing(value: Any) -> bool:
     """Return whether a label or a number is missing: None, NaN, NaT or ``pandas.NA``."""
     if value is None:
         return True
@@ -17,7 +19,7 @@ def is_missing(value):
         return type(value).__name__ == "NAType"
 
 
-def read_values(y, name="y"):
+def read_values(y: ArrayLike | None, name: str = "y") -> tuple[np.ndarray, np.ndarray]:
     """Convert an argument to an array without losing its missing values.
 
     NumPy would write None and NaN among texts as "None" and "nan", round nullable integers to floats, and drop the
@@ -53,7 +55,12 @@ def read_values(y, name="y"):
     return values, missing
 
 
-def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or give them a separate label."):
+def refuse_missing(
+    missing: np.ndarray,
+    name: str = "y",
+    what: str = "labels",
+    remedy: str = "Drop these rows, or give them a separate label.",
+) -> None:
     """Raise an error that counts missing entries, given as a mask."""
     count = int(missing.sum())
     if count:
@@ -62,7 +69,7 @@ def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or
         )
 
 
-def _loses_something(y, values):
+def _loses_something(y: Any, values: np.ndarray) -> bool:
     """Return whether NumPy changed entries: other things among texts of a list, nullable integers of pandas."""
     if isinstance(y, np.ndarray):
         return False
@@ -74,7 +81,7 @@ def _loses_something(y, values):
     return not all(isinstance(entry, text) for entry in np.asarray(y, dtype=object).flat)
 
 
-def _as_numbers(values, missing):
+def _as_numbers(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
     """Return an array of numbers in place of one of Python objects, if all that is not missing are numbers."""
     present = values[~missing]
     if not len(present) or not all(isinstance(value, (numbers.Real, np.bool_)) for value in present):

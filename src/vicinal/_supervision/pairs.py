@@ -1,9 +1,10 @@
 """Pairs of rows, as row positions."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def check_pairs(pairs, n_samples, name):
+def check_pairs(pairs: ArrayLike, n_samples: int, name: str) -> np.ndarray:
     """Return an int array (p, 2) of row positions."""
     try:
         pairs = np.asarray(pairs)
@@ -19,7 +20,7 @@ def check_pairs(pairs, n_samples, name):
     return check_positions(pairs, n_samples, name)
 
 
-def check_positions(positions, n_samples, name):
+def check_positions(positions: np.ndarray, n_samples: int, name: str) -> np.ndarray:
     """Return row positions as integers, or raise an error if some are out of range."""
     if positions.size == 0:
         return positions.astype(np.int64)

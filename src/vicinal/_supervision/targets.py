@@ -1,8 +1,9 @@
 """The agreement of rows: labels and soft targets as the engine's `Match` (NCA paper, sec. 5)."""
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vicinal._checks import check_choice, check_positive
 from vicinal._engine import Match, prepare
@@ -35,33 +36,35 @@ class Targets(NamedTuple):
     n_classes: int | None = None
     scale: np.ndarray | None = None
 
-    def take(self, rows):
+    def take(self, rows: np.ndarray) -> "Targets":
         """Return the targets of some rows, in that order."""
         return self._replace(values=self.values[rows])
 
-    def match(self):
+    def match(self) -> Match:
         """Return the agreement of all rows with all rows."""
         return Match(self.kind, self.values)
 
-    def alone(self):
+    def alone(self) -> np.ndarray:
         """Return whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
         if self.kind == "class":
             return np.bincount(self.values)[self.values] == 1
         if self.kind == "dot":
             others = (self.values > 0).sum(axis=0) >= 2
-            return ~(self.values[:, others] > 0).any(axis=1)
+            return np.logical_not((self.values[:, others] > 0).any(axis=1))
         n, n_varying = self.values.shape
         if n_varying == 0 or n == 1:
             return np.full(n, n == 1)
         nearest = prepare("reference", self.values, leave_one_out=True).at().nearest(1)
         return 0.5 * nearest.scores[:, 0] > _FARTHEST
 
-    def all_equal(self):
+    def all_equal(self) -> bool:
         """Return whether all rows agree equally, so that no metric is better than another."""
         return bool((self.values == self.values[0]).all())
 
 
-def check_targets(y, match, match_scale, weight=None):
+def check_targets(
+    y: np.ndarray, match: str, match_scale: ArrayLike | None, weight: np.ndarray | None = None
+) -> Targets:
     """Turn what `read_targets` returned into `Targets`.
 
     Parameters
@@ -84,14 +87,14 @@ def check_targets(y, match, match_scale, weight=None):
     return _continuous(values.reshape(len(values), -1), match_scale, weight)
 
 
-def read_targets(y, n_rows, match):
+def read_targets(y: ArrayLike, n_rows: int, match: str) -> np.ndarray:
     """Read y according to `match`: codes of classes, or numbers; `check_targets` converts them to `Targets`."""
     if check_choice(match, "match", MATCHES) == "class":
         return code_classes(y, n_rows, instead="Use Objective(match='gaussian') for a regression target.").codes
     return read_numbers(y, n_rows, "Use Objective(match='class') for labels.")
 
 
-def read_numbers(y, n_rows, instead="", *, name="y"):
+def read_numbers(y: ArrayLike, n_rows: int, instead: str = "", *, name: str = "y") -> np.ndarray:
     """Read one number per row, or one row of numbers, as float64; all are finite.
 
     Parameters
@@ -123,13 +126,13 @@ def read_numbers(y, n_rows, instead="", *, name="y"):
     return values
 
 
-def _classes(codes):
-    """Targets of rows of which some classes may be absent."""
+def _classes(codes: np.ndarray) -> Targets:
+    """Return the targets of rows of which some classes may be absent."""
     names, codes = code_labels(codes)
     return Targets("class", codes, n_classes=len(names))
 
 
-def _rows_of_probabilities(values):
+def _rows_of_probabilities(values: np.ndarray) -> Targets:
     if values.ndim != 2:
         raise ValueError(
             "match='dot' needs one row of non-negative numbers (class probabilities) for each sample, got y "
@@ -153,13 +156,13 @@ def _rows_of_probabilities(values):
     return Targets("dot", values)
 
 
-def power_of_two(values):
+def power_of_two(values: np.ndarray) -> np.ndarray:
     """Return a power of two near the largest entry of each column; in this unit, squares neither overflow nor underflow."""
     return np.ldexp(1.0, np.frexp(np.abs(values).max(axis=0))[1] - 1)
 
 
-def _continuous(values, match_scale, weight):
-    """Targets in units of their agreement scale."""
+def _continuous(values: np.ndarray, match_scale: Any, weight: np.ndarray | None) -> Targets:
+    """Return targets in units of their agreement scale."""
     unit = power_of_two(values)
     values = values / unit
     scale = _scale_of_targets(values, match_scale, unit, weight)
@@ -173,7 +176,7 @@ def _continuous(values, match_scale, weight):
     return Targets("gaussian", centred / scale[varying], scale=scale * unit)
 
 
-def _scale_of_targets(values, match_scale, unit, weight):
+def _scale_of_targets(values: np.ndarray, match_scale: Any, unit: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     """Return one standard deviation per output, in its unit; 0 marks an output that does not vary."""
     n_outputs = values.shape[1]
     mean = np.average(values, axis=0, weights=weight)
@@ -194,6 +197,6 @@ def _scale_of_targets(values, match_scale, unit, weight):
     return np.where(varies, _least_scale(given / unit), 0.0)
 
 
-def _least_scale(scale):
+def _least_scale(scale: np.ndarray) -> np.ndarray:
     """Return the scale, or raise an error if it is so small compared with the targets that it would count as 0."""
     return np.maximum(scale, np.finfo(np.float64).tiny)

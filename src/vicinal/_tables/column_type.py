@@ -50,7 +50,7 @@ class TableError(ValueError):
         Notes about the table up to the error.
     """
 
-    def __init__(self, message: str, notes: Iterable[Any] = ()):
+    def __init__(self, message: str, notes: Iterable[Any] = ()) -> None:
         super().__init__(message)
         self.notes = list(notes)
 
@@ -149,7 +149,7 @@ def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
     name = _WORD_BREAK.sub("_", name.strip()).casefold()
     if _ID_NAME.search(name):
         return True
-    no_gaps = distinct[-1] - distinct[0] == len(found) - 1
+    no_gaps = distinct[-1] == distinct[0] + (len(found) - 1)  # the range of huge numbers would overflow
     return len(distinct) == len(found) and bool(no_gaps or _UNIQUE_NAME.search(name))
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, validate_data
@@ -74,12 +74,12 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     (10, 100, True)
     """
 
-    def __init__(self, steps: Any = "auto", *, training_only: bool = False, random_state: Any = 0):
+    def __init__(self, steps: Any = "auto", *, training_only: bool = False, random_state: Any = 0) -> None:
         self.steps = steps
         self.training_only = training_only
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]

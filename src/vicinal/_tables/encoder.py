@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag
@@ -65,12 +66,12 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
            [8. , 1. , 0. ]])
     """
 
-    def __init__(self, types: Mapping[str, Any] | None = None, *, one_hot: bool = False, random_state: int = 0):
+    def __init__(self, types: Mapping[str, Any] | None = None, *, one_hot: bool = False, random_state: int = 0) -> None:
         self.types = types
         self.one_hot = one_hot
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
@@ -246,7 +247,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     def constants_(self) -> dict[str, str]:
         """The value, as a text, of each raw column that held one value only."""
         check_is_fitted(self, "_columns")
-        names = getattr(self, "_constant_names", ())  # older files have none
+        names = getattr(self, "_constant_names", ())  # older files do not have it
         return {str(name): str(text) for name, text in zip(names, getattr(self, "_constant_texts", ()), strict=True)}
 
     def broken_constants(self, X: Any) -> dict[str, np.ndarray]:

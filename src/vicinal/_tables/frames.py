@@ -60,6 +60,9 @@ def as_frame(table: Any) -> Any:
     if frame.columns.has_duplicates:
         name = frame.columns[frame.columns.duplicated()][0]
         raise TableError(f"the table has two columns with the name {name!r}. Rename one of them.")
+    # pandas cannot compare values in the byte order of another machine, as binary files (FITS, for example) hold them.
+    for name in frame.columns[[isinstance(dtype, np.dtype) and not dtype.isnative for dtype in frame.dtypes]]:
+        frame[name] = frame[name].astype(frame[name].dtype.newbyteorder("="))
     # Numbers of NumPy are as they should be; a table may have thousands of columns of them.
     for name in frame.columns[[dtype.kind not in "iufb" for dtype in frame.dtypes]]:
         column = frame[name]

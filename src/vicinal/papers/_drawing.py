@@ -1,8 +1,18 @@
 """Common parts of the pictures of the papers: sizes, colours, curves with error bars."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vicinal._plot.parts import COLOURS, LINES, MARKERS, matplotlib_or_explain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 # Text that can be read when the page shows the picture at half its size.
 _STYLE = {
@@ -15,12 +25,14 @@ _STYLE = {
 }
 
 
-def style():
+def style() -> AbstractContextManager[None]:
     """Return the context in which pictures are drawn: titles and legends take their size when they are made."""
     return matplotlib_or_explain().rc_context(_STYLE)
 
 
-def panels(rows=1, columns=1, size=(5.2, 4.2), **options):
+def panels(
+    rows: int = 1, columns: int = 1, size: tuple[float, float] = (5.2, 4.2), **options: Any
+) -> "tuple[Figure, np.ndarray]":
     """Return a figure and its axes as an array of shape (rows, columns)."""
     plt = matplotlib_or_explain()
     with style():
@@ -29,13 +41,17 @@ def panels(rows=1, columns=1, size=(5.2, 4.2), **options):
         )
 
 
-def curve(ax, number, x, y, error=None, label=None):
+def curve(
+    ax: "Axes", number: int, x: ArrayLike, y: ArrayLike, error: ArrayLike | None = None, label: str | None = None
+) -> None:
     """Draw a curve with error bars; colours, lines and markers all differ between curves."""
-    style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
+    style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
     ax.errorbar(x, y, yerr=error, label=label, marker=MARKERS[number % len(MARKERS)], markersize=6, capsize=3, **style)
 
 
-def bars(ax, groups, series, values, errors=None):
+def bars(
+    ax: "Axes", groups: Sequence[str], series: Sequence[str], values: Sequence[Any], errors: Sequence[Any] | None = None
+) -> None:
     """Draw groups of bars: ``values[s][g]`` for the series and groups."""
     width = 0.8 / len(series)
     for number, name in enumerate(series):
@@ -45,7 +61,9 @@ def bars(ax, groups, series, values, errors=None):
     ax.set_xticks(np.arange(len(groups)), groups)
 
 
-def dots(ax, points, classes=None, size=8, legend=False):
+def dots(
+    ax: "Axes", points: ArrayLike, classes: ArrayLike | None = None, size: float = 8, legend: bool = False
+) -> None:
     """Draw points of the plane in the colours and markers of their classes."""
     points = np.asarray(points)
     classes = np.zeros(len(points), dtype=int) if classes is None else np.asarray(classes)
@@ -57,14 +75,14 @@ def dots(ax, points, classes=None, size=8, legend=False):
         ax.legend(markerscale=2)
 
 
-def mean_and_error(values):
+def mean_and_error(values: ArrayLike) -> tuple[float, float]:
     """Return the mean and its standard error."""
     values = np.asarray(values, dtype=float)
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
     return float(values.mean()), float(error)
 
 
-def plus_minus(values, digits=2):
-    """ "mean ± standard error" as text."""
+def plus_minus(values: ArrayLike, digits: int = 2) -> str:
+    """Return "mean ± standard error" as text."""
     mean, error = mean_and_error(values)
     return f"{mean:.{digits}f} ± {error:.{digits}f}"

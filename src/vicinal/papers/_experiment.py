@@ -1,7 +1,7 @@
 """The parts of a table or figure of a paper."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +12,8 @@ from typing import Any
 from vicinal import Engine
 from vicinal.datasets import load, usps_blurred
 from vicinal.papers._list import PAPERS
+
+Records = list[dict[str, Any]]  # of all units, what identifies a unit and what was measured
 
 
 class Missing(Exception):
@@ -49,15 +51,15 @@ class Setting:
         """The engine for the heaviest pair work."""
         return None if self.device is None else Engine("torch", device=self.device, precision="float64")
 
-    def load(self, name: str, **options) -> Any:
+    def load(self, name: str, **options: Any) -> Any:
         """Return a real set by `vicinal.datasets.load`, never by download; `Missing` without it."""
         return self._or_missing(load, name, options)
 
-    def usps_blurred(self, **options) -> Any:
-        """USPS as two of the papers prepared it."""
+    def usps_blurred(self, **options: Any) -> Any:
+        """Return USPS as two of the papers prepared it."""
         return self._or_missing(usps_blurred, None, options)
 
-    def _or_missing(self, loader, name, options):
+    def _or_missing(self, loader: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Any:
         try:
             names = () if name is None else (name,)
             return loader(*names, data_home=self.data_home, download_if_missing=False, **options)
@@ -147,7 +149,7 @@ class Experiment:
         return [unit for unit in units if unit.get("run", 0) < getattr(self.module, "REDUCED_RUNS", 5)]
 
     def minutes(self, setting: Setting) -> float:
-        """About how many minutes it takes on one core."""
+        """Return the approximate number of minutes that it takes on one core."""
         quick, full = self.module.MINUTES
         return full if setting.full else quick
 
@@ -168,7 +170,7 @@ class Experiment:
         return ""
 
     def __reduce__(self) -> tuple:
-        """Travel to another process by name: modules cannot."""
+        """Pickle an experiment by its name, because modules cannot be pickled."""
         return _by_name, (self.paper, self.name)
 
 

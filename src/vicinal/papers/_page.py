@@ -1,9 +1,14 @@
 """The page of a paper, in Markdown: its numbers and claims beside ours."""
 
+from typing import TYPE_CHECKING
+
 from vicinal.papers._contents import contents
 from vicinal.papers._list import PAPERS
 from vicinal.papers._prose import about, refuse_typed_numbers
 from vicinal.papers._runner import Outcome
+
+if TYPE_CHECKING:
+    from vicinal.papers._experiment import Claim, Table
 
 
 def page(paper: str, outcomes: list[Outcome]) -> str:
@@ -36,7 +41,7 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _overview(outcomes):
+def _overview(outcomes: list[Outcome]) -> list[str]:
     lines = ["| | claims that hold | time of one core |", "|---|---|---|"]
     for outcome in outcomes:
         duration = _duration(outcome.seconds) if outcome.summary else ""
@@ -44,7 +49,7 @@ def _overview(outcomes):
     return [*lines, ""]
 
 
-def _held(outcome):
+def _held(outcome: Outcome) -> str:
     """Return how many claims hold, in a few words."""
     if outcome.summary is None:
         return "skipped"
@@ -52,7 +57,7 @@ def _held(outcome):
     return f"{sum(claim.holds for claim in claims)} of {len(claims)}"
 
 
-def _section(outcome, mode):
+def _section(outcome: Outcome, mode: str) -> list[str]:
     experiment, summary = outcome.experiment, outcome.summary
     number = experiment.module.COVERS[0]
     command = _command(experiment.paper, outcome.setting.mode, number)
@@ -91,20 +96,20 @@ def text(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _verdict(claim):
+def _verdict(claim: "Claim") -> str:
     if claim.holds:
         return "holds"
     return "does not hold" if claim.departs else "FAILS"
 
 
-def _table(table):
+def _table(table: "Table") -> list[str]:
     lines = [f"{table.caption}", ""] if table.caption else []
     lines += ["| " + " | ".join(map(_cell, table.columns)) + " |", "|" + "---|" * len(table.columns)]
     lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in table.rows]
     return [*lines, ""]
 
 
-def _cell(value):
+def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -112,12 +117,12 @@ def _cell(value):
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _command(paper, mode, figure=None):
+def _command(paper: str, mode: str, figure: str | None = None) -> str:
     wish = "" if figure is None else f" --figure {figure.removeprefix('figure ').replace(' ', '')}"
     return f"vicinal papers {paper}{wish} --{mode}" + (" --data DIR" if mode != "quick" else "")
 
 
-def _machines(outcomes):
+def _machines(outcomes: list[Outcome]) -> str:
     """Return where the units were measured, which need not be where the page is written."""
     found = {
         f"{about['cores']} cores ({about['system']}, {about['processor']}; NumPy {about['numpy']}, scikit-learn {about['scikit-learn']})"
@@ -127,7 +132,7 @@ def _machines(outcomes):
     return "; ".join(sorted(found)) or "no machine: nothing was measured"
 
 
-def _duration(seconds):
+def _duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
     return f"{seconds / 60:.0f} min"

@@ -58,7 +58,7 @@ def refuse_typed_numbers(module: ModuleType) -> None:
 
 
 def _typed(path: Path, names: set[str], package: str) -> list[str]:
-    """ "file:line: text" for each typed number, helpers of the same package included."""
+    """Return "file:line: text" for each typed number, also in helpers of the same package."""
     found = []
     for node in reached(ast.parse(path.read_text(encoding="utf-8")), names):
         if isinstance(node, ast.ImportFrom):

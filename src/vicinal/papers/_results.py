@@ -6,7 +6,10 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import IO
 
 from vicinal._model_files.replacing import replacing
 from vicinal._version import __version__
@@ -31,12 +34,12 @@ def machine() -> dict:
     }
 
 
-def code_of(module) -> str:
+def code_of(module: ModuleType) -> str:
     """Return a digest of what determines the numbers: the version, and the code that `units` and `measure` reach.
 
     Claims, texts and pictures may change without a new measurement; so may comments, annotations and layout.
     """
-    path = Path(module.__file__)
+    path = Path(str(module.__file__))
     digest = hashlib.sha256(__version__.partition(".dev")[0].encode())  # a release measures what led up to it
     for node in reached(_code_in(path), {"units", "measure"}):
         digest.update(plain(node).encode())
@@ -56,7 +59,7 @@ class CannotWrite(Exception):
 
 
 @contextlib.contextmanager
-def written(path: Path):
+def written(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for writing that replaces `path` if there was no error; create its folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,14 +73,14 @@ def written(path: Path):
 class Results:
     """The units of one experiment that have been measured."""
 
-    def __init__(self, path: Path, code: str):
+    def __init__(self, path: Path, code: str) -> None:
         self.path = path
         self.code = code
         self.measured: dict[str, dict] = {}
         self.machine: dict = {}
         self._read()
 
-    def _read(self):
+    def _read(self) -> None:
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if stored["code"] == self.code:
@@ -91,7 +94,7 @@ class Results:
         """Return whether a unit has been measured."""
         return _key(unit) in self.measured
 
-    def add(self, unit: dict, result: dict, seconds: float):
+    def add(self, unit: dict, result: dict, seconds: float) -> None:
         """Keep a unit's result, on disk before this returns."""
         entry = {"unit": unit, "result": result, "seconds": round(seconds, 3)}
         self.measured[_key(unit)] = json.loads(json.dumps(entry, allow_nan=False))
@@ -99,14 +102,14 @@ class Results:
         self._write()
 
     def records(self, units: list[dict]) -> list[dict]:
-        """``{**unit, **result}`` of all units, in their order."""
+        """Return ``{**unit, **result}`` of all units, in their order."""
         return [{**unit, **self.measured[_key(unit)]["result"]} for unit in units]
 
     def seconds(self, units: list[dict]) -> float:
         """Return what the units took when they were measured."""
         return sum(self.measured[_key(unit)]["seconds"] for unit in units)
 
-    def _write(self):
+    def _write(self) -> None:
         value = {
             "version": __version__,
             "code": self.code,

@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from vicinal.papers._experiment import Experiment, Missing, Setting, Summary
 from vicinal.papers._parallel import as_they_come
 from vicinal.papers._results import Results, code_of, written
+
+if TYPE_CHECKING:
+    from vicinal.papers._experiment import Records
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class _Task:
     unit: dict
 
 
-def run(experiment: Experiment, setting: Setting, folder: Path, **options) -> Outcome:
+def run(experiment: Experiment, setting: Setting, folder: Path, **options: Any) -> Outcome:
     """Measure what is not measured yet (`options` as for `measure`), summarise and draw."""
     skipped = measure([experiment], setting, folder, **options)
     return report(experiment, setting, folder, skipped.get(experiment.source, ""))
@@ -171,7 +175,7 @@ def _stored(experiment: Experiment, setting: Setting, folder: Path) -> Results:
     return Results(path, code_of(experiment.module))
 
 
-def _save_pictures(experiment, setting, records, folder):
+def _save_pictures(experiment: Experiment, setting: Setting, records: "Records", folder: Path) -> tuple[str, ...]:
     from matplotlib import pyplot as plt
 
     from vicinal.papers._drawing import style

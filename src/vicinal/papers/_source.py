@@ -74,11 +74,9 @@ class _Bare(ast.NodeTransformer):
         node.body = [part if isinstance(part, ast.AnnAssign) else self.visit(part) for part in node.body]
         return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if node.value is None:
-            return node
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         self._noted(node.annotation)
-        return self.generic_visit(ast.Assign([node.target], node.value))
+        return None if node.value is None else self.generic_visit(ast.Assign([node.target], node.value))
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":

@@ -1,4 +1,4 @@
-"""Write the files of format version 1 beside this script, and what the estimators in them say.
+"""Write the files of format version 1 beside this script, and the results of the estimators in them.
 
 It was run once, with the last vicinal that wrote version 1 (commit 59bd547) installed, and is kept to say what the files
 hold::

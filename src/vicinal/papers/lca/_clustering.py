@@ -1,6 +1,7 @@
 """What clusters in Fig. 3: spectral clustering on a self-tuning graph, as in the code that the paper used."""
 
 import warnings
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from sklearn.cluster import KMeans, SpectralClustering
@@ -18,8 +19,8 @@ _CONTRASTS = {
 }
 
 
-def spectral(Z, n_clusters, n_neighbors=20):
-    """Spectral clustering (Chen, Song, Bai, Lin and Chang): each row tied to its nearest, widths by their distances."""
+def spectral(Z: np.ndarray, n_clusters: int, n_neighbors: int = 20) -> np.ndarray:
+    """Run spectral clustering (Chen, Song, Bai, Lin and Chang), with each row tied to its nearest and widths by their distances."""
     graph = kneighbors_graph(Z, n_neighbors, mode="distance")
     width = np.asarray(graph.sum(axis=1)).ravel() / n_neighbors
     ties = graph.maximum(graph.T).tocoo()
@@ -29,13 +30,13 @@ def spectral(Z, n_clusters, n_neighbors=20):
         return SpectralClustering(n_clusters, affinity="precomputed", random_state=0).fit_predict(ties.tocsr())
 
 
-def accuracy(Z, y):
+def accuracy(Z: np.ndarray, y: np.ndarray) -> float:
     """Return the accuracy of spectral clustering of the rows of Z, in per cent."""
     return 100 * clustering_accuracy(y, spectral(Z, len(np.unique(y))))
 
 
-def one_width(Z, y, factors):
-    """Accuracies of spectral clustering (Ng, Jordan and Weiss) with one width for all pairs, in per cent.
+def one_width(Z: np.ndarray, y: np.ndarray, factors: Sequence[float]) -> list[float]:
+    """Return accuracies of spectral clustering (Ng, Jordan and Weiss) with one width for all pairs, in per cent.
 
     The width is each of the factors times the median distance between two rows.
     """
@@ -51,19 +52,19 @@ def one_width(Z, y, factors):
     return found
 
 
-def k_means(Z, y):
+def k_means(Z: np.ndarray, y: np.ndarray) -> float:
     """Return the accuracy of k-means, in per cent."""
     labels = KMeans(len(np.unique(y)), n_init=10, random_state=0).fit_predict(Z)
     return 100 * clustering_accuracy(y, labels)
 
 
-def fastica_planes(X):
+def fastica_planes(X: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the two least Gaussian components of FastICA, for each of its three contrast functions."""
     for directions in fastica_directions(X):
         yield (X - X.mean(axis=0)) @ directions.T
 
 
-def fastica_directions(X):
+def fastica_directions(X: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the directions of the two least Gaussian components of FastICA, for each of its three contrast functions."""
     for name, contrast in _CONTRASTS.items():
         with warnings.catch_warnings():  # Gaussian noise has no independent components to converge to

@@ -4,11 +4,12 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from vicinal.datasets import blur_images
+from vicinal.papers._experiment import Setting
 
 STAND_IN = "Quick mode: scikit-learn's small digits, blurred likewise, stand in for USPS."
 
 
-def split_digits(setting, run, *sizes):
+def split_digits(setting: Setting, run: int, *sizes: int) -> list[np.ndarray]:
     """Return rows for each of the sizes, drawn without repetition; the run is the seed."""
     pool = setting.usps_blurred().data if setting.full else blur_images(load_digits().data / 8 - 1, (8, 8))
     pool = pool[np.random.RandomState(run).permutation(len(pool))]

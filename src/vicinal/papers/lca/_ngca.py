@@ -6,6 +6,8 @@ rows and lies in the non-Gaussian subspace for a product of that subspace and a 
 deviation, drops the small ones, which are noise, and takes the principal directions of the others.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from sklearn.decomposition import PCA
 
@@ -13,7 +15,7 @@ _FASTICA_STEPS = 10
 _SIGNIFICANT = 1.6  # length in standard deviations, the authors' choice
 
 
-def ngca(X, n_components, n_functions=60, random_state=None):
+def ngca(X: np.ndarray, n_components: int, n_functions: int = 60, random_state: int | None = None) -> np.ndarray:
     """Project rows to the non-Gaussian subspace.
 
     Parameters
@@ -39,17 +41,17 @@ def ngca(X, n_components, n_functions=60, random_state=None):
     return rows @ axes[:n_components].T
 
 
-def _families(count):
-    """Functions f and their derivatives, each for a row of parameters: the four families of the paper."""
+def _families(count: int) -> list[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]]:
+    """Return functions f and their derivatives, each for a row of parameters: the four families of the paper."""
     widths = np.linspace(0.5, 5.0, count)
     slopes = np.linspace(0.05, 5.0, count)
     waves = np.linspace(0.05, 4.0, count)
 
-    def cube(z):
+    def cube(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         bell = np.exp(-0.5 * z**2 / widths)
         return z**3 * bell, (3 * z**2 - z**4 / widths) * bell
 
-    def tanh(z):
+    def tanh(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         t = np.tanh(slopes * z)
         return t, slopes * (1 - t**2)
 
@@ -61,8 +63,13 @@ def _families(count):
     ]
 
 
-def _directions(rows, family, count, rng):
-    """For each function of a family, its improved vector in standard deviations; shape (count, d)."""
+def _directions(
+    rows: np.ndarray,
+    family: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    count: int,
+    rng: np.random.RandomState,
+) -> np.ndarray:
+    """Return the improved vector of each function of a family, in standard deviations; shape (count, d)."""
     w = rng.standard_normal((count, rows.shape[1]))
     for _ in range(_FASTICA_STEPS):
         w /= np.linalg.norm(w, axis=1, keepdims=True)
@@ -71,7 +78,9 @@ def _directions(rows, family, count, rng):
     return _scaled(rows, family, w / np.linalg.norm(w, axis=1, keepdims=True))
 
 
-def _scaled(rows, family, w):
+def _scaled(
+    rows: np.ndarray, family: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], w: np.ndarray
+) -> np.ndarray:
     """Return the mean of y h(y) - grad h(y) for each direction (of length one), over its standard deviation."""
     n = len(rows)
     value, slope = family(rows @ w.T)

@@ -4,13 +4,26 @@ The start is the covariance of the data, as in Algorithm 1; the number of sweeps
 (`vicinal.StochasticEM` starts close to the answer and keeps the best of its sweeps.)
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from array_api_compat import array_namespace
 
 from vicinal.papers._arrays import back, placed
 
 
-def eq_7(X, *, discount, batch, neighbors, sweeps, reg, random_state, device=None):
+def eq_7(
+    X: np.ndarray,
+    *,
+    discount: float,
+    batch: int,
+    neighbors: int,
+    sweeps: int,
+    reg: float,
+    random_state: int,
+    device: str | None = None,
+) -> Iterator[np.ndarray]:
     """Yield the kernel's covariance after each sweep over the rows.
 
     Parameters
@@ -46,7 +59,7 @@ def eq_7(X, *, discount, batch, neighbors, sweeps, reg, random_state, device=Non
         yield back(local + ridge)
 
 
-def local_covariance(rows, terms, points, covariance):
+def local_covariance(rows: Any, terms: Any, points: Any, covariance: Any) -> Any:
     """Return the mean over the terms of the covariance of their neighbours about them (Eqs. 3 and 4).
 
     Parameters
@@ -70,6 +83,6 @@ def local_covariance(rows, terms, points, covariance):
     return total / len(terms)
 
 
-def _at(rows, positions):
+def _at(rows: Any, positions: np.ndarray) -> Any:
     """Return positions where the rows are."""
     return positions if isinstance(rows, np.ndarray) else array_namespace(rows).asarray(positions, device=rows.device)

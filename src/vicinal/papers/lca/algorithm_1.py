@@ -6,13 +6,19 @@ learn from and 2,000 to test; Algorithm 1 is run exactly as printed, with the er
 start from the true plane, which is not known in practice, is shown for comparison.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import ortho_group
 
 from vicinal.papers._drawing import bars, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.lca._problems import PROBLEMS, noisy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Algorithm 1: where LCA-Gauss starts"
 COVERS = ("algorithm 1", "section 4")
@@ -26,11 +32,11 @@ _STARTS = ("all Parzen", "a random half", "two random directions")
 _TRUE = "the true plane"
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"problem": problem, "run": run} for run in range(20 if setting.full else 2) for problem in PROBLEMS]
 
 
-def measure(setting, problem, run):
+def measure(setting: Setting, problem: str, run: int) -> dict[str, Any]:
     rows, _ = noisy(problem, 2500 if setting.full else 900, _NOISE, run)
     train, test = np.split(rows, [500 if setting.full else 300])
     d = rows.shape[1]
@@ -48,8 +54,8 @@ def measure(setting, problem, run):
     return found
 
 
-def algorithm_1(X, basis, iterations=_ITERATIONS):
-    """LCA-Gauss by EM, without a penalty.
+def algorithm_1(X: np.ndarray, basis: np.ndarray, iterations: int = _ITERATIONS) -> tuple[np.ndarray, np.ndarray]:
+    """Run LCA-Gauss by EM, without a penalty.
 
     Parameters
     ----------
@@ -79,7 +85,7 @@ def algorithm_1(X, basis, iterations=_ITERATIONS):
     return B_G, B_L
 
 
-def log_density(rows, X, B_G, B_L):
+def log_density(rows: np.ndarray, X: np.ndarray, B_G: np.ndarray, B_L: np.ndarray) -> np.ndarray:
     """Return the log-density of rows under the product of a Gaussian and Parzen windows."""
     d = X.shape[1]
     determinant = np.linalg.slogdet(np.concatenate([B_G, B_L], axis=1))[1]
@@ -93,12 +99,12 @@ def log_density(rows, X, B_G, B_L):
     )
 
 
-def _pair_scores(rows, X, B_L):
+def _pair_scores(rows: np.ndarray, X: np.ndarray, B_L: np.ndarray) -> np.ndarray:
     a, b = rows @ B_L, X @ B_L
     return a @ b.T - 0.5 * (a**2).sum(axis=1)[:, None] - 0.5 * (b**2).sum(axis=1)[None, :]
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     names = (*_STARTS, _TRUE)
     found = {
         (problem, name): np.array([r[name]["test"] for r in records if r["problem"] == problem])
@@ -122,7 +128,7 @@ def summarise(setting, records):
     return Summary([Table(["problem", *names, "local directions, in the same order"], rows, caption)], claims)
 
 
-def _why_not(gain):
+def _why_not(gain: dict[str, float]) -> str:
     other = [problem for problem, value in gain.items() if value < 0]
     return (
         f"Another start is better on {' and '.join(other)}. From all directions EM stops early, with more of them left to the Parzen windows than matter, as the "
@@ -130,12 +136,12 @@ def _why_not(gain):
     )
 
 
-def _directions(records, problem, names):
+def _directions(records: Records, problem: str, names: tuple[str, ...]) -> str:
     own = [r for r in records if r["problem"] == problem]
     return ", ".join(f"{np.mean([r[name]['directions'] for r in own]):.1f}" for name in names)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 1, size=(8.4, 4.6))
     best = {(r["problem"], r["run"]): r[_TRUE]["test"] for r in records}
     values = [

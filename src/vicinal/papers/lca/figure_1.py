@@ -4,13 +4,19 @@ Both methods are invariant to linear maps of the points. They differ in what the
 high, and so squeezes its letters the more, the longer the text is, whereas LCA makes neighbourhoods round, whatever the length.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from sklearn.decomposition import PCA
 
 from vicinal import LCA
 from vicinal.datasets import make_text
 from vicinal.papers._drawing import panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 1: a text under PCA and under LCA"
 COVERS = ("figure 1",)
@@ -20,39 +26,39 @@ MINUTES = (0.1, 0.1)
 _TEXTS = ("To be", "To be or not to be", "To be or not to be or not to be or not to be")
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"text": text} for text in _TEXTS]
 
 
-def measure(setting, text):
+def measure(setting: Setting, text: str) -> dict[str, Any]:
     X, letters = _points(text)
     return {name: _letter_shape(image, letters) for name, image in _images(X).items()}
 
 
-def _points(text):
+def _points(text: str) -> tuple[np.ndarray, np.ndarray]:
     """Return points on the letters, equally many per letter, and the letter of each."""
     return make_text(text, 170 * len(text.replace(" ", "")), random_state=0)
 
 
-def _images(X):
+def _images(X: np.ndarray) -> dict[str, np.ndarray]:
     images = {"as written": X, "PCA": PCA(whiten=True).fit_transform(X), "LCA": LCA(reg=0.0).fit_transform(X)}
     return {name: _upright(image, X) for name, image in images.items()}
 
 
-def _upright(image, X):
+def _upright(image: np.ndarray, X: np.ndarray) -> np.ndarray:
     """Return the image turned and mirrored, which neither method cares for, to read like the text."""
     image = image - image.mean(axis=0)
     u, _, vt = np.linalg.svd(image.T @ (X - X.mean(axis=0)))
     return image @ (u @ vt)
 
 
-def _letter_shape(image, letters):
-    """Width over height of the letters, the median."""
+def _letter_shape(image: np.ndarray, letters: np.ndarray) -> float:
+    """Return the median ratio of width to height of the letters."""
     spans = [np.ptp(image[letters == letter], axis=0) for letter in np.unique(letters)]
     return float(np.median([width / height for width, height in spans]))
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     names = ("as written", "PCA", "LCA")
     rows = [[record["text"], *(f"{record[name]:.2f}" for name in names)] for record in records]
     shape = {name: np.array([record[name] for record in records]) for name in names}
@@ -77,7 +83,7 @@ def summarise(setting, records):
     return Summary([Table(["text", *names], rows, "Width over height of a letter, the median over letters:")], claims)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     images = _images(_points(_TEXTS[1])[0])
     # PCA's image is as wide as high; the others are long.
     figure, axes = panels(1, 2, size=(5.0, 3.4), width_ratios=[1, 2.6])

@@ -9,14 +9,20 @@ table has the other graph that the paper may mean (all pairs connected, with one
 four by the true clusters), k-means, and a supervised reduction of dimension (NCA to the plane).
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import LCA, NCA, LCAGauss
 from vicinal.papers._drawing import curve, dots, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.lca._clustering import accuracy, fastica_planes, k_means, one_width
 from vicinal.papers.lca._ngca import ngca
 from vicinal.papers.lca._problems import PROBLEMS, noisy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figures 2 and 3: clustering as dimensions of noise are added"
 COVERS = ("figure 3", "figure 2")
@@ -31,12 +37,12 @@ _PAPER_RUNS = 100
 _POINTS = (500, 2000)
 
 
-def _sizes(setting):
-    """Numbers of noise dimensions, and of runs."""
+def _sizes(setting: Setting) -> tuple[tuple[int, ...], int]:
+    """Return numbers of noise dimensions, and of runs."""
     return ((0, 2, 5, 10, 15), 30) if setting.full else ((0, 5), 2)
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     dimensions, runs = _sizes(setting)
     found = [
         {"problem": p, "noise": noise, "run": run, "points": _POINTS[0]}
@@ -48,7 +54,7 @@ def units(setting):
     return [*found, *({**more, "run": run} for run in range(3))] if setting.full else found
 
 
-def measure(setting, problem, noise, run, points):
+def measure(setting: Setting, problem: str, noise: int, run: int, points: int) -> dict[str, Any]:
     X, y = noisy(problem, points, noise, run)
     local = LCA(tol=1e-5, reg=0.0).fit_transform(X)
     if points > _POINTS[0]:
@@ -74,12 +80,12 @@ def measure(setting, problem, noise, run, points):
     return {**found, "directions": [gauss.n_components_, reduced.n_components_]}
 
 
-def _subspace(model, X):
+def _subspace(model: LCAGauss, X: np.ndarray) -> np.ndarray:
     """Return the local subspace; where all directions were found Gaussian there is none, and the rows stay as they are."""
     return model.transform(X) if model.n_components_ else X
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     dimensions, _ = _sizes(setting)
     own = [record for record in records if record["points"] == _POINTS[0]]
     value = {
@@ -119,7 +125,9 @@ def summarise(setting, records):
     return Summary(tables, claims, _remarks(setting, dimensions, mean, records))
 
 
-def _remarks(setting, dimensions, mean, records):
+def _remarks(
+    setting: Setting, dimensions: tuple[int, ...], mean: dict[tuple[Any, ...], float], records: Records
+) -> list[str]:
     if not setting.full:
         return []
     before, many = dimensions[-2:]
@@ -136,12 +144,12 @@ def _remarks(setting, dimensions, mean, records):
     ]
 
 
-def _directions(records, problem, noise):
+def _directions(records: Records, problem: str, noise: int) -> str:
     found = [r["directions"] for r in records if (r["problem"], r["noise"]) == (problem, noise)]
     return ", ".join(f"{mean:.1f}" for mean in np.mean(found, axis=0))
 
 
-def _claims(dimensions, mean, found):
+def _claims(dimensions: tuple[int, ...], mean: dict[tuple[Any, ...], float], found: float) -> list[Claim]:
     some, many = dimensions[len(dimensions) // 2], dimensions[-1]
     ours = ("LCA", "LCA-Gauss", "LCA-Gauss-Red")
     circles, five = ({m: mean[problem, some, m] for m in _METHODS} for problem in ("two circles", "five Gaussians"))
@@ -202,8 +210,8 @@ def _claims(dimensions, mean, found):
     ]
 
 
-def _claims_beside(dimensions, mean):
-    """Spectral clustering against k-means; LCA-Gauss against a reduction that is told the clusters."""
+def _claims_beside(dimensions: tuple[int, ...], mean: dict[tuple[Any, ...], float]) -> list[Claim]:
+    """Return the claims about k-means, and about a reduction that is given the clusters."""
     some = dimensions[len(dimensions) // 2]
     pairs = [(mean[p, some, "LCA"], mean[p, some, "k-means on LCA"]) for p in PROBLEMS]
     gaps = {p: mean[p, some, "NCA, told the clusters"] - mean[p, some, "LCA-Gauss-Red"] for p in PROBLEMS}
@@ -221,7 +229,7 @@ def _claims_beside(dimensions, mean):
     ]  # fmt: skip
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     dimensions, _ = _sizes(setting)
     clouds, axes = panels(1, 3, size=(4.4, 4.2))
     for ax, (name, make) in zip(axes[0], PROBLEMS.items(), strict=True):

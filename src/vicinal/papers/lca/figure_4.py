@@ -6,13 +6,20 @@ one of the plain Gaussian. From a first guess the search goes up and down in ste
 likelihood of the validation rows falls, so that the chosen penalty always lies between two that were tried.
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
 from vicinal import LCA, LCAGauss, ParzenWindows
 from vicinal.datasets import blur_images
 from vicinal.papers._drawing import COLOURS, MARKERS, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.lca._digits import STAND_IN, split_digits
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 4: six density models of digits"
 COVERS = ("figure 4",)
@@ -46,13 +53,13 @@ _FIRST = {
 _GAIN = 1e-3  # nats on the validation rows: less is not worth another step
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     parts = ("Parzen", "LCA - Full", "Gauss")
     runs = range(15 if setting.full else 2)
     return [{"run": run, "part": part} for run in runs for part in parts] + [{"run": 0, "part": "other start"}]
 
 
-def measure(setting, run, part):
+def measure(setting: Setting, run: int, part: str) -> dict[str, Any]:
     sizes = (2000, 1000, 3000) if setting.full else (600, 300, 800)
     train, valid, test = split_digits(setting, run, *sizes)
     engine = setting.engine
@@ -69,7 +76,9 @@ def measure(setting, run, part):
         stiff = LCA("diag", reg=_STIFF, tol=_TOL, engine=engine).fit(train)
         return {**found, "wide": -wide.score(test), "stiff": [-stiff.score(valid), -stiff.score(test)]}
 
-    def full(reg, init="covariance"):  # the paper's EM; see the remark on local optima
+    def full(
+        reg: float, init: np.ndarray | str = "covariance"
+    ) -> LCA:  # the paper's EM; see the remark on local optima
         return LCA(reg=reg, solver="em", tol=1e-2, init=init, engine=engine).fit(train)
 
     if part == "LCA - Full":
@@ -79,7 +88,7 @@ def measure(setting, run, part):
         return {"other start": -full(reg, init=full(8 * reg).covariance_).score(test), "start": -full(reg).score(test)}
     gaussian = _search(lambda reg: _Gaussian(reg).fit(train), first["Gaussian"], valid, test)
 
-    def gauss(reg, reduce=False):
+    def gauss(reg: float, reduce: bool = False) -> LCAGauss:
         return LCAGauss(reg=reg, reg_gauss=gaussian["reg"], reduce=reduce, tol=_TOL, engine=engine).fit(train)
 
     plain = _search(gauss, first["LCA - Gauss"], valid, test)
@@ -90,21 +99,21 @@ def measure(setting, run, part):
 class _Gaussian:
     """One Gaussian with the penalty on the trace of its precision: the covariance plus reg times the identity."""
 
-    def __init__(self, reg):
+    def __init__(self, reg: float) -> None:
         self.reg = reg
 
-    def fit(self, X):
+    def fit(self, X: np.ndarray) -> Self:
         self.mean = X.mean(axis=0)
         covariance = np.cov(X.T, bias=True) + self.reg * np.eye(X.shape[1])
         self.root = np.linalg.cholesky(2 * np.pi * covariance)
         return self
 
-    def score(self, X):
+    def score(self, X: np.ndarray) -> float:
         white = np.linalg.solve(self.root, (X - self.mean).T)
         return float(-np.log(np.diag(self.root)).sum() - np.pi * (white**2).sum(axis=0).mean())
 
 
-def _search(fit, first, valid, test):
+def _search(fit: Callable[..., Any], first: float, valid: np.ndarray, test: np.ndarray) -> dict[str, Any]:
     """Return the penalty that is best on the validation rows: from the first guess upwards and downwards, while it gets
     better."""
     tried = [_scores(fit(first), first, valid, test)]
@@ -121,7 +130,7 @@ def _search(fit, first, valid, test):
     return {**best, "tried": [reg for reg, _ in path], "path": [value for _, value in path]}
 
 
-def _scores(model, reg, valid, test):
+def _scores(model: Any, reg: float, valid: np.ndarray, test: np.ndarray) -> dict[str, Any]:
     found = {"reg": float(reg), "valid": -float(model.score(valid)), "test": -float(model.score(test))}
     if isinstance(model, LCAGauss):
         found["directions"] = model.n_components_
@@ -130,11 +139,11 @@ def _scores(model, reg, valid, test):
     return found
 
 
-def _values(records, name, key="test"):
+def _values(records: Records, name: str, key: str = "test") -> np.ndarray:
     return np.array([record[name][key] for record in records if name in record])
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     ours = {name: _values(records, name) for name in _PAPER}
     rows = [
         [name, _paper_text(name), plus_minus(ours[name]), _penalties(_values(records, name, "reg"))] for name in _PAPER
@@ -169,23 +178,23 @@ def summarise(setting, records):
     )
 
 
-def _paper_text(name):
+def _paper_text(name: str) -> str:
     return "{:.2f} ± {:.2f}".format(*_PAPER[name])
 
 
-def _penalties(values):
+def _penalties(values: np.ndarray) -> str:
     """Return the middle one and the range, all of them tried."""
     low, middle, high = np.sort(values)[[0, len(values) // 2, -1]]
     return f"{middle:.2g} ({low:.2g} to {high:.2g})"
 
 
-def _caption(setting, runs):
+def _caption(setting: Setting, runs: int) -> str:
     text = f"Test negative log-likelihood (nats per digit), mean and standard error of {runs} runs (paper: {_PAPER_RUNS[0]} in its text, {_PAPER_RUNS[1]} in its caption); the "
     text += "penalty chosen, the middle one of the runs and their range."
     return text if setting.full else f"{text} {STAND_IN}"
 
 
-def _claims_of_numbers(records, mean, gain):
+def _claims_of_numbers(records: Records, mean: dict[str, float], gain: dict[str, float]) -> list[Claim]:
     """Return what only USPS can show."""
     names = ("LCA - Full", "Gaussian", "LCA - Gauss", "LCA - Gauss - Red")
     isotropic, diagonal = mean["LCA - Isotropic"], mean["LCA - Diagonal"]
@@ -229,7 +238,7 @@ def _claims_of_numbers(records, mean, gain):
     ]
 
 
-def _remarks(setting, records):
+def _remarks(setting: Setting, records: Records) -> list[str]:
     directions = {name: _values(records, name, "directions") for name in ("LCA - Gauss", "LCA - Gauss - Red")}
     found = " and ".join(f"{np.mean(value):.0f} ({name})" for name, value in directions.items())
     (other,) = [record for record in records if record["part"] == "other start"]
@@ -249,8 +258,8 @@ def _remarks(setting, records):
     return remarks
 
 
-def draw(setting, records):
-    """Isotropic and diagonal kernels on a scale of hundreds of nats, the others on one of ten."""
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
+    """Draw isotropic and diagonal kernels on a scale of hundreds of nats, and the others on one of ten."""
     figure, axes = panels(1, 2, size=(5.6, 4.8), width_ratios=[1, 2])
     for ax, names in zip(axes[0], (list(_PAPER)[:2], list(_PAPER)[2:]), strict=True):
         for shift, (who, moments) in enumerate(_shown(setting, records, names).items()):
@@ -271,6 +280,6 @@ def draw(setting, records):
     return {"figure-4": figure}
 
 
-def _shown(setting, records, names):
+def _shown(setting: Setting, records: Records, names: list[str]) -> dict[str, list[tuple[Any, ...]]]:
     ours = {"here": [mean_and_error(_values(records, name)) for name in names]}
     return {"paper": [_PAPER[name] for name in names], **ours} if setting.full else ours

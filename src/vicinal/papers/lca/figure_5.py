@@ -7,13 +7,19 @@ with gamma = 0 and all rows in one batch, as in the paper. The library's own sol
 kernel on every training row: only the metric is learned from fewer. Reduced mode has half of the rows (with B and N in proportion) and half of the sweeps, one run, and no gamma = {SLOW}.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import LCA, ParzenWindows, StochasticEM
 from vicinal.papers._drawing import curve, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.lca._digits import STAND_IN, split_digits
 from vicinal.papers.lca._subsampling import eq_7
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 5: what subsampling costs"
 COVERS = ("figure 5", "equation 7")
@@ -39,8 +45,8 @@ _PAPER = {
 }
 
 
-def _sizes(setting):
-    """Training and test rows; batch and neighbourhood sizes; the small batch; runs of Eq. 7, beside it, of the library; sweeps."""
+def _sizes(setting: Setting) -> tuple[int, int, tuple[int, ...], int, tuple[int, ...], int]:
+    """Return training and test rows; batch and neighbourhood sizes; the small batch; runs of Eq. 7, beside it, of the library; sweeps."""
     if setting.reduced:  # half of the rows, and of the sweeps
         return 3000, 2298, (500, 1500, 3000), 100, (10, 3, 3), SWEEPS // 2
     if setting.full:
@@ -48,8 +54,8 @@ def _sizes(setting):
     return 600, 600, (100, 300, 600), 50, (2, 2, 2), 10
 
 
-def _cells(setting):
-    """(gamma, B, N): the paper's table with gamma = 0.9 where N is largest; then the small batch that the paper recommends."""
+def _cells(setting: Setting) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return (gamma, B, N) of the paper's table, with gamma = 0.9 for the largest N, and of the small batch that it recommends."""
     n, _, sizes, small, _, _ = _sizes(setting)
     table = [(discount, batch, neighbors) for discount in _DISCOUNTS for batch in sizes for neighbors in sizes]
     if setting.reduced:
@@ -57,7 +63,7 @@ def _cells(setting):
     return table, [(0.9, batch, n) for batch in sizes], [(0.3, small, n), (0.6, small, n), (0.6, small, sizes[1])]
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     n, _, _, _, (literal, beside, library), _ = _sizes(setting)
     table, slow, small = _cells(setting)
     names = ("discount", "batch", "neighbors")
@@ -73,7 +79,7 @@ def units(setting):
     ]
 
 
-def measure(setting, solver, run, discount, batch, neighbors):
+def measure(setting: Setting, solver: str, run: int, discount: float, batch: int, neighbors: int) -> dict[str, Any]:
     n, m, _, _, _, sweeps = _sizes(setting)
     train, test = split_digits(setting, run, n, m)
     reg = _REG[setting.full]
@@ -86,7 +92,13 @@ def measure(setting, solver, run, discount, batch, neighbors):
         lca.fit(train)
         return {"train": -lca.score(), "test": -lca.score(test), "passes": lca.n_iter_}
     sweeps = round(sweeps / (1 - discount))
-    options = {"discount": discount, "batch": batch, "neighbors": neighbors, "sweeps": sweeps, "reg": reg}
+    options: dict[str, Any] = {
+        "discount": discount,
+        "batch": batch,
+        "neighbors": neighbors,
+        "sweeps": sweeps,
+        "reg": reg,
+    }
     path = list(eq_7(train, **options, random_state=run, device=setting.device))
     half, last = (
         ParzenWindows(covariance, engine=setting.engine).fit(train) for covariance in (path[sweeps // 2 - 1], path[-1])
@@ -94,7 +106,7 @@ def measure(setting, solver, run, discount, batch, neighbors):
     return {"train": -last.score(), "test": -last.score(test), "test at half": -half.score(test)}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     cells = {solver: _differences(records, solver) for solver in ("Eq. 7", "library")}
     tables = [
         _table(setting, cells["Eq. 7"], "Eq. 7 to the letter"),
@@ -111,7 +123,7 @@ def summarise(setting, records):
     return Summary(tables, claims, _remarks(setting, records, cells))
 
 
-def _differences(records, solver):
+def _differences(records: Records, solver: str) -> dict[tuple[Any, ...], np.ndarray]:
     """Return arrays of (train, test) differences to the exact fit of the same run, by (gamma, B, N)."""
     own = [r for r in records if r["solver"] == solver]
     exact = {r["run"]: np.array([r["train"], r["test"]]) for r in own if r["discount"] == 0}
@@ -123,7 +135,7 @@ def _differences(records, solver):
     return {key: np.array(values) for key, values in cells.items()}
 
 
-def _table(setting, cells, name):
+def _table(setting: Setting, cells: dict[tuple[Any, ...], np.ndarray], name: str) -> Table:
     sizes = _sizes(setting)[2]
     columns = ["gamma", "B", *(f"{part}, N = {size}" for part in ("train", "test") for size in sizes)]
     rows = []
@@ -141,7 +153,7 @@ def _table(setting, cells, name):
     return Table(columns, rows, caption)
 
 
-def _beside(setting, cells):
+def _beside(setting: Setting, cells: dict[tuple[Any, ...], np.ndarray]) -> Table:
     rows = [
         [discount, batch, neighbors, *(plus_minus(cells[discount, batch, neighbors][:, part]) for part in (0, 1))]
         for discount, batch, neighbors in (*_cells(setting)[1], *_cells(setting)[2])
@@ -152,7 +164,7 @@ def _beside(setting, cells):
     return Table(["gamma", "B", "N", "train", "test"], rows, caption)
 
 
-def _claims(setting, cells):
+def _claims(setting: Setting, cells: dict[tuple[Any, ...], np.ndarray]) -> list[Claim]:
     few, some, all_rows = sizes = _sizes(setting)[2]
     small = _sizes(setting)[3]
     mean = {key: value.mean(axis=0) for key, value in cells.items()}
@@ -199,7 +211,9 @@ def _claims(setting, cells):
     return [*_claims_of_full_runs(cells, ranges, few, some, all_rows), *claims] if setting.full else claims
 
 
-def _claims_of_full_runs(cells, ranges, few, some, all_rows):
+def _claims_of_full_runs(
+    cells: dict[tuple[Any, ...], np.ndarray], ranges: dict[float, float], few: int, some: int, all_rows: int
+) -> list[Claim]:
     largest = max(ranges)
     batches = Claim(
         "reducing the batch size has little effect except when gamma is small: with all rows as neighbours the test figures of the three batch sizes lie within 0.3 nats of each other for gamma = 0.6 and 0.9, and at least twice as far apart for gamma = 0.3 as for 0.6",
@@ -218,8 +232,8 @@ def _claims_of_full_runs(cells, ranges, few, some, all_rows):
     return [batches, consistent]
 
 
-def _compared(cells, sizes):
-    """For the 36 cells of the paper's table: ours minus the paper's, in standard errors of the difference.
+def _compared(cells: dict[tuple[Any, ...], np.ndarray], sizes: tuple[int, ...]) -> np.ndarray:
+    """Return ours minus the paper's for the 36 cells of its table, in standard errors of the difference.
 
     One run has no standard error of its own: the paper's serves, scaled to one run.
     """
@@ -234,7 +248,7 @@ def _compared(cells, sizes):
     return np.array(found)
 
 
-def _same_numbers(cells, sizes):
+def _same_numbers(cells: dict[tuple[Any, ...], np.ndarray], sizes: tuple[int, ...]) -> Claim:
     away = np.abs(_compared(cells, sizes))
     return Claim(
         "the numbers are the paper's: nine of ten cells within two standard errors of the difference",
@@ -245,7 +259,7 @@ def _same_numbers(cells, sizes):
     )
 
 
-def _remarks(setting, records, cells):
+def _remarks(setting: Setting, records: Records, cells: dict[str, dict[tuple[Any, ...], np.ndarray]]) -> list[str]:
     sizes = _sizes(setting)[2]
     exact = {s: [r["test"] for r in records if r["solver"] == s and r["discount"] == 0] for s in ("Eq. 7", "library")}
     late = {
@@ -270,7 +284,7 @@ def _remarks(setting, records, cells):
     return remarks
 
 
-def _at_half(setting):
+def _at_half(setting: Setting) -> str:
     return (
         " (rows, batches and neighbourhoods are half of the paper's here, so that this is no test of the numbers)"
         if setting.reduced
@@ -278,7 +292,7 @@ def _at_half(setting):
     )
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     sizes = _sizes(setting)[2]
     cells = _differences(records, "Eq. 7")
     figure, axes = panels(1, 2, size=(6.2, 5.0))

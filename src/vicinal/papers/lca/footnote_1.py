@@ -7,13 +7,19 @@ of other rows grows? (The data are five Gaussians in the plane; the added rows a
 for testing.)
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import LCA
 from vicinal.papers._drawing import curve, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.lca._digits import STAND_IN, split_digits
 from vicinal.papers.lca._problems import noisy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Footnote 1: outliers"
 COVERS = ("footnote 1",)
@@ -26,18 +32,18 @@ _PLANTED, _FAR = 5, 10.0
 _DIGITS, _PLANE = "digits", "five Gaussians"
 
 
-def _sizes(setting):
+def _sizes(setting: Setting) -> tuple[tuple[int, ...], int, int]:
     """Return rows of the plane, runs of it, runs of the digits."""
     return ((100, 300, 1000, 3000, 10_000), 20, 5) if setting.full else ((100, 300, 1000), 3, 1)
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     sizes, runs, digits = _sizes(setting)
     plane = [{"data": _PLANE, "rows": n, "run": run} for run in range(runs) for n in sizes]
     return [*plane, *({"data": _DIGITS, "rows": 2000 if setting.full else 600, "run": run} for run in range(digits))]
 
 
-def measure(setting, data, rows, run):
+def measure(setting: Setting, data: str, rows: int, run: int) -> dict[str, Any]:
     if data == _DIGITS:
         train, test = split_digits(setting, run, rows, 3000 if setting.full else 800)
         options = {"reg": 5e-6 if setting.full else 2.5e-4, "tol": 1e-3}
@@ -53,7 +59,7 @@ def measure(setting, data, rows, run):
     return {"with": -both.score(test), "without": -clean.score(test), "wider": float(np.exp(wider / 4))}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     sizes, _, _ = _sizes(setting)
     plane = [r for r in records if r["data"] == _PLANE]
     runs = len({r["run"] for r in plane})
@@ -80,7 +86,7 @@ def summarise(setting, records):
     return Summary([Table(["rows", "cost (nats per row)", "kernel wider by a factor"], rows, caption)], claims)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     sizes, _, _ = _sizes(setting)
     plane = [r for r in records if r["data"] == _PLANE]
     figure, axes = panels(1, 2, size=(5.2, 4.4))

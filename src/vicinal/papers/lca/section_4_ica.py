@@ -9,6 +9,7 @@ LCA-Gauss-Red hold.
 """
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -16,9 +17,13 @@ from sklearn.decomposition import PCA, FastICA
 
 from vicinal import LCA, LCAGauss
 from vicinal.papers._drawing import bars, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.lca._clustering import fastica_directions
 from vicinal.papers.lca._problems import PROBLEMS, noisy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 4: relation to ICA"
 COVERS = ("section 4 ica",)
@@ -33,12 +38,12 @@ _TRAIN, _COLUMNS, _NOISE = 600, 8, 5
 _PLANE = "plane"
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     runs = range(20 if setting.full else 2)
     return [{"data": name, "run": run} for run in runs for name in (*_SETS, _PLANE)]
 
 
-def measure(setting, data, run):
+def measure(setting: Setting, data: str, run: int) -> dict[str, Any]:
     if data == _PLANE:
         X, _ = noisy("two circles", 500, _NOISE, run)
         model = LCAGauss(reduce=True, tol=1e-5, reg=0.0, reg_gauss=0.0).fit(X)
@@ -49,8 +54,8 @@ def measure(setting, data, run):
     return dict(zip(_MODELS, (-_product_of_univariate(train, test), -lca.score(test)), strict=True))
 
 
-def _rows(data, run):
-    """Training rows first."""
+def _rows(data: str, run: int) -> np.ndarray:
+    """Return the rows, training rows first."""
     rng = np.random.RandomState(run)
     if data == _SOURCES:
         sources = np.stack([rng.laplace(size=2600), rng.uniform(-1, 1, size=2600), rng.exponential(size=2600)], axis=1)
@@ -61,7 +66,7 @@ def _rows(data, run):
     return noisy(data, 2600, 0, run)[0]
 
 
-def _product_of_univariate(train, test):
+def _product_of_univariate(train: np.ndarray, test: np.ndarray) -> float:
     """Return the mean test log-likelihood of ICA with univariate Parzen densities of the sources."""
     found = []
     for contrast in ("logcosh", "exp", "cube"):
@@ -77,13 +82,13 @@ def _product_of_univariate(train, test):
     return max(found)[1]
 
 
-def _held(directions):
+def _held(directions: np.ndarray) -> float:
     """Return the share of the plane of the first two columns that some directions span: the mean squared cosine."""
     basis = np.linalg.qr(np.asarray(directions)[:2].T)[0]  # the two that matter most
     return float((basis[:2] ** 2).sum() / 2)
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     found = {
         (data, model): np.array([r[model] for r in records if r["data"] == data]) for data in _SETS for model in _MODELS
     }
@@ -116,7 +121,7 @@ def summarise(setting, records):
     return Summary([Table(["data", *_MODELS], rows, caption)], claims)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 1, size=(9.0, 4.4))
     values = [[np.mean([r[_MODELS[0]] - r[_MODELS[1]] for r in records if r["data"] == data]) for data in _SETS]]
     bars(axes[0, 0], [name.replace(" ", "\n") for name in _SETS], ["LCA"], values)

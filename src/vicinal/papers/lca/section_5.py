@@ -6,13 +6,18 @@ processor's, the least of 3.
 """
 
 import time
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from vicinal.papers._drawing import curve, panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.lca._subsampling import eq_7
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 5: the cost of a pass"
 COVERS = ("section 5",)
@@ -23,29 +28,29 @@ _BATCH, _NEIGHBORS, _COLUMNS, _TIMES = 100, 500, 20, 3
 _WAYS = ("all pairs", "subsampled")
 
 
-def _sizes(setting):
+def _sizes(setting: Setting) -> tuple[int, ...]:
     return (1000, 2000, 4000, 8000) if setting.full and not setting.reduced else (500, 1000, 2000)
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"rows": n, "way": way} for n in _sizes(setting) for way in _WAYS]
 
 
-def measure(setting, rows, way):
+def measure(setting: Setting, rows: int, way: str) -> dict[str, Any]:
     X = np.random.RandomState(0).standard_normal((rows, _COLUMNS))
     sizes = (rows, rows) if way == "all pairs" else (_BATCH, _NEIGHBORS)
     with threadpool_limits(1):
         return {"seconds": min(_seconds(X, *sizes) for _ in range(_TIMES))}
 
 
-def _seconds(X, batch, neighbors):
+def _seconds(X: np.ndarray, batch: int, neighbors: int) -> float:
     """Return the processor's time of one sweep."""
     start = time.process_time()
     list(eq_7(X, discount=0.6, batch=batch, neighbors=neighbors, sweeps=1, reg=0.0, random_state=0))
     return time.process_time() - start
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     sizes = _sizes(setting)
     seconds = {(r["rows"], r["way"]): r["seconds"] for r in records}
     rows = [[n, *(f"{seconds[n, way]:.3f}" for way in _WAYS)] for n in sizes]
@@ -74,7 +79,7 @@ def summarise(setting, records):
     return Summary([Table(["rows", "all pairs", f"B = {_BATCH}, N = {_NEIGHBORS}"], rows, caption)], claims)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 1, size=(6.0, 4.6))
     for number, way in enumerate(_WAYS):
         own = [r for r in records if r["way"] == way]

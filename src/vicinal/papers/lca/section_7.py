@@ -8,6 +8,8 @@ kernels of the shape of LCA's, or of a ball with the same determinant, both wide
 """
 
 import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -18,9 +20,13 @@ from sklearn.semi_supervised import LabelSpreading
 from vicinal import LCA, ParzenMeanShift, ParzenWindows
 from vicinal.datasets import add_noise_dimensions
 from vicinal.papers._drawing import bars, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.lca._problems import PROBLEMS, noisy
 from vicinal.quality import clustering_accuracy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 7: LCA before other local methods"
 COVERS = ("section 7",)
@@ -36,11 +42,11 @@ _TASKS = (*_SPREADING, _ROLL, _SHIFT)
 _METRICS = ("whitened rows", "LCA")
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"task": task, "run": run} for run in range(20 if setting.full else 2) for task in _TASKS]
 
 
-def measure(setting, task, run):
+def measure(setting: Setting, task: str, run: int) -> dict[str, Any]:
     if task == _ROLL:
         X, place = make_swiss_roll(800, random_state=run)
         X = add_noise_dimensions(X, 2, random_state=run)
@@ -53,11 +59,11 @@ def measure(setting, task, run):
     return _compare(X, lambda Z: _spread(Z, y, known))
 
 
-def _compare(X, value):
+def _compare(X: np.ndarray, value: Callable[[np.ndarray], float]) -> dict[str, float]:
     return dict(zip(_METRICS, (value(X), value(LCA(reg=0.0, tol=1e-5).fit_transform(X))), strict=True))
 
 
-def _spread(Z, y, known):
+def _spread(Z: np.ndarray, y: np.ndarray, known: np.ndarray) -> float:
     """Return the share of the rows without a label that label spreading gets right, in per cent."""
     labels = np.full(len(y), -1)
     labels[known] = y[known]
@@ -67,7 +73,7 @@ def _spread(Z, y, known):
     return 100 * float((found == y)[labels < 0].mean())
 
 
-def _unrolled(Z, place):
+def _unrolled(Z: np.ndarray, place: np.ndarray) -> float:
     """Return the rank correlation of the first Isomap coordinate with the place along the roll, in per cent."""
     with warnings.catch_warnings():  # a graph in pieces is completed
         warnings.simplefilter("ignore")
@@ -75,7 +81,7 @@ def _unrolled(Z, place):
     return 100 * abs(float(spearmanr(first, place).statistic))
 
 
-def _mean_shift(X, y):
+def _mean_shift(X: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """Return the accuracy of the clusters that mean shift finds, in per cent."""
     covariance = WIDER**2 * LCA(reg=0.0, tol=1e-5).fit(X).covariance_
     ball = np.exp(np.linalg.slogdet(covariance)[1] / len(covariance)) * np.eye(len(covariance))
@@ -86,7 +92,7 @@ def _mean_shift(X, y):
     return found
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     found = {(t, m): np.array([r[m] for r in records if r["task"] == t]) for t in _TASKS for m in _METRICS}
     rows = [[task, *(plus_minus(found[task, metric], 1) for metric in _METRICS)] for task in _TASKS]
     gain = {task: float((found[task, "LCA"] - found[task, "whitened rows"]).mean()) for task in _TASKS}
@@ -115,7 +121,7 @@ def summarise(setting, records):
     return Summary([Table(["task", *_METRICS], rows, caption)], claims)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 1, size=(9.6, 4.6))
     values = [[np.mean([r[m] for r in records if r["task"] == t]) for t in _TASKS] for m in _METRICS]
     bars(axes[0, 0], [task.replace(", ", ",\n") for task in _TASKS], list(_METRICS), values)

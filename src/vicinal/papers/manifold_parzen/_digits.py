@@ -1,13 +1,17 @@
 """The digits of Tables 2 to 4; in quick mode scikit-learn's small digits stand in for them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from sklearn.datasets import load_digits
+
+from vicinal.papers._experiment import Setting
 
 STAND_IN = "Quick mode: scikit-learn's small digits stand in; the paper's numbers are for the real set."
 
 
-def twos(setting):
-    """Images of a "2", pixels in [0, 1]: training, validation and test rows."""
+def twos(setting: Setting) -> Sequence[np.ndarray]:
+    """Return training, validation and test images of a "2", with pixels in [0, 1]."""
     if not setting.full:
         X, y = load_digits(return_X_y=True)
         return np.split(X[y == 2] / 16, [100, 130])
@@ -19,7 +23,7 @@ def twos(setting):
     return train, valid, test[labels == 2] / 255
 
 
-def ten_digits(setting):
+def ten_digits(setting: Setting) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return all ten digits, pixels in [-1, 1]: ``[(train, labels), (validation, labels), (test, labels)]``."""
     if setting.full:
         return [setting.usps_blurred(subset=part, return_X_y=True) for part in ("train", "validation", "test")]

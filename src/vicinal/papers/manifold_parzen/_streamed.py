@@ -4,8 +4,10 @@ With k in the hundreds the directions of 5,400 pictures fill tens of gigabytes. 
 paper, one kernel after another, the same numbers as `ManifoldParzen`.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -16,7 +18,14 @@ from vicinal._engine import available_threads
 from vicinal.papers._arrays import back, placed
 
 
-def log_densities(train, rows, n_neighbors, directions, noises, device=None):
+def log_densities(
+    train: np.ndarray,
+    rows: np.ndarray,
+    n_neighbors: int,
+    directions: Sequence[int],
+    noises: np.ndarray,
+    device: str | None = None,
+) -> np.ndarray:
     """Return the log-density of rows for each number of directions and each noise; shape (directions, noises, rows).
 
     Parameters
@@ -38,7 +47,7 @@ def log_densities(train, rows, n_neighbors, directions, noises, device=None):
     train, rows, noises = (placed(array, device) for array in (train, rows, noises))
     xp = array_namespace(train)
 
-    def work(part):
+    def work(part: np.ndarray) -> Any:
         total = None
         for i in part:
             logs = _kernel(train[i], train[neighbors[i].tolist()], rows, directions, noises)
@@ -50,7 +59,7 @@ def log_densities(train, rows, n_neighbors, directions, noises, device=None):
     return back(found) - np.log(len(train))
 
 
-def _kernel(center, near, rows, directions, noises):
+def _kernel(center: Any, near: Any, rows: Any, directions: Sequence[int], noises: Any) -> Any:
     """Return the log-density of rows under one kernel, for each number of directions and each noise."""
     xp, n = array_namespace(rows), len(center)
     axes, variances = principal_directions(near - center, directions[-1])
@@ -66,7 +75,7 @@ def _kernel(center, near, rows, directions, noises):
     return xp.stack(logs)
 
 
-def principal_directions(differences, count):
+def principal_directions(differences: Any, count: int) -> tuple[Any, Any]:
     """Return the leading directions of the scatter about zero and the variances along them, fewer where its rank is
     lower."""
     xp, k = array_namespace(differences), len(differences)

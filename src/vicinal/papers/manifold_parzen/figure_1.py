@@ -7,14 +7,20 @@ direction follow the lines. The parameters of both densities are chosen by the c
 the area on the wrong side of the line, within the strip of the data, and the errors on new rows.
 """
 
+from collections.abc import Iterable
 from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
 from vicinal import DensityClassifier, ManifoldParzen, ParzenWindows
 from vicinal.papers._drawing import dots, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 1: the holes of nearest neighbours"
 COVERS = ("figure 1",)
@@ -29,11 +35,11 @@ _NEIGHBOURS = (2, 4, 6, 9)
 _MODELS = ("nearest neighbour", "Parzen", "MParzen")
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"run": run} for run in range(40 if setting.full else 5)]
 
 
-def measure(setting, run):
+def measure(setting: Setting, run: int) -> dict[str, Any]:
     rng = np.random.RandomState(run)
     (test, labels), models = _draw(rng, 5000), _fitted(rng)
     grid, side = _strip(200, 60)
@@ -46,17 +52,17 @@ def measure(setting, run):
     }
 
 
-def _draw(rng, count):
+def _draw(rng: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of both classes."""
     y = np.repeat([0, 1], count)
     across = APART * (y - 0.5) + SPREAD * rng.standard_normal(len(y))
     return np.stack([rng.uniform(0, _LENGTH, len(y)), across], axis=1), y
 
 
-def _fitted(rng):
+def _fitted(rng: np.random.RandomState) -> dict[str, Any]:
     (X, y), (valid, v) = _draw(rng, _ROWS), _draw(rng, 150)
 
-    def best(densities):
+    def best(densities: Iterable[Any]) -> DensityClassifier:
         fitted = [DensityClassifier(density).fit(X, y) for density in densities]
         return max(fitted, key=lambda model: model.predict_log_proba(valid)[np.arange(len(v)), v].mean())
 
@@ -68,15 +74,15 @@ def _fitted(rng):
     )
 
 
-def _strip(columns, lines):
-    """Points of the strip of the data, and on which side of the true boundary each is."""
+def _strip(columns: int, lines: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return points of the strip of the data, and on which side of the true boundary each is."""
     height = 0.5 * APART + 2 * SPREAD
     points = np.stack(np.meshgrid(np.linspace(0, _LENGTH, columns), np.linspace(-height, height, lines)), axis=-1)
     points = points.reshape(-1, 2)
     return points, (points[:, 1] > 0).astype(int)
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     value = {(m, key): np.array([r[m][key] for r in records]) for m in _MODELS for key in ("area", "error")}
     rows = [[m, plus_minus(value[m, "area"]), plus_minus(value[m, "error"], 3)] for m in _MODELS]
     area, error = ({m: float(value[m, key].mean()) for m in _MODELS} for key in ("area", "error"))
@@ -101,7 +107,7 @@ def summarise(setting, records):
     return Summary([Table(["rule", "area", "errors on new rows"], rows, caption)], claims)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     rng = np.random.RandomState(records[0]["run"])
     _draw(rng, 5000)
     state = rng.get_state()

@@ -9,7 +9,9 @@ those by one matrix product; the plain algorithm of the paper, one kernel at a t
 """
 
 import time
+from collections.abc import Callable
 from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -18,7 +20,11 @@ from threadpoolctl import threadpool_limits
 from vicinal import Engine, ManifoldParzen
 from vicinal.datasets import make_spiral
 from vicinal.papers._drawing import curve, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table, at_the_end
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table, at_the_end
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 2: soft neighbourhoods, and what d directions cost"
 COVERS = ("section 2",)
@@ -34,12 +40,12 @@ _NEIGHBOURHOODS = ("hard", "soft")
 _WAYS = ("plain", "library")
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     spirals = [{"what": "spiral", "number": run} for run in range(20 if setting.full else 4)]
     return [*spirals, *({"what": "cost", "number": d} for d in _DIRECTIONS)]
 
 
-def measure(setting, what, number):
+def measure(setting: Setting, what: str, number: int) -> dict[str, Any]:
     if what == "cost":
         return _cost(number)
     rng = np.random.RandomState(number)
@@ -54,7 +60,7 @@ def measure(setting, what, number):
     return found
 
 
-def _cost(d):
+def _cost(d: int) -> dict[str, float]:
     rng = np.random.RandomState(0)
     X, rows = rng.standard_normal((_KERNELS, _COLUMNS)), rng.standard_normal((_SCORED, _COLUMNS))
     model = ManifoldParzen(d, n_neighbors=max(d, 1), noise=1.0, engine=Engine("cpu", threads=1)).fit(X)
@@ -70,7 +76,7 @@ def _cost(d):
     return {**seconds, "numbers": frames.size / X.size + 1}
 
 
-def log_density(rows, X, frames, variances, noise):
+def log_density(rows: np.ndarray, X: np.ndarray, frames: np.ndarray, variances: np.ndarray, noise: float) -> np.ndarray:
     """Return the paper's MParzen::Test with its LocalGaussian: one kernel after another.
 
     Parameters
@@ -93,7 +99,7 @@ def log_density(rows, X, frames, variances, noise):
     return logsumexp(logs, axis=1) - np.log(len(X))
 
 
-def _seconds(work):
+def _seconds(work: Callable[[], Any]) -> float:
     found = []
     for _ in range(3):
         start = time.process_time()
@@ -102,7 +108,7 @@ def _seconds(work):
     return min(found)
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     spirals = [r for r in records if r["what"] == "spiral"]
     value = {name: np.array([r[name]["test"] for r in spirals]) for name in _NEIGHBOURHOODS}
     widths = {name: float(np.median([r[name]["width"] for r in spirals])) for name in _NEIGHBOURHOODS}
@@ -160,7 +166,7 @@ def summarise(setting, records):
     return Summary(tables, claims)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     costs = {r["number"]: r for r in records if r["what"] == "cost"}
     figure, axes = panels(1, 1, size=(6.4, 4.6))
     for number, way in enumerate(_WAYS):

@@ -6,13 +6,21 @@ the log-likelihood of the validation rows. The numbers move with the training se
 sets; the paper had one.
 """
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import ManifoldParzen, ParzenWindows
 from vicinal.datasets import make_spiral, spiral_log_density
 from vicinal.papers._drawing import panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table, at_the_end
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table, at_the_end
 from vicinal.quality import negative_log_likelihood
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 TITLE = "Table 1 and Figure 2: the density of a spiral"
 COVERS = ("table 1", "figure 2")
@@ -28,11 +36,11 @@ _NEIGHBOURS = (4, 5, 7, 9, 11, 14, 18, 24)
 _OTHER_WIDTHS = (0.016, 0.02, 0.0225, 0.025)  # which of them gives the paper's number for Parzen windows?
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"run": run} for run in range(20 if setting.full else 5)]
 
 
-def measure(setting, run):
+def measure(setting: Setting, run: int) -> dict[str, Any]:
     rng = np.random.RandomState(run)
     train, valid, test = (make_spiral(n, random_state=rng)[0] for n in (300, 300, 10_000))
     found = {"truth": {"test": float(-spiral_log_density(test).mean())}}
@@ -44,7 +52,7 @@ def measure(setting, run):
     return found
 
 
-def _best(candidates, train, valid, test):
+def _best(candidates: Iterable[Any], train: np.ndarray, valid: np.ndarray, test: np.ndarray) -> dict[str, Any]:
     best = max((model.fit(train) for model in candidates), key=lambda model: model.score(valid))
     mean, error = negative_log_likelihood(best.score_samples(test))
     names = ["bandwidth"] if isinstance(best, ParzenWindows) else ["n_neighbors", "noise"]
@@ -52,7 +60,7 @@ def _best(candidates, train, valid, test):
     return {"test": float(mean), "error": float(error), **chosen}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     values = {name: np.array([record[name]["test"] for record in records]) for name in ("truth", *_PAPER)}
     errors = {name: float(np.mean([record[name]["error"] for record in records])) for name in _PAPER}
     rows = [
@@ -69,7 +77,7 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], _claims(values, errors, records), _remarks(values, records))
 
 
-def _claims(values, errors, records):
+def _claims(values: dict[str, np.ndarray], errors: dict[str, float], records: Records) -> list[Claim]:
     plain, one, two = (values[name] for name in _PAPER)
     noise, second = (np.sqrt([record[f"MParzen, d={d}"]["noise"] for record in records]) for d in (1, 2))
     width = np.median([record["Parzen"]["bandwidth"] for record in records])
@@ -110,7 +118,7 @@ def _claims(values, errors, records):
     ]
 
 
-def _remarks(values, records):
+def _remarks(values: dict[str, np.ndarray], records: Records) -> list[str]:
     plain, one, two = (values[name] for name in _PAPER)
     away = {name: (_PAPER[name][0] - values[name].mean()) / values[name].std() for name in _PAPER}
     remarks = [
@@ -136,14 +144,14 @@ def _remarks(values, records):
     return remarks
 
 
-def _parameters(records, name):
+def _parameters(records: Records, name: str) -> str:
     chosen = {key: np.median([record[name][key] for record in records]) for key in records[0][name]}
     if "bandwidth" in chosen:
         return f"width {chosen['bandwidth']:.4f}"
     return f"k={chosen['n_neighbors']:.0f}, noise {np.sqrt(chosen['noise']):.4f}"
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     first = records[0]
     train, _ = make_spiral(300, random_state=np.random.RandomState(first["run"]))
     plain = ParzenWindows(first["Parzen"]["bandwidth"]).fit(train)
@@ -157,11 +165,11 @@ def draw(setting, records):
     return {"figure-2": figure}
 
 
-def _above_one(ax, model, train, x, y):
-    """Paint where the density is above 1, as the paper does."""
+def _above_one(ax: "Axes", model: Any, train: np.ndarray, x: tuple[float, float], y: tuple[float, float]) -> None:
+    """Paint the region where the density is above 1, as the paper does."""
     grid = np.stack(np.meshgrid(np.linspace(x[0], x[1], 220), np.linspace(y[0], y[1], 220)), axis=-1)
     density = np.exp(model.score_samples(grid.reshape(-1, 2))).reshape(220, 220)
     ax.contourf(grid[..., 0], grid[..., 1], density, levels=[1.0, np.inf], colors=["0.75"])
-    ax.scatter(*train.T, s=6, color="black", linewidths=0)
+    ax.scatter(train[:, 0], train[:, 1], s=6, color="black", linewidths=0)
     ax.set(xlim=x, ylim=y, xlabel="x", ylabel="y", aspect="equal")
     ax.locator_params(nbins=4)

@@ -5,14 +5,20 @@ images test (sec. 4.2). Ordinary Parzen windows have a width; Manifold Parzen wi
 and a noise. The grid is extended until the validation rows do not gain any more: k to 1,600, d to all pixels. Reduced mode has every fifth training image, every second validation image, every third test image, and k to 800.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import ParzenWindows
 from vicinal.papers._drawing import curve, panels
-from vicinal.papers._experiment import Claim, Summary, Table, at_the_end
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table, at_the_end
 from vicinal.papers.manifold_parzen._digits import STAND_IN, twos
 from vicinal.papers.manifold_parzen._streamed import log_densities
 from vicinal.quality import negative_log_likelihood
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = 'Table 2: the density of images of a "2"'
 COVERS = ("table 2",)
@@ -24,26 +30,26 @@ MINUTES = (0.1, 50)
 _PAPER = {"Parzen": ((-197.27, 4.18), (-197.19, 3.55)), "MParzen": ((-696.42, 5.94), (-695.15, 5.21))}
 
 
-def _neighbors(setting):
+def _neighbors(setting: Setting) -> tuple[int, ...]:
     return (1600, 800, 400, 200, 100, 50, 20)[setting.reduced :] if setting.full else (4, 6, 10, 20, 40)
 
 
-def _directions(setting, n_neighbors):
-    """Numbers of directions to try: a quarter, half, three quarters and all of what k neighbours can span."""
+def _directions(setting: Setting, n_neighbors: int) -> list[int]:
+    """Return numbers of directions to try: a quarter, half, three quarters and all of what k neighbours can span."""
     most = min(n_neighbors, 784 if setting.full else 64)
     return sorted({max(most * part // 4, 1) for part in (1, 2, 3, 4)})
 
 
-def _noises(setting):
+def _noises(setting: Setting) -> np.ndarray:
     return np.geomspace(0.0001, 0.06, 18) if setting.full else np.geomspace(0.001, 0.1, 14)
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"n_neighbors": k} for k in (*_neighbors(setting), 0)]
 
 
-def measure(setting, n_neighbors):
-    """Parzen windows (no neighbours), or Manifold Parzen windows with the best d and noise for some k."""
+def measure(setting: Setting, n_neighbors: int) -> dict[str, Any]:
+    """Measure Parzen windows (no neighbours), or Manifold Parzen windows with the best d and noise for some k."""
     train, valid, test = twos(setting)
     noises = _noises(setting)
     parts = {"valid": valid, "test": test}
@@ -63,7 +69,7 @@ def measure(setting, n_neighbors):
     return {**{name: list(map(float, negative_log_likelihood(log))) for name, log in logs.items()}, "chosen": chosen}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     *manifold, plain = records
     best = min(manifold, key=lambda record: record["valid"][0])
     found = {"Parzen": plain, "MParzen": best}
@@ -97,7 +103,7 @@ def summarise(setting, records):
     return Summary([Table(columns, rows, caption), _grid_table(setting, manifold)], claims, _remarks(setting, manifold))
 
 
-def _at_the_ends(setting, chosen):
+def _at_the_ends(setting: Setting, chosen: dict[str, Any]) -> str:
     grids = {
         "n_neighbors": ("k", _neighbors(setting)),
         "n_components": ("d", _directions(setting, chosen["n_neighbors"])),
@@ -110,7 +116,7 @@ def _at_the_ends(setting, chosen):
     )
 
 
-def _grid_table(setting, manifold):
+def _grid_table(setting: Setting, manifold: list[dict[str, Any]]) -> Table:
     rows = [
         [
             r["n_neighbors"],
@@ -127,13 +133,13 @@ def _grid_table(setting, manifold):
     return Table(columns, rows, caption)
 
 
-def _parameters(chosen):
+def _parameters(chosen: dict[str, Any]) -> str:
     if "n_neighbors" not in chosen:
         return f"width {np.sqrt(chosen['noise']):.3f}"
     return f"k={chosen['n_neighbors']:.0f}, d={chosen['n_components']:.0f}, noise variance {chosen['noise']:.4f}"
 
 
-def _same_number(name, record):
+def _same_number(name: str, record: dict[str, Any]) -> Claim:
     """Return whether the paper's number comes out; a better one is told as such."""
     paper, error = _PAPER[name][1]
     ours = record["test"][0]
@@ -145,7 +151,7 @@ def _same_number(name, record):
     )
 
 
-def _remarks(setting, manifold):
+def _remarks(setting: Setting, manifold: list[dict[str, Any]]) -> list[str]:
     if not setting.full:
         return []
     paper = _PAPER["MParzen"][1][0]
@@ -158,7 +164,7 @@ def _remarks(setting, manifold):
     ]
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     """Return the likelihood against k, from ordinary Parzen windows (k = 0) on."""
     *manifold, plain = records
     manifold = sorted(manifold, key=lambda record: record["n_neighbors"])

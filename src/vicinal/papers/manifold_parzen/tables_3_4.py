@@ -6,14 +6,20 @@ training file choose the parameters, by their error for Table 3 and by their con
 grid of Manifold Parzen windows goes to 280 neighbours and 32 directions; reduced mode leaves out every second value.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from sklearn.model_selection import PredefinedSplit
 from sklearn.svm import SVC
 
 from vicinal import DensityClassifier, ManifoldParzen, Selection
 from vicinal.papers._drawing import bars, curve, panels
-from vicinal.papers._experiment import Claim, Summary, Table, at_the_end
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table, at_the_end
 from vicinal.papers.manifold_parzen._digits import STAND_IN, ten_digits
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Tables 3 and 4: classifying digits"
 COVERS = ("table 3", "table 4")
@@ -36,26 +42,26 @@ _WIDTH_ONE = 1.0
 _NOISES = np.geomspace(0.0025, 4.0, 28).tolist()
 
 
-def _neighbors(setting):
+def _neighbors(setting: Setting) -> tuple[int, ...]:
     if setting.reduced:
         return 280, 140, 70, 35, 11
     return (280, 200, 140, 100, 70, 50, 35, 25, 17, 11, 7) if setting.full else (6, 9, 12, 18, 27, 40)
 
 
-def _directions(setting, n_neighbors):
+def _directions(setting: Setting, n_neighbors: int) -> list[int]:
     tried = (3, 5, 8, 11, 16, 22, 32) if setting.full else (1, 2, 4, 6, 9)
     tried = tried[1::2] if setting.reduced else tried  # type: ignore[assignment]
     return [d for d in tried if d <= n_neighbors]
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     models = ("SVM", "Parzen", "Parzen of width one", "MParzen, published parameters")
     each = [{"model": "MParzen", "n_neighbors": k} for k in _neighbors(setting)]
     return [*each, *({"model": model, "n_neighbors": 0} for model in models)]
 
 
-def measure(setting, model, n_neighbors):
-    """For each criterion the parameters that the validation rows choose (for MParzen: with k given), and the scores."""
+def measure(setting: Setting, model: str, n_neighbors: int) -> dict[str, Any]:
+    """Measure the parameters that the validation rows choose (for MParzen: for a given k), and the scores, by criterion."""
     parts = ten_digits(setting)
     (train, y), (valid, v), _ = parts
     if model == "SVM":
@@ -80,26 +86,26 @@ def measure(setting, model, n_neighbors):
     return found
 
 
-def _fitted(chosen, parts):
+def _fitted(chosen: dict[str, Any], parts: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, dict[str, Any]]:
     return _found(DensityClassifier(ManifoldParzen(**chosen)).fit(*parts[0]), parts, chosen)
 
 
-def _found(model, parts, chosen):
+def _found(model: Any, parts: list[tuple[np.ndarray, np.ndarray]], chosen: dict[str, Any]) -> dict[str, dict[str, Any]]:
     scores = {name: _scores(model, *part) for name, part in zip(("valid", "test"), parts[1:], strict=True)}
     return {**scores, "chosen": {name: float(value) for name, value in chosen.items()}}
 
 
-def _svm_grid(setting):
+def _svm_grid(setting: Setting) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return (1.0, 3.0, 10.0, 30.0), (0.005, 0.01, 0.02, 0.03, 0.05) if setting.full else (0.01, 0.03, 0.1)
 
 
-def _best_svm(setting, train, y, valid, v):
+def _best_svm(setting: Setting, train: np.ndarray, y: np.ndarray, valid: np.ndarray, v: np.ndarray) -> Any:
     boxes, gammas = _svm_grid(setting)
     models = [SVC(C=C, gamma=gamma).fit(train, y) for C in boxes for gamma in gammas]
     return max(models, key=lambda model: model.score(valid, v))
 
 
-def _scores(model, X, y):
+def _scores(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
     found = {"error": 100 * (1 - float(model.score(X, y)))}
     if isinstance(model, DensityClassifier):
         log_proba = model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
@@ -107,8 +113,8 @@ def _scores(model, X, y):
     return found
 
 
-def _chosen(records):
-    """By (model, criterion), what the validation rows choose over all k."""
+def _chosen(records: Records) -> dict[tuple[Any, ...], dict[str, dict[str, Any]]]:
+    """Return what the validation rows choose over all k, by (model, criterion)."""
     found = {(r["model"], c): r[c] for r in records for c in (_ERROR, _ANCLL) if c in r and r["model"] != "MParzen"}
     for criterion, key in _KEYS.items():
         each = [r[criterion] for r in records if r["model"] == "MParzen"]
@@ -117,7 +123,7 @@ def _chosen(records):
     return found
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     found = _chosen(records)
     rows: dict[str, list] = {_ERROR: [], _ANCLL: []}
     for model, criterion in (*_PAPER, ("MParzen, published parameters", _ERROR)):
@@ -136,7 +142,7 @@ def summarise(setting, records):
     return Summary(tables, _claims(setting, found, records), _remarks(setting, found))
 
 
-def _by_neighbors(records):
+def _by_neighbors(records: Records) -> Table:
     own = sorted((r for r in records if r["model"] == "MParzen"), key=lambda r: r["n_neighbors"])
     rows = [
         [
@@ -160,7 +166,7 @@ def _by_neighbors(records):
     return Table(columns, rows, "MParzen by the number of neighbours, d and noise by the validation rows:")
 
 
-def _parameters(chosen):
+def _parameters(chosen: dict[str, Any]) -> str:
     if "C" in chosen:
         return f"C={chosen['C']:g}, gamma={chosen['gamma']:g}"
     if chosen["n_components"] == 0:
@@ -168,7 +174,7 @@ def _parameters(chosen):
     return f"k={chosen['n_neighbors']:.0f}, d={chosen['n_components']:.0f}, noise variance {chosen['noise']:.3g}"
 
 
-def _claims(setting, found, records):
+def _claims(setting: Setting, found: dict[tuple[Any, ...], dict[str, dict[str, Any]]], records: Records) -> list[Claim]:
     error = {model: found[model, _ERROR]["test"]["error"] for model in ("SVM", "Parzen", "MParzen")}
     ancll = {
         part: {model: found[model, _ANCLL][part]["ancll"] for model in ("Parzen", "MParzen")}
@@ -201,7 +207,7 @@ def _claims(setting, found, records):
     return claims + (_claims_of_numbers(found, records, error, ancll["test"]) if setting.full else [])
 
 
-def _at_the_ends(setting, chosen):
+def _at_the_ends(setting: Setting, chosen: dict[str, Any]) -> str:
     k, d = int(chosen["n_neighbors"]), int(chosen["n_components"])
     texts = {"k": at_the_end(_neighbors(setting), k), "d": at_the_end(_directions(setting, k), d)}
     texts["noise"] = at_the_end(_NOISES, chosen["noise"])
@@ -212,14 +218,14 @@ def _at_the_ends(setting, chosen):
 _CLOSE = 0.005  # nats of the best on the validation rows
 
 
-def _close(records):
+def _close(records: Records) -> list[dict[str, dict[str, Any]]]:
     """Return the records of MParzen, one per k, whose validation ANCLL is close to the best."""
     own = [r[_ANCLL] for r in records if r["model"] == "MParzen"]
     best = min(one["valid"]["ancll"] for one in own)
     return [one for one in own if one["valid"]["ancll"] < best + _CLOSE]
 
 
-def _why_not(found, records):
+def _why_not(found: dict[tuple[Any, ...], dict[str, dict[str, Any]]], records: Records) -> str:
     wide = found["Parzen", _ANCLL]["test"]["ancll"]
     one = found["Parzen of width one", _ERROR]["test"]["ancll"]
     tests = [close["test"]["ancll"] for close in _close(records)]
@@ -231,7 +237,12 @@ def _why_not(found, records):
     )
 
 
-def _claims_of_numbers(found, records, error, ancll):
+def _claims_of_numbers(
+    found: dict[tuple[Any, ...], dict[str, dict[str, Any]]],
+    records: Records,
+    error: dict[str, float],
+    ancll: dict[str, float],
+) -> list[Claim]:
     """Return what only USPS can show."""
     published = found["MParzen, published parameters", _ERROR]
     away = {model: error[model] - _PAPER[model, _ERROR][1] for model in error}
@@ -257,7 +268,7 @@ def _claims_of_numbers(found, records, error, ancll):
     ]  # fmt: skip
 
 
-def _remarks(setting, found):
+def _remarks(setting: Setting, found: dict[tuple[Any, ...], dict[str, dict[str, Any]]]) -> list[str]:
     if not setting.full:
         return []
     narrow = found["Parzen of width one", _ERROR]
@@ -281,7 +292,7 @@ def _remarks(setting, found):
     ]
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     found = _chosen(records)
     figure, axes = panels(1, 3, size=(5.0, 4.6))
     for ax, criterion in zip(axes[0], (_ERROR, _ANCLL), strict=False):

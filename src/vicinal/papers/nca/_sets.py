@@ -5,6 +5,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.model_selection import train_test_split
 
 from vicinal.datasets import load
+from vicinal.papers._experiment import Setting
 
 SETS = ("balance", "iris", "wine", "ionosphere", "housing", "digits")
 QUICK_SETS = ("balance", "iris", "wine", "breast cancer", "diabetes", "small digits")
@@ -14,7 +15,7 @@ STAND_IN = (
 )
 
 
-def rows_of(setting, name):
+def rows_of(setting: Setting, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows and classes of a set; stand-ins of scikit-learn where quick mode has no files."""
     if name == "breast cancer":
         return load_breast_cancer(return_X_y=True)
@@ -31,8 +32,10 @@ def rows_of(setting, name):
     return setting.load({"digits": "usps"}.get(name, name), return_X_y=True)
 
 
-def split(X, y, name, run):
-    """Training and test rows with their classes: 70 to 30, of the digits as the paper has them."""
+def split(
+    X: np.ndarray, y: np.ndarray, name: str, run: int
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return training and test rows with their classes, 70 to 30; the digits are split as in the paper."""
     sizes = {"test_size": 0.3}
     if name == "digits":  # 200 per class, drawn first; then 500 of the others
         chosen = [np.random.RandomState(run).permutation(np.flatnonzero(y == digit))[:200] for digit in range(10)]
@@ -46,6 +49,6 @@ def split(X, y, name, run):
     return (X_train, y_train), (X_test, y_test)
 
 
-def thirds(values):
+def thirds(values: np.ndarray) -> np.ndarray:
     """Return three classes of equal size: low, middle, high."""
     return np.digitize(values, np.quantile(values, [1 / 3, 2 / 3]))

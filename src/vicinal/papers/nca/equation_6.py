@@ -7,12 +7,18 @@ the correlation of the distances that they give to {_PAIRS} random pairs of test
 up to scale.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal.papers._drawing import mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.nca._neighbours import fitted_nca, one_neighbour
 from vicinal.papers.nca._sets import QUICK_SETS, SETS, STAND_IN, rows_of, split
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Equation 6: the two objectives"
 COVERS = ("equation 6", "equation 7")
@@ -27,22 +33,22 @@ _WHERE = {"square": "square A", "plane": "two dimensions"}
 _OBJECTIVES = {"f": "accuracy", "g": "likelihood"}
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     splits = {name: 3 if name == "digits" else 8 for name in SETS} if setting.full else dict.fromkeys(QUICK_SETS, 2)
     if setting.reduced:
         splits = dict.fromkeys(SETS[:5], 2)  # without the digits
     return [{"set": name, "run": run} for name, runs in splits.items() for run in range(runs)]
 
 
-def measure(setting, set, run):
-    train, test = split(*rows_of(setting, set), set, run)  # type: ignore[call-arg]
+def measure(setting: Setting, set: str, run: int) -> dict[str, Any]:
+    train, test = split(*rows_of(setting, set), set, run)
     left, right = np.random.RandomState(run).randint(len(test[0]), size=(2, _PAIRS))
     apart = test[0][left] - test[0][right]
     result: dict = {}
     for kind, kept in _KINDS.items():
         distances = []
         for name, objective in _OBJECTIVES.items():
-            options = {"n_components": kept, "objective": objective}
+            options: dict[str, Any] = {"n_components": kept, "objective": objective}
             A, converged = fitted_nca(*train, max_iter=_ITERATIONS, random_state=run, **options)
             accuracy = [round(one_neighbour(A, train), 4), round(one_neighbour(A, train, test), 4)]
             result[f"{kind} {name}"] = {"accuracy": accuracy, "converged": converged}
@@ -51,7 +57,7 @@ def measure(setting, set, run):
     return result
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     sets = list(dict.fromkeys(record["set"] for record in records))
     tables, claims = [], []
     for kind, where in _WHERE.items():
@@ -95,11 +101,11 @@ def summarise(setting, records):
     return Summary(tables, claims, remarks)
 
 
-def _far(gaps):
+def _far(gaps: dict[str, tuple[float, float]]) -> list[str]:
     return [name for name, (gap, _) in gaps.items() if abs(gap) > 0.02]
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     from vicinal._plot.parts import COLOURS, MARKERS
 
     sets = list(dict.fromkeys(record["set"] for record in records))

@@ -12,15 +12,20 @@ from the identity shows the effect of the start, which the paper does not give; 
 """
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.decomposition import PCA
 
 from vicinal import RCA, Objective
 from vicinal.papers._drawing import bars, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.nca._neighbours import discriminants, fitted_nca, one_neighbour, whitened_discriminants
 from vicinal.papers.nca._sets import QUICK_SETS, SETS, STAND_IN, rows_of, split
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 1: nearest neighbours under learned metrics"
 COVERS = ("figure 1",)
@@ -38,7 +43,7 @@ _SPLITS = dict.fromkeys(SETS, 40)  # in full mode: the paper's
 _QUICK_SPLITS = dict(zip(QUICK_SETS, (2, 4, 4, 2, 2, 2), strict=True))
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     splits = _SPLITS if setting.full else _QUICK_SPLITS
     if setting.reduced:
         splits = {name: 1 if name == "digits" else 3 for name in SETS}
@@ -50,12 +55,12 @@ def units(setting):
     ]
 
 
-def measure(setting, set, run, fits):
-    train, test = split(*rows_of(setting, set), set, run)  # type: ignore[call-arg]
+def measure(setting: Setting, set: str, run: int, fits: str) -> dict[str, Any]:
+    train, test = split(*rows_of(setting, set), set, run)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*directions are kept")  # ionosphere has a constant column
-        found, converged = (_metrics if fits == "paper" else _more)(*train, run)  # type: ignore[call-arg]
-    result = {"converged": converged}
+        found, converged = (_metrics if fits == "paper" else _more)(*train, run)
+    result: dict[str, Any] = {"converged": converged}
     for kind, metrics in found.items():
         result[kind] = {
             name: [round(one_neighbour(A, train), 4), round(one_neighbour(A, train, test), 4)]
@@ -64,7 +69,7 @@ def measure(setting, set, run, fits):
     return result
 
 
-def _metrics(X, y, run):
+def _metrics(X: np.ndarray, y: np.ndarray, run: int) -> tuple[dict[str, dict[str, Any]], list[bool]]:
     """Return the matrices A of the paper's metrics, square and of rank two, and whether the fits of NCA have converged."""
     spread = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
     options = ({}, {"structure": "diag"}, {"n_components": 2})  # type: ignore[var-annotated]
@@ -88,8 +93,8 @@ def _metrics(X, y, run):
     return {"square": square, "plane": plane}, list(converged)
 
 
-def _more(X, y, run):
-    """NCA from given matrices, and penalised."""
+def _more(X: np.ndarray, y: np.ndarray, run: int) -> tuple[dict[str, dict[str, Any]], list[bool]]:
+    """Return NCA from given matrices, and penalised NCA."""
     first = {
         "NCA from RCA": RCA(shrinkage=0).fit(X, y).components_,
         "NCA from whitening": _whitening(X),
@@ -105,12 +110,12 @@ def _more(X, y, run):
     }, converged
 
 
-def _whitening(X):
+def _whitening(X: np.ndarray) -> np.ndarray:
     """Return rows that whiten the covariance of all rows: RCA with one chunklet."""
     return RCA(shrinkage=0).fit(X, np.zeros(len(X), dtype=int)).components_
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     sets = list(dict.fromkeys(record["set"] for record in records))
     kinds = {"square": "square A", "plane": "two dimensions"}
     tables = [
@@ -151,7 +156,7 @@ def summarise(setting, records):
     return Summary(tables, claims, remarks)
 
 
-def _gains(sets, records, kind, metric):
+def _gains(sets: list[str], records: Records, kind: str, metric: str) -> str:
     """Test accuracy of another fit less NCA's on the same splits, by set."""
     cells = []
     for name in sets:
@@ -164,24 +169,24 @@ def _gains(sets, records, kind, metric):
     return ", ".join(cells)
 
 
-def _by_run(records, name, kind, metric, part):
+def _by_run(records: Records, name: str, kind: str, metric: str, part: int) -> dict[int, float]:
     """Return the accuracies of a metric on a set, by split."""
     return {r["run"]: r[kind][metric][part] for r in records if r["set"] == name and metric in r[kind]}
 
 
-def _values(records, name, kind, metric, part):
+def _values(records: Records, name: str, kind: str, metric: str, part: int) -> list[float]:
     return list(_by_run(records, name, kind, metric, part).values())
 
 
-def _table(caption, sets, records, kind, part):
+def _table(caption: str, sets: list[str], records: Records, kind: str, part: int) -> Table:
     metrics = list(dict.fromkeys(metric for record in records for metric in record[kind]))
     values = {(name, m): _values(records, name, kind, m, part) for name in sets for m in metrics}
     rows = [[name] + [plus_minus(values[name, m], 3) if values[name, m] else "" for m in metrics] for name in sets]
     return Table(["set", *metrics], rows, caption)
 
 
-def _best_start(records, name, kind, part):
-    """Of the starts with a fit on every split of the smaller number, the one of best training accuracy, split by split."""
+def _best_start(records: Records, name: str, kind: str, part: int) -> dict[int, float]:
+    """Return the start of best training accuracy, split by split, among those with a fit on every split of the smaller number."""
     train = {m: _by_run(records, name, kind, m, 0) for m in _STARTS}
     found = {m: _by_run(records, name, kind, m, part) for m in _STARTS}
     runs = set.intersection(*(set(by_run) for by_run in train.values()))
@@ -189,7 +194,9 @@ def _best_start(records, name, kind, part):
     return {run: found[best[run]][run] for run in runs}
 
 
-def _claim(kind, part, says, sets, records, *, ahead=False, own="NCA"):
+def _claim(
+    kind: str, part: int, says: str, sets: list[str], records: Records, *, ahead: bool = False, own: str = "NCA"
+) -> Claim:
     evidence, behind, equal = [], {}, []
     for name in sets:
         mine = _best_start(records, name, kind, part) if own == "starts" else _by_run(records, name, kind, own, part)
@@ -216,7 +223,7 @@ def _claim(kind, part, says, sets, records, *, ahead=False, own="NCA"):
     )
 
 
-def _claim_of_means(sets, records):
+def _claim_of_means(sets: list[str], records: Records) -> Claim:
     """Return the reading of one bar chart as a whole: the mean over the sets."""
     means = {m: np.mean([np.mean(_values(records, name, "square", m, 1)) for name in sets]) for m in _SQUARE}
     return Claim(
@@ -226,8 +233,8 @@ def _claim_of_means(sets, records):
     )
 
 
-def _why(losers, records, kind):
-    """NCA and the metric that beats it, on training and on test rows."""
+def _why(losers: dict[str, str], records: Records, kind: str) -> str:
+    """Describe NCA and the metric that is better, on training and on test rows."""
     words = []
     for name, rival in losers.items():
         own, other = (
@@ -238,7 +245,7 @@ def _why(losers, records, kind):
     return f"NCA is behind on {' and '.join(losers)}. Accuracy on training and on test rows: {'; '.join(words)}."
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     sets = list(dict.fromkeys(record["set"] for record in records))
     figure, axes = panels(2, 2, size=(7.2, 4.2), sharey="row")
     for row, (kind, metrics) in enumerate({"square": _SQUARE, "plane": _PLANE}.items()):

@@ -6,6 +6,8 @@ Half of the rows are for training; the others are drawn (colours and markers are
 have unit length. Wine is in its original units.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -13,8 +15,12 @@ from sklearn.model_selection import train_test_split
 
 from vicinal.datasets import load, make_rings
 from vicinal.papers._drawing import dots, panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.nca._neighbours import discriminants, fitted_nca, one_neighbour
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 2: rings, wine, faces and digits in two dimensions"
 COVERS = ("figure 2",)
@@ -27,12 +33,12 @@ _ITERATIONS = 100
 _FISHERFACES = 60
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     names = ("rings", "wine", "faces", "digits") if setting.full else ("rings", "wine", "digits 8x8")
     return [{"set": name} for name in names]
 
 
-def measure(setting, set):
+def measure(setting: Setting, set: str) -> dict[str, Any]:
     X, y = _rows(setting, set)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, stratify=y, random_state=0)
     nca, converged = fitted_nca(X_train, y_train, n_components=2, max_iter=_ITERATIONS, random_state=0)
@@ -56,7 +62,7 @@ def measure(setting, set):
     }
 
 
-def _rows(setting, name):
+def _rows(setting: Setting, name: str) -> tuple[np.ndarray, np.ndarray]:
     if name == "rings":
         return make_rings(1000, random_state=0)
     if name == "wine":
@@ -72,20 +78,20 @@ def _rows(setting, name):
     return _halved(X[chosen], (16, 16)), y[chosen]
 
 
-def _halved(pictures, shape):
+def _halved(pictures: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """Return means of blocks of two by two pixels."""
     height, width = shape
     blocks = pictures.reshape(-1, height // 2, 2, width // 2, 2).mean(axis=(2, 4))
     return blocks.reshape(len(pictures), -1).astype(float)
 
 
-def _compact(points):
-    """Points in the unit square, both axes on one scale, with the digits that a picture shows."""
+def _compact(points: np.ndarray) -> list[list[float]]:
+    """Return points in the unit square, with one scale for both axes and the digits that a picture shows."""
     low, high = points.min(axis=0), points.max(axis=0)
     return ((points - low) / (high - low).max()).round(4).tolist()
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     rows = []
     for record in records:
         cells = [f"{record['accuracy'][name][1]:.3f}" for name in _METHODS]
@@ -137,7 +143,7 @@ _OVERTRAINED = (
 )
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(len(records), 3, size=(3.5, 2.9))
     for line, record in zip(axes, records, strict=True):
         for ax, name in zip(line, _METHODS, strict=True):

@@ -8,15 +8,20 @@ is cut out), and drawn faces in quick mode. Each point is a face of a person tha
 """
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Bunch
 
 from vicinal.datasets import make_face_pairs, make_faces
 from vicinal.papers._drawing import panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 3: NeuralNCA on turned and scaled faces"
 COVERS = ("figure 3",)
@@ -33,11 +38,11 @@ _FACES = {True: (1500, 200), False: (500, 150)}  # pairs to learn from and to te
 _DRAWN = (60, 30)  # faces of quick mode
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"run": run} for run in range(5 if setting.full else 2)]
 
 
-def measure(setting, run):
+def measure(setting: Setting, run: int) -> dict[str, Any]:
     from vicinal import Adam, NeuralNCA
 
     train, test = _pairs(setting, run)
@@ -56,7 +61,7 @@ def measure(setting, run):
     }
 
 
-def _pairs(setting, run):
+def _pairs(setting: Setting, run: int) -> list[Bunch]:
     if not setting.full:
         shape: dict[str, Any] = {"size": 14, "heights": (9.0, 14.0), "height_noise": 0.6}
         drawn = [make_faces(n, size=28, random_state=seed) for n, seed in zip(_DRAWN, (run, 100 + run), strict=True)]
@@ -70,16 +75,16 @@ def _pairs(setting, run):
     ]
 
 
-def _oval(size):
+def _oval(size: int) -> np.ndarray:
     """Return the face without its surroundings: the paper's faces are isolated, too."""
     axis = (np.arange(size) + 0.5) / size * 2 - 1
     return axis[:, None] ** 2 + (axis[None] / 0.75) ** 2 < 1
 
 
-def polar_correlations(points, angles, heights):
+def polar_correlations(points: np.ndarray, angles: np.ndarray, heights: np.ndarray) -> tuple[float, float]:
     """Return how well direction and distance, seen from the best centre, tell the angle and the height of the faces."""
 
-    def correlations(centre):
+    def correlations(centre: np.ndarray) -> tuple[float, float]:
         away = (points - centre) @ [1, 1j]
         direction = np.angle(away / np.mean(away / np.abs(away)))  # from the mean direction
         return abs(np.corrcoef(direction, angles)[0, 1]), abs(np.corrcoef(np.abs(away), heights)[0, 1])
@@ -92,7 +97,7 @@ def polar_correlations(points, angles, heights):
 _PAPER_FACES = 5000
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     angle, height = ([record[key] for record in records] for key in ("angle", "height"))
     claims = [
         Claim(
@@ -121,7 +126,7 @@ def summarise(setting, records):
     return Summary([Table(["", f"correlation ({len(records)} networks)"], rows)], claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     """Return a column per network; and four faces, as in the paper: those of a line agree, those of a column do not."""
     figure, axes = panels(2, len(records), size=(3.9, 3.9))
     for column, record in enumerate(records):
@@ -143,7 +148,7 @@ def draw(setting, records):
     return {"figure-3": figure, "figure-3-faces": _four_faces(setting)}
 
 
-def _four_faces(setting):
+def _four_faces(setting: Setting) -> "Figure":
     test = _pairs(setting, 0)[1]
     turns = np.abs(test.angles[test.pairs[:, 0]] - test.angles[test.pairs[:1, 0]])
     figure, axes = panels(2, 2, size=(1.7, 1.7))

@@ -7,12 +7,18 @@ each of a few iterations. Overtraining is a fall: the mean test accuracy at the 
 more than two standard errors (of the differences on the same splits).
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal.papers._drawing import curve, mean_and_error, panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.nca._neighbours import expected_accuracy, fitted_nca, one_neighbour
 from vicinal.papers.nca._sets import QUICK_SETS, SETS, STAND_IN, rows_of, split
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 2: does NCA overtrain?"
 COVERS = ("section 2",)
@@ -25,7 +31,7 @@ _ITERATIONS = 200
 _PLACES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200)
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     splits = (
         {name: 2 if name == "digits" else 10 for name in SETS} if setting.full else dict.fromkeys(QUICK_SETS[:5], 3)
     )
@@ -34,8 +40,8 @@ def units(setting):
     return [{"set": name, "run": run} for name, runs in splits.items() for run in range(runs)]
 
 
-def measure(setting, set, run):
-    train, test = split(*rows_of(setting, set), set, run)  # type: ignore[call-arg]
+def measure(setting: Setting, set: str, run: int) -> dict[str, Any]:
+    train, test = split(*rows_of(setting, set), set, run)
     path: dict[int, np.ndarray] = {}
     # An iteration later than the others replaces what an earlier climb of the same fit has left.
     fitted_nca(
@@ -53,7 +59,7 @@ def measure(setting, set, run):
     return {"path": found, "last": last}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     sets = list(dict.fromkeys(record["set"] for record in records))
     rows, falls, overtrained, rises = [], {}, [], {}
     for name in sets:
@@ -113,7 +119,7 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     sets = list(dict.fromkeys(record["set"] for record in records))
     figure, axes = panels(2, 3, size=(4.6, 3.6))
     for ax, name in zip(axes.ravel(), sets, strict=False):

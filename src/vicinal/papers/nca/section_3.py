@@ -7,14 +7,19 @@ Times are those of one core, the fastest of five repetitions; the searches are i
 """
 
 import time
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
 from vicinal.papers._drawing import curve, panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.nca._neighbours import fitted_nca
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 3: storage and search time at low rank"
 COVERS = ("section 3",)
@@ -26,11 +31,11 @@ _LEARNED, _ITERATIONS = 2000, 30
 _RANKS = (2, 3, 5, 8, 12, 20)
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"rank": rank} for rank in (_RANKS[::2] if setting.reduced else _RANKS if setting.full else _RANKS[:4])]
 
 
-def measure(setting, rank):
+def measure(setting: Setting, rank: int) -> dict[str, Any]:
     (X, y), (new, truth) = _digits(setting)
     chosen = np.random.RandomState(0).permutation(len(X))[: _LEARNED if setting.full else 600]
     A, _ = fitted_nca(X[chosen], y[chosen], n_components=rank, max_iter=_ITERATIONS, random_state=0)
@@ -55,7 +60,7 @@ def measure(setting, rank):
     }
 
 
-def _digits(setting):
+def _digits(setting: Setting) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     if not setting.full:
         X, y = load_digits(return_X_y=True)
         return (X[:1200], y[:1200]), (X[1200:], y[1200:])
@@ -63,7 +68,7 @@ def _digits(setting):
     return (X[:7291], y[:7291]), (X[7291:], y[7291:])
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     rows, faster, smaller = [], {}, {}
     for r in records:
         faster[r["rank"]] = r["seconds"]["brute"] / r["seconds"]["tree"]
@@ -115,7 +120,7 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 2, size=(5.6, 4.4))
     ranks = [record["rank"] for record in records]
     queries = records[0]["shape"][2]

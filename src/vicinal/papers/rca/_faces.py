@@ -1,6 +1,7 @@
 """What the figures on faces share: the pictures, the teachers, and curves of neighbour purity."""
 
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -8,7 +9,14 @@ from sklearn.decomposition import PCA
 from vicinal import ChunkletRows, simulate_teachers
 from vicinal.datasets import make_faces
 from vicinal.papers._drawing import curve, mean_and_error
+from vicinal.papers._experiment import Setting
 from vicinal.quality import neighbor_purity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from vicinal._rca.rca import RCA
+
 
 PEOPLE = 30
 PLACES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # the k at which curves of purity are kept
@@ -16,8 +24,8 @@ STAND_IN = "Quick mode has no photographs: drawn faces (`make_faces`) under draw
 
 
 @lru_cache(maxsize=2)
-def faces(setting):
-    """Pictures, people and lights: 30 people of Extended Yale B under all 64 lights, or drawn ones.
+def faces(setting: Setting) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return pictures, people and lights: 30 people of Extended Yale B under all 64 lights, or drawn ones.
 
     The paper has 1,920 pictures of 30 people; these are the first 30 people of whom no picture is missing.
     """
@@ -30,8 +38,10 @@ def faces(setting):
     return yale.data[rows].astype(float), yale.target[rows], lights
 
 
-def drawn_faces(people=PEOPLE, size=20, random_state=0):
-    """Drawn faces, each under 64 lights: the shade is that of an ellipsoid lit from one side."""
+def drawn_faces(
+    people: int = PEOPLE, size: int = 20, random_state: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return drawn faces, each under 64 lights: the shade is that of an ellipsoid lit from one side."""
     rng = np.random.RandomState(random_state)
     axis = (np.arange(size) + 0.5) / size * 2 - 1
     down, across = np.meshgrid(axis, axis, indexing="ij")
@@ -49,35 +59,35 @@ def drawn_faces(people=PEOPLE, size=20, random_state=0):
 
 
 @lru_cache(maxsize=2)
-def coefficients(setting):
+def coefficients(setting: Setting) -> tuple[np.ndarray, np.ndarray]:
     """Return the first 60 PCA coefficients of pictures of zero mean and unit variance, and the people."""
     pictures, people, _ = faces(setting)
     return eigenfaces(setting).transform(normalised(pictures)), people
 
 
 @lru_cache(maxsize=2)
-def eigenfaces(setting):
+def eigenfaces(setting: Setting) -> PCA:
     """Return the PCA of all pictures, which needs no labels."""
     return PCA(60, svd_solver="full").fit(normalised(faces(setting)[0]))
 
 
-def normalised(pictures):
+def normalised(pictures: np.ndarray) -> np.ndarray:
     """Return every picture with zero mean and unit variance (sec. 8.1.3)."""
     centred = pictures - pictures.mean(axis=1, keepdims=True)
     return centred / centred.std(axis=1, keepdims=True)
 
 
-def n_teachers(people, percent):
+def n_teachers(people: np.ndarray, percent: int) -> int:
     """Return how many teachers see this share of the points, if each sees two per person (r = 2)."""
     return max(1, round(percent / 100 * len(people) / (2 * len(np.unique(people)))))
 
 
-def taught(people, percent, random_state):
-    """Chunklets of teachers who together see this share of the points (sec. 8.1.2)."""
+def taught(people: np.ndarray, percent: int, random_state: int) -> ChunkletRows:
+    """Return chunklets of teachers who together see this share of the points (sec. 8.1.2)."""
     return simulate_teachers(people, n_teachers(people, percent), random_state=random_state)
 
 
-def taught_both_ways(people, percent, random_state):
+def taught_both_ways(people: np.ndarray, percent: int, random_state: int) -> tuple[ChunkletRows, np.ndarray]:
     """Return the same with what else the teachers know: pairs of rows that one of them tells apart.
 
     Points that are alone in their teacher's view are in no pair.
@@ -95,7 +105,7 @@ def taught_both_ways(people, percent, random_state):
     return ChunkletRows(np.concatenate(rows), np.concatenate(ids)), np.concatenate(apart)
 
 
-def pairs_within(chunklets):
+def pairs_within(chunklets: ChunkletRows) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of all pairs that are in one chunklet together."""
     rows, ids = chunklets
     left, right = np.triu_indices(len(rows), 1)
@@ -103,7 +113,7 @@ def pairs_within(chunklets):
     return rows[left[same]], rows[right[same]]
 
 
-def discriminants(metric):
+def discriminants(metric: "RCA") -> np.ndarray:
     """Return the directions of a fitted RCA without its whitening (FLD, cFLD), each scaled to unit total variance.
 
     That is how they come out "using SVD in the usual way" (sec. 6): total covariance to the identity, then a rotation.
@@ -111,13 +121,13 @@ def discriminants(metric):
     return metric.components_ / np.sqrt(metric.ratios_)[:, None]
 
 
-def purity(rows, people):
-    """Cumulative neighbour purity at `PLACES`."""
+def purity(rows: np.ndarray, people: np.ndarray) -> list[float]:
+    """Return the cumulative neighbour purity at `PLACES`."""
     return neighbor_purity(rows, people, PLACES[-1])[np.array(PLACES) - 1].round(4).tolist()
 
 
-def draw_purity(ax, curves, title):
-    """Curves of purity with standard errors: a dict from names to lists of curves."""
+def draw_purity(ax: "Axes", curves: dict[str, list[Any]], title: str) -> None:
+    """Draw curves of purity with standard errors, from a dict from names to lists of curves."""
     for number, (name, values) in enumerate(curves.items()):
         mean, error = np.transpose([mean_and_error(column) for column in np.transpose(values)])
         curve(ax, number, PLACES, mean, error, label=name)

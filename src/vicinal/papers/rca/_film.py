@@ -73,7 +73,7 @@ def _clothes(rng: np.random.RandomState) -> NDArray[Any]:
 def _frames(
     clothes: NDArray[Any], place: NDArray[Any], walls: NDArray[Any], rng: np.random.RandomState
 ) -> NDArray[Any]:
-    """Frames of a walk along places from 0 to 1, as sRGB of shape (n, height, width, 3)."""
+    """Return frames of a walk along places from 0 to 1, as sRGB of shape (n, height, width, 3)."""
     n = len(place)
     y, x = np.meshgrid(np.linspace(0, 1, _HEIGHT), np.linspace(-1, 1, _WIDTH), indexing="ij")
     intensity = 0.25 + 0.75 * (0.5 + 0.5 * np.cos(2 * np.pi * (place * 1.3 + 0.1)))
@@ -96,7 +96,7 @@ def _frames(
 
 
 def lab(pictures: NDArray[Any]) -> NDArray[Any]:
-    """CIE L*a*b* (white D65) of sRGB colours from 0 to 1, in the last axis."""
+    """Return CIE L*a*b* (white D65) of sRGB colours from 0 to 1, in the last axis."""
     linear = np.where(pictures <= 0.04045, pictures / 12.92, ((pictures + 0.055) / 1.055) ** 2.4)
     ratio = linear @ _XYZ.T
     root = np.where(ratio > (6 / 29) ** 3, np.cbrt(ratio), ratio / (3 * (6 / 29) ** 2) + 4 / 29)
@@ -105,7 +105,7 @@ def lab(pictures: NDArray[Any]) -> NDArray[Any]:
 
 
 def _histograms(pictures: NDArray[Any]) -> NDArray[Any]:
-    """Shares of the pixels in five bins of L* (0 to 100), a* and b* (-50 to 50, what is beyond in the last bins)."""
+    """Return the shares of the pixels in five bins of L* (0 to 100), a* and b* (-50 to 50; the last bins include all values beyond)."""
     colours = lab(pictures).reshape(len(pictures), -1, 3)
     bins = np.clip(((colours - [0, -50, -50]) / 100 * BINS).astype(int), 0, BINS - 1)
     codes = bins @ [BINS * BINS, BINS, 1] + BINS**3 * np.arange(len(pictures))[:, None]

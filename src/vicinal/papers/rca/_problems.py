@@ -25,24 +25,24 @@ def scaled_to_volume(A: NDArray[Any]) -> NDArray[Any]:
 
 
 def log_volume(A: NDArray[Any], C: NDArray[Any]) -> float:
-    """Equations 2 to 4: minus log |A|, of A scaled to the constraint."""
+    """Return Equations 2 to 4: minus log |A|, of A scaled to the constraint."""
     return -float(np.linalg.slogdet(scaled_to_constraint(A, C))[1])
 
 
 def log_entropy(A: NDArray[Any], C: NDArray[Any], total: NDArray[Any]) -> float:
-    """Equation 5: minus log |A S A'|, of A (K x D) scaled to the constraint."""
+    """Return Equation 5: minus log |A S A'|, of A (K x D) scaled to the constraint."""
     A = scaled_to_constraint(A, C)
     return -float(np.linalg.slogdet(A @ total @ A.T)[1])
 
 
 def within_distance(A: NDArray[Any], C: NDArray[Any]) -> float:
-    """Equation 6: the mean squared distance within chunklets, of A scaled to |B| = 1."""
+    """Return Equation 6: the mean squared distance within chunklets, of A scaled to |B| = 1."""
     A = scaled_to_volume(A)
     return float(np.trace(A @ C @ A.T))
 
 
 def minus_log_likelihood(A: NDArray[Any], C: NDArray[Any]) -> float:
-    """Equation 11 per point: tr(B C) - log |B|."""
+    """Return Equation 11 per point: tr(B C) - log |B|."""
     return float(np.trace(A @ C @ A.T) - 2.0 * np.linalg.slogdet(A)[1])
 
 
@@ -54,7 +54,7 @@ class Solution(NamedTuple):
 
 
 def search(problem: Any, start: NDArray[Any], admitted: Any = lambda A: A) -> Solution:
-    """L-BFGS with numerical gradients from a start; `admitted` scales the matrix that is found."""
+    """Run L-BFGS with numerical gradients from a start; `admitted` scales the matrix that is found."""
     found: OptimizeResult = minimize(
         lambda flat: problem(flat.reshape(start.shape)),
         start.ravel(),

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from vicinal.datasets import load
+from vicinal.papers._experiment import Setting
 
 SETS = ("wine", "balance", "ionosphere", "soybean", "housing", "iris")
 QUICK_SETS = ("wine", "balance", "iris", "small digits")
@@ -13,7 +14,7 @@ STAND_IN = (
 )
 
 
-def rows_of(setting, name):
+def rows_of(setting: Setting, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return rows in their own units, and classes; housing has three, by thirds of the price."""
     if name == "housing":
         X, price = setting.load("boston_housing", return_X_y=True)

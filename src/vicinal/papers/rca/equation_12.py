@@ -6,11 +6,17 @@ the ratio is exactly (nk-1) / (n(k-1)) with n = N/k chunklets, for every entry: 
 n(k-1) and of nk-1 degrees of freedom.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA
 from vicinal.papers._drawing import curve, panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Equation 12: small chunklets cost little"
 COVERS = ("equation 12",)
@@ -22,7 +28,7 @@ _SIZES = (2, 3, 4, 5, 6, 8, 10)
 _BATCH = 250
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [
         {"size": size, "batch": b}
         for size in (_N, *_SIZES)
@@ -30,7 +36,7 @@ def units(setting):
     ]
 
 
-def measure(setting, size, batch):
+def measure(setting: Setting, size: int, batch: int) -> dict[str, Any]:
     """Return sums of the entries and of their squares over a batch of simulations."""
     rng = np.random.RandomState(1000 * size + batch)
     spread = np.arange(1, _D + 1)  # any covariance will do; with this one the entries are uncorrelated
@@ -46,7 +52,7 @@ def measure(setting, size, batch):
     return {"sum": entries.sum(axis=0).tolist(), "squares": (entries**2).sum(axis=0).tolist()}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     found = _ratios(records)
     rows = [
         [
@@ -82,11 +88,11 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def _exact(k):
+def _exact(k: int) -> float:
     return (_N - 1) / (_N / k * (k - 1))
 
 
-def _ratios(records):
+def _ratios(records: Records) -> dict[int, np.ndarray]:
     variances = {}
     for size in (_N, *_SIZES):
         own = [record for record in records if record["size"] == size]
@@ -96,7 +102,7 @@ def _ratios(records):
     return {k: variances[k] / variances[_N] for k in _SIZES}
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 1, size=(6.4, 4.6))
     ax, found = axes[0, 0], _ratios(records)
     curve(ax, 0, _SIZES, [1 + 1 / (k - 1) for k in _SIZES], label="bound of the paper")

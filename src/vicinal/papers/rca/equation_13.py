@@ -8,12 +8,18 @@ first. Ten classes in the plane, 100 rows each, all in chunklets of ten; noise i
 {_LARGE}) in four or small ({_SMALL}) in up to 240.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA, simulate_chunklets
 from vicinal.papers._drawing import bars, curve, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.quality import neighbor_purity
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Equation 13: weights of the dimensions, and scattered noise"
 COVERS = ("equation 13", "section 6")
@@ -27,14 +33,14 @@ _NOISES = {"none": (0, 0.0), "4 large": (4, _LARGE), **{f"{m} small": (m, _SMALL
 _METHODS = {"before": "before", "whitened": "RCA without cFLD", "reduced": "RCA with cFLD"}
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     runs = 20 if setting.full else 5
     return [{"part": "weights", "run": run} for run in range(runs)] + [
         {"part": noise, "run": run} for noise in _NOISES for run in range(runs)
     ]
 
 
-def measure(setting, part, run):
+def measure(setting: Setting, part: str, run: int) -> dict[str, Any]:
     rng = np.random.RandomState(run)
     if part == "weights":
         return _weights(rng)
@@ -51,8 +57,8 @@ def measure(setting, part, run):
     return {name: float(neighbor_purity(Z, y, 10)[-1]) for name, Z in rows.items()}
 
 
-def _weights(rng):
-    """Shares of the axes in squared distances of new rows of one class, before and after RCA."""
+def _weights(rng: np.random.RandomState) -> dict[str, list[float]]:
+    """Return the shares of the axes in squared distances of new rows of one class, before and after RCA."""
     d = len(_VARIANCES)
     y = np.repeat(np.arange(10), 60)
     X = 5 * rng.standard_normal((10, d))[y] + rng.standard_normal((600, d)) * np.sqrt(_VARIANCES)
@@ -64,7 +70,7 @@ def _weights(rng):
     return {"before_weights": before.round(5).tolist(), "after_weights": after.round(5).tolist()}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     told = [r for r in records if r["part"] == "weights"]
     before, after = (np.array([r[f"{when}_weights"] for r in told]) for when in ("before", "after"))
     ratio, expected = (before / after).mean(axis=0), _VARIANCES / _VARIANCES.mean()
@@ -111,7 +117,7 @@ def summarise(setting, records):
     )
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 2, size=(6.4, 4.4))
     told = [r for r in records if r["part"] == "weights"]
     weights = [np.mean([r[f"{when}_weights"] for r in told], axis=0) for when in ("before", "after")]

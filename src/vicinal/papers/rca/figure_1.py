@@ -4,12 +4,19 @@ The panels show three long classes side by side (a), which can hardly be disting
 centred (d), whitened (e); and all points in the new space (f).
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA, ConstrainedKMeans, simulate_chunklets
+from vicinal._supervision import ChunkletRows
 from vicinal.papers._drawing import dots, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.quality import clustering_accuracy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 1: the steps of RCA on synthetic classes"
 COVERS = ("figure 1",)
@@ -21,18 +28,18 @@ _COVARIANCE = np.array([[9.0, 7.6], [7.6, 6.8]])
 _CENTRES = np.array([[-2.0, 2.0], [0.0, 0.0], [2.0, -2.0]])
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"run": run} for run in range(20 if setting.full else 8)]
 
 
-def _classes(run):
+def _classes(run: int) -> tuple[np.ndarray, np.ndarray, ChunkletRows]:
     rng = np.random.RandomState(run)
     y = np.repeat(np.arange(3), 120)
     X = _CENTRES[y] + rng.multivariate_normal(np.zeros(2), _COVARIANCE, size=len(y))
     return X, y, simulate_chunklets(y, 4, fraction=0.15, random_state=run)
 
 
-def measure(setting, run):
+def measure(setting: Setting, run: int) -> dict[str, Any]:
     X, y, chunklets = _classes(run)
     rca = RCA(shrinkage=0, unbiased=True).fit(X, chunklets)
     found = {
@@ -43,7 +50,7 @@ def measure(setting, run):
     return {"accuracy": found, "within": np.linalg.eigvalsh(within).round(4).tolist()}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     accuracy = {when: [record["accuracy"][when] for record in records] for when in ("before", "after")}
     ends = np.array([record["within"] for record in records])
     before, after = (float(np.mean(accuracy[when])) for when in ("before", "after"))
@@ -65,7 +72,7 @@ def summarise(setting, records):
     )
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     X, y, chunklets = _classes(0)
     rca = RCA(shrinkage=0).fit(X, chunklets)
     rows, ids = chunklets.rows, chunklets.ids

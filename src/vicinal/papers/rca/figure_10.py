@@ -12,6 +12,8 @@ is the probability that clustering and truth agree on a pair, balanced where the
 """
 
 import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -19,9 +21,13 @@ from sklearn.metrics import rand_score
 
 from vicinal import MMC, RCA, ConstrainedGaussianMixture, ConstrainedKMeans, simulate_pairs
 from vicinal.papers._drawing import bars, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._uci import QUICK_SETS, SETS, STAND_IN, rows_of
 from vicinal.quality import balanced_rand_score
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 10: clustering six sets with little and much side-information"
 COVERS = ("figure 10", "section 8.3")
@@ -44,12 +50,12 @@ _METHODS = {
 }
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     names, runs = (SETS, 20) if setting.full else (QUICK_SETS, 4)
     return [{"set": name, "amount": amount, "run": run} for name in names for amount in _AMOUNTS for run in range(runs)]
 
 
-def measure(setting, set, amount, run):
+def measure(setting: Setting, set: str, amount: str, run: int) -> dict[str, Any]:
     X, y = rows_of(setting, set)
     pairs = simulate_pairs(y, _AMOUNTS[amount], random_state=run)
     k = len(np.unique(y))
@@ -74,17 +80,17 @@ def measure(setting, set, amount, run):
     return {"score": {name: round(float(score(y, found)), 4) for name, found in clusters.items()}}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     names = list(dict.fromkeys(record["set"] for record in records))
     scores = {(s, a): _scores(records, s, a) for s in names for a in _AMOUNTS}
     rows = [[s, a, *[plus_minus(scores[s, a][m], 3) for m in _METHODS]] for s in names for a in _AMOUNTS]
     much = {s: {m: float(np.mean(scores[s, "much"][m])) for m in _METHODS} for s in names}
     little = {s: {m: float(np.mean(scores[s, "little"][m])) for m in _METHODS} for s in names}
 
-    def gain(of, over, at=much):
+    def gain(of: str, over: str, at: dict[str, Any] = much) -> dict[str, float]:
         return {s: at[s][of] - at[s][over] for s in names}
 
-    def words(gains):
+    def words(gains: dict[str, float]) -> str:
         return ", ".join(f"{s} {value:+.3f}" for s, value in gains.items())
 
     shrunk = gain("d'", "d", little)
@@ -119,7 +125,12 @@ def summarise(setting, records):
     return Summary([Table(["set", "side-information", *_METHODS.values()], rows)], claims, remarks)
 
 
-def _claims(gain, words, helped, little):
+def _claims(
+    gain: Callable[..., dict[str, float]],
+    words: Callable[[dict[str, float]], str],
+    helped: dict[tuple[str, str], Any],
+    little: dict[str, dict[str, float]],
+) -> list[Claim]:
     """Return the claims, from gains by method, what metrics and constraints helped, and the scores with little side-
     information."""
     by_metric = gain("d", "b")
@@ -127,7 +138,7 @@ def _claims(gain, words, helped, little):
     return [
         Claim(
             "RCA's metric improves on k-means and constrained k-means (mean over the sets, much, by 0.05)",
-            min(np.mean(list(gain("d", "a").values())), np.mean(list(by_metric.values()))) > 0.05,
+            min(_mean(gain("d", "a")), _mean(by_metric)) > 0.05,
             f"over (b): {words(by_metric)}",
         ),
         Claim(
@@ -147,28 +158,28 @@ def _claims(gain, words, helped, little):
         ),
         Claim(
             "RCA is comparable to Xing's method (mean over the sets, much: no more than 0.03 behind)",
-            np.mean(list(gain("d", "c").values())) > -0.03,
+            _mean(gain("d", "c")) > -0.03,
             f"(d) less (c): {words(gain('d', 'c'))}",
         ),
         Claim(
             "constraints and RCA as the initial metric improve EM (mean over the sets, much, by 0.01)",
-            np.mean(list(gain("f", "e").values())) > 0.01,
+            _mean(gain("f", "e")) > 0.01,
             f"(f) less (e): {words(gain('f', 'e'))}; in RCA's space, (f') less (e): {words(gain(_IN_SPACE, 'e'))}",
         ),
         Claim(
             "EM alone does not do what RCA does (mean over the sets, much: (e) below (d) by 0.05)",
-            np.mean(list(gain("d", "e").values())) > 0.05,
+            _mean(gain("d", "e")) > 0.05,
             f"(d) less (e): {words(gain('d', 'e'))}",
         ),
         Claim(
             "little side-information already helps (RCA over k-means, mean over the sets, by 0.02)",
-            np.mean(list(gain("d", "a", little).values())) > 0.02,
+            _mean(gain("d", "a", little)) > 0.02,
             f"(d) less (a): {words(gain('d', 'a', little))}",
         ),
     ]
 
 
-def _mean(gains):
+def _mean(gains: dict[str, float]) -> float:
     return float(np.mean(list(gains.values())))
 
 
@@ -179,17 +190,17 @@ _READINGS = {
 _IN_SPACE = "f'"
 
 
-def _why_not_more(sets):
+def _why_not_more(sets: list[str]) -> str:
     """Return where the metric does not help twice as much as the constraints."""
     return f"Not twice as much in this reading. The constraints alone help more on {', '.join(sets) or 'no set'}."
 
 
-def _scores(records, name, amount):
+def _scores(records: Records, name: str, amount: str) -> dict[str, list[float]]:
     own = [record["score"] for record in records if record["set"] == name and record["amount"] == amount]
     return {method: [score[method] for score in own] for method in _METHODS}
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     names = list(dict.fromkeys(record["set"] for record in records))
     figure, axes = panels(2, 3, size=(4.8, 3.9), sharey=True)
     shown = {key: name for key, name in _METHODS.items() if len(key) == 1}

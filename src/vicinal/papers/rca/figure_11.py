@@ -5,12 +5,19 @@ paper prints them as diagonals of covariances; the eigenvalues in its caption ar
 chunklet. RCA scales down the variability that the classes share, along the third axis, and leaves the rest.
 """
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA
 from vicinal.papers._drawing import dots, panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.quality import condition_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 11: the component that two covariances share"
 COVERS = ("figure 11",)
@@ -29,17 +36,17 @@ _POINTS = 1000  # per class
 _EXACT = {"before": (4.0, 1.0, 0.01), "after": (1 / 0.505, 1.0, 0.01 / 0.505)}
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"run": run} for run in range(200 if setting.full else 40)]
 
 
-def _classes(run, n=1000):
+def _classes(run: int, n: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.RandomState(run)
     y = np.repeat([0, 1], n)
     return rng.standard_normal((2 * n, 3)) * _SPREADS[y] + y[:, None] * [1.0, -1.0, 0.0], y
 
 
-def measure(setting, run):
+def measure(setting: Setting, run: int) -> dict[str, Any]:
     X, y = _classes(run)
     rca = RCA(shrinkage=0).fit(X, y)
     found = {}
@@ -50,7 +57,7 @@ def measure(setting, run):
     return {"eigenvalues": found, "factors": (before / after).round(4).tolist()}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     values = {name: np.array([record["eigenvalues"][name] for record in records]) for name in _PAPER}
     rows, misses = [], []
     for name, printed in _PAPER.items():
@@ -83,11 +90,11 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def _numbers(values):
+def _numbers(values: Iterable[float]) -> str:
     return ", ".join(f"{value:.3f}" for value in values)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     """Return the three planes of the axes, before and after: z, which the classes share, shrinks; the others stay apart."""
     X, y = _classes(0, n=300)
     figure, axes = panels(2, 3, size=(4.2, 4.0), sharex=True, sharey=True)
@@ -101,7 +108,7 @@ def draw(setting, records):
     return {"figure-11": figure}
 
 
-def _aligned(X, y):
+def _aligned(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the images under the symmetric root of the Mahalanobis matrix: RCA without its rotation."""
     values, vectors = np.linalg.eigh(RCA(shrinkage=0).fit(X, y).get_mahalanobis_matrix())
     return X @ (vectors * np.sqrt(values)) @ vectors.T

@@ -5,11 +5,17 @@ light makes pictures of one person differ more than pictures of different people
 pictures of zero mean and unit variance: of one person under two lights, and of two people under one light.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal.papers._drawing import panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import STAND_IN, faces, normalised
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 2: faces under different lights"
 COVERS = ("figure 2", "section 8.1.1")
@@ -18,11 +24,11 @@ ORDER = 3.5
 MINUTES = (0.1, 0.1)
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{}]
 
 
-def measure(setting):
+def measure(setting: Setting) -> dict[str, Any]:
     pictures, people, lights = faces(setting)
     rows = normalised(pictures)
     names, counts = np.unique(people, return_counts=True)
@@ -36,8 +42,8 @@ def measure(setting):
     }
 
 
-def _mean_difference(rows, groups):
-    """Mean squared difference per pixel of two different pictures of one group."""
+def _mean_difference(rows: np.ndarray, groups: np.ndarray) -> float:
+    """Return the mean squared difference per pixel of two different pictures of one group."""
     means, weights = [], []
     for name in np.unique(groups):
         own = rows[groups == name]
@@ -48,7 +54,7 @@ def _mean_difference(rows, groups):
     return float(np.average(means, weights=weights))
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     (found,) = records
     same, other = found["two lights"], found["two people"]
     rows = [["one person, two lights", f"{same:.3f}"], ["two people, one light", f"{other:.3f}"]]
@@ -68,7 +74,7 @@ def summarise(setting, records):
     return Summary([Table(["", "mean squared difference per pixel"], rows)], claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     pictures, people, _ = faces(setting)
     side = round(pictures.shape[1] ** 0.5)
     figure, axes = panels(4, 5, size=(1.3, 1.4))

@@ -6,12 +6,18 @@ coefficients. Teachers see 60 random pictures each (two per person) and group th
 coefficients, Fisherfaces the directions of FLD from all labels (29, one less than there are people). A curve is the share of a picture's first k neighbours that show the same person.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA, expected_chunklet_size
 from vicinal.papers._drawing import mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import PLACES, STAND_IN, coefficients, discriminants, draw_purity, purity, taught
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figures 3 and 4: Eigenfaces, RCA and Fisherfaces"
 COVERS = ("figure 4", "figure 3")
@@ -30,13 +36,13 @@ _FIXED = {
 }
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     fixed = [{"kind": kind} for kind in _FIXED.values()]
     runs = 50 if setting.full else 6
     return fixed + [{"kind": "rca", "percent": p, "run": run} for p in _PERCENTS for run in range(runs)]
 
 
-def measure(setting, kind, percent=None, run=None):
+def measure(setting: Setting, kind: str, percent: Any = None, run: Any = None) -> dict[str, Any]:
     X, people = coefficients(setting)
     if kind == "pca":
         return {"purity": purity(X, people)}
@@ -51,7 +57,7 @@ def measure(setting, kind, percent=None, run=None):
     return {"purity": purity(rca.transform(X), people), "sizes": sizes, "contrasts": rca.n_contrasts_}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     curves = _curves(records)
     chosen = [0, len(PLACES) // 2, len(PLACES) - 1]
     columns = ["metric", *[f"purity of the first {PLACES[i]}" for i in chosen]]
@@ -106,20 +112,20 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def _curves(records):
+def _curves(records: Records) -> dict[str, list[Any]]:
     curves = {name: [r["purity"] for r in records if r["kind"] == kind] for name, kind in _FIXED.items()}
     taught = {f"RCA, {p}%": [r["purity"] for r in records if r.get("percent") == p] for p in _PERCENTS}
     return {**curves, **taught}
 
 
-def _sizes(records):
-    """Chunklets of 2, 3, ... points, summed over the realisations with 30% of the points."""
+def _sizes(records: Records) -> np.ndarray:
+    """Return chunklets of 2, 3, ... points, summed over the realisations with 30% of the points."""
     counts = [r["sizes"] for r in records if r.get("percent") == 30]
     longest = max(map(len, counts))
     return np.sum([c + [0] * (longest - len(c)) for c in counts], axis=0)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 3, size=(5.4, 4.6))
     curves = _curves(records)
     sizes = _sizes(records) / sum(r.get("percent") == 30 for r in records)

@@ -4,12 +4,18 @@ The faces of Figure 4: {_SEEN}% of the points seen by teachers, RCA with 10 (as 
 back to pixels by `inverse_transform` and the inverse of the PCA. The table shows how much one person's pictures differ: the mean squared distance to the person's mean picture over that of all pictures to the mean.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA
 from vicinal.papers._drawing import panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import STAND_IN, coefficients, eigenfaces, faces, normalised, taught
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 5: RCAfaces"
 COVERS = ("figure 5",)
@@ -21,18 +27,18 @@ _KEPT = (10, 30)
 _SEEN = 75  # percent
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"kept": kept} for kept in _KEPT]
 
 
-def measure(setting, kept):
+def measure(setting: Setting, kept: int) -> dict[str, Any]:
     _, people = coefficients(setting)
     shares = {name: _share_within(rows, people) for name, rows in _pictures(setting, kept).items()}
     return {"within": {name: round(share, 4) for name, share in shares.items()}}
 
 
-def _pictures(setting, kept):
-    """Pixels as they are, after PCA, and after PCA and RCA."""
+def _pictures(setting: Setting, kept: int) -> dict[str, np.ndarray]:
+    """Return pixels as they are, after PCA, and after PCA and RCA."""
     X, people = coefficients(setting)
     pca = eigenfaces(setting)
     rca = RCA(kept, shrinkage=0).fit(X, taught(people, _SEEN, 0))
@@ -43,13 +49,13 @@ def _pictures(setting, kept):
     }
 
 
-def _share_within(rows, people):
+def _share_within(rows: np.ndarray, people: np.ndarray) -> float:
     means = np.array([rows[people == person].mean(axis=0) for person in np.unique(people)])
     own = means[np.unique(people, return_inverse=True)[1]]
     return float(((rows - own) ** 2).sum() / ((rows - rows.mean(axis=0)) ** 2).sum())
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     names = list(records[0]["within"])
     rows = [[name, *[f"{record['within'][name]:.3f}" for record in records]] for name in names]
     shares = {record["kept"]: record["within"]["RCAfaces"] for record in records}
@@ -73,14 +79,14 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     pictures, people, _ = faces(setting)
     side = (32, 32) if setting.full else (20, 20)
     shown = []
     for person in np.unique(people)[:2]:
         own = np.flatnonzero(people == person)
         shown += own[[2, 8, 24, 36, 48]].tolist()
-    found = {"pictures": pictures, "Eigenfaces": None, "RCAfaces": None}
+    found: dict[str, Any] = {"pictures": pictures, "Eigenfaces": None, "RCAfaces": None}
     found = {**found, **{k: v for k, v in _pictures(setting, _KEPT[0]).items() if k != "pictures"}}
     figure, axes = panels(3, 10, size=(1.0, 1.15))
     for line, (name, rows) in zip(axes, found.items(), strict=True):

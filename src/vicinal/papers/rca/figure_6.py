@@ -5,12 +5,18 @@ whitening scales them. Left: neither, each alone, and both. Right: the purity of
 against the share of the points that the teachers see, with and without cFLD.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA
 from vicinal.papers._drawing import curve, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import PLACES, STAND_IN, coefficients, discriminants, draw_purity, purity, taught
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 6: dimensionality reduction and whitening, apart and together"
 COVERS = ("figure 6",)
@@ -23,12 +29,12 @@ _PERCENTS = (10, 20, 30, 45, 60, 75, 90)
 _METHODS = ("original space", "RCA without cFLD", "cFLD only", "RCA with cFLD")
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     runs = {30: 50} if setting.full else {}
     return [{"percent": p, "run": run} for p in _PERCENTS for run in range(runs.get(p, 15 if setting.full else 3))]
 
 
-def measure(setting, percent, run):
+def measure(setting: Setting, percent: int, run: int) -> dict[str, Any]:
     X, people = coefficients(setting)
     chunklets = taught(people, percent, run)
     whole, reduced = RCA(shrinkage=0).fit(X, chunklets), RCA(30, shrinkage=0).fit(X, chunklets)
@@ -39,7 +45,7 @@ def measure(setting, percent, run):
     return {name: purity(rows, people) for name, rows in found.items() if rows is not None}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     curves = _curves(records)
     last = {name: [values[-1] for values in curves[name]] for name in _METHODS}
     mean = {name: float(np.mean(last[name])) for name in _METHODS}
@@ -79,19 +85,19 @@ def summarise(setting, records):
     return Summary(tables, claims, remarks)
 
 
-def _curves(records):
+def _curves(records: Records) -> dict[str, list[Any]]:
     own = [record for record in records if record["percent"] == 30]
     return {name: [record[name] for record in own if name in record] for name in _METHODS}
 
 
-def _learning(records):
+def _learning(records: Records) -> dict[str, dict[int, Any]]:
     return {
         name: {p: [record[name][-1] for record in records if record["percent"] == p] for p in _PERCENTS}
         for name in ("RCA without cFLD", "RCA with cFLD")
     }
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 2, size=(6.0, 4.8))
     draw_purity(axes[0, 0], _curves(records), "30% of the points seen")
     for number, (name, values) in enumerate(_learning(records).items()):

@@ -8,13 +8,14 @@ PCA coefficients. Right: in the 30 dimensions that cFLD chooses.
 """
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal import MMC, RCA
 from vicinal.papers._drawing import panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import (
     PLACES,
     STAND_IN,
@@ -26,6 +27,10 @@ from vicinal.papers.rca._faces import (
     taught_both_ways,
 )
 from vicinal.papers.rca._xing import N_STEPS, xing_metric
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 7: RCA and the method of Xing et al."
 COVERS = ("figure 7", "section 8.1.5")
@@ -44,11 +49,11 @@ _METHODS = {
 }
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"dimensions": d, "run": run} for d in (60, 30) for run in range(50 if setting.full else 3)]
 
 
-def measure(setting, dimensions, run):
+def measure(setting: Setting, dimensions: int, run: int) -> dict[str, Any]:
     X, people = coefficients(setting)
     together, apart = taught_both_ways(people, PERCENT, run)
     if dimensions == 30:
@@ -73,7 +78,7 @@ def measure(setting, dimensions, run):
     }
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     k = PLACES[-1]
     rows, mean, path = [], {}, {}
     for d, words in _SPACES.items():
@@ -149,11 +154,11 @@ _CONVERGES = (
 )
 
 
-def _against(mean, rival):
+def _against(mean: dict[str, dict[str, float]], rival: str) -> str:
     return "; ".join(f"{words}: {mean[d]['rca']:.3f} against {mean[d][rival]:.3f}" for d, words in _SPACES.items())
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 2, size=(5.6, 4.6))
     for ax, (d, words) in zip(axes[0], _SPACES.items(), strict=True):
         own = [record for record in records if record["dimensions"] == int(d)]

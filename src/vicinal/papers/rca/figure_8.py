@@ -8,12 +8,18 @@ pictures, with a smaller chunklet per person. "Leftovers discarded": the same wi
 have fewer points.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA, ChunkletRows, simulate_chunklets
 from vicinal.papers._drawing import curve, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import PLACES, STAND_IN, coefficients, purity
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 8: sizes of chunklets"
 COVERS = ("figure 8", "section 8.1.6")
@@ -28,12 +34,12 @@ _FEW_SIZES = (2, 3, 4, 5, 10)  # in quick and reduced mode
 _READINGS = {"printed": "as printed", "kept": "leftovers kept", "discarded": "leftovers discarded"}
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     sizes, runs = (_SIZES, 60) if setting.full and not setting.reduced else (_FEW_SIZES, 60 if setting.full else 4)
     return [{"size": s, "reading": reading, "run": run} for s in sizes for reading in _READINGS for run in range(runs)]
 
 
-def measure(setting, size, reading, run):
+def measure(setting: Setting, size: int, reading: str, run: int) -> dict[str, Any]:
     X, people = coefficients(setting)
     if reading == "printed":
         chunklets = _as_printed(people, size, run)
@@ -47,8 +53,8 @@ def measure(setting, size, reading, run):
     }
 
 
-def _as_printed(people, size, random_state):
-    """Chunklets of `size` points, each of a person drawn by lot, and one of the points that remain."""
+def _as_printed(people: np.ndarray, size: int, random_state: int) -> ChunkletRows:
+    """Return chunklets of `size` points, each of a randomly drawn person, and one of the remaining points."""
     rng = np.random.RandomState(random_state)
     total = round(SEEN * len(people))
     left = {person: list(rng.permutation(np.flatnonzero(people == person))) for person in np.unique(people)}
@@ -61,7 +67,7 @@ def _as_printed(people, size, random_state):
     return ChunkletRows(np.array(rows), np.unique(ids, return_inverse=True)[1])
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     sizes = list(dict.fromkeys(record["size"] for record in records))
     errors = {name: {s: _errors(records, name, s) for s in sizes} for name in _READINGS}
     points = {name: {s: _mean(records, name, s, "points") for s in sizes} for name in _READINGS}
@@ -105,21 +111,21 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def _errors(records, reading, size):
+def _errors(records: Records, reading: str, size: int) -> list[float]:
     return [r["error"] for r in records if r["size"] == size and r["reading"] == reading]
 
 
-def _mean(records, reading, size, key):
+def _mean(records: Records, reading: str, size: int, key: str) -> float:
     return float(np.mean([r[key] for r in records if r["size"] == size and r["reading"] == reading]))
 
 
-def _by_bound(size):
+def _by_bound(size: int) -> float:
     """Return the share of the fall of the bound 1 + 1/(S-1) from the smallest to the largest S that this S has."""
     bound = {s: 1 + 1 / (s - 1) for s in (_SIZES[0], size, _SIZES[-1])}
     return (bound[_SIZES[0]] - bound[size]) / (bound[_SIZES[0]] - bound[_SIZES[-1]])
 
 
-def _uncertainty(errors):
+def _uncertainty(errors: dict[int, list[float]]) -> float:
     """Return the standard error of the share of the gain that chunklets of 3 have, to first order."""
     two, three, ten = (mean_and_error(errors[size]) for size in (2, 3, 10))
     gain = two[0] - ten[0]
@@ -127,7 +133,7 @@ def _uncertainty(errors):
     return float(np.hypot(np.hypot((1 - share) * two[1], three[1]), share * ten[1]) / gain)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 2, size=(6.0, 4.6))
     sizes = list(dict.fromkeys(record["size"] for record in records))
     for number, (name, words) in enumerate(_READINGS.items()):

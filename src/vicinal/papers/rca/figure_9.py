@@ -10,16 +10,23 @@ teachers of Figure 4 ({PERCENT}% of the points).
 """
 
 import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from vicinal import RCA
+from vicinal._supervision import ChunkletRows
 from vicinal.papers._drawing import curve, mean_and_error, panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import STAND_IN, coefficients, faces, taught
-from vicinal.papers.rca._film import drawn_film
+from vicinal.papers.rca._film import Film, drawn_film
 from vicinal.quality import neighbor_purity
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Figure 9 (stand-ins): clips of a film as chunklets"
 COVERS = ("figure 9", "section 8.2")
@@ -34,7 +41,7 @@ _METHODS = {"before": "before RCA", "clips": "RCA, clips", "independent": "RCA, 
 _KINDS = {"film": "film, histograms", "lights": "moving lights, faces", "teachers": "teachers, faces"}
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     runs = (
         {"film": 2 if setting.reduced else 10, "lights": 20, "teachers": 20}
         if setting.full
@@ -43,7 +50,8 @@ def units(setting):
     return [{"kind": kind, "run": run} for kind, n in runs.items() for run in range(n)]
 
 
-def measure(setting, kind, run):
+def measure(setting: Setting, kind: str, run: int) -> dict[str, Any]:
+    clips: Any
     if kind == "film":
         film = _film(setting, run)
         X, people, clips = film.histograms, film.people, film.clips
@@ -63,17 +71,17 @@ def measure(setting, kind, run):
     return found
 
 
-def _learned(X, chunklets):
+def _learned(X: np.ndarray, chunklets: ChunkletRows | np.ndarray) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*directions are kept")  # some bins are always empty
         return RCA(shrinkage=0).fit_transform(X, chunklets)
 
 
-def _film(setting, run):
+def _film(setting: Setting, run: int) -> Film:
     return drawn_film(random_state=run) if setting.full else drawn_film(12, 60, 24, random_state=run)
 
 
-def _moving_lights(setting, run):
+def _moving_lights(setting: Setting, run: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows, people and clips of 20 people, each under lights that follow each other."""
     rng = np.random.RandomState(run)
     X, people = coefficients(setting)
@@ -89,8 +97,8 @@ def _moving_lights(setting, run):
     return X, people, clips
 
 
-def _same_sizes(people, clips, rng):
-    """Chunklets of the sizes of the clips, whose rows are drawn from all of the person's."""
+def _same_sizes(people: np.ndarray, clips: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    """Return chunklets of the sizes of the clips, whose rows are drawn from all rows of the person."""
     others = np.empty_like(clips)
     for person in np.unique(people):
         own = np.flatnonzero(people == person)
@@ -98,11 +106,11 @@ def _same_sizes(people, clips, rng):
     return others
 
 
-def _purity(rows, people):
+def _purity(rows: np.ndarray, people: np.ndarray) -> list[float]:
     return neighbor_purity(rows, people, _PLACES[-1])[np.array(_PLACES) - 1].round(4).tolist()
 
 
-def _purity_by_l1(rows, people):
+def _purity_by_l1(rows: np.ndarray, people: np.ndarray) -> list[float]:
     """Return the same with the L1 distance, in blocks."""
     right = np.zeros(_PLACES[-1])
     for first in range(0, len(rows), 500):
@@ -114,7 +122,7 @@ def _purity_by_l1(rows, people):
     return mean[np.array(_PLACES) - 1].round(4).tolist()
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     curves = {kind: {name: _curves(records, kind, name) for name in _METHODS} for kind in _KINDS}
     rows = [
         [f"{words}, {method}", *[f"{value:.3f}" for value in curves[kind][name].mean(axis=0)]]
@@ -161,16 +169,16 @@ def summarise(setting, records):
     return Summary([Table(["purity of the first k", *map(str, _PLACES)], rows)], claims, remarks)
 
 
-def _curves(records, kind, name):
+def _curves(records: Records, kind: str, name: str) -> np.ndarray:
     return np.array([record[name] for record in records if record["kind"] == kind and name in record])
 
 
-def _smallest(differences):
+def _smallest(differences: np.ndarray) -> float:
     """Return the smallest mean over its standard error."""
     return min(mean / max(error, 1e-9) for mean, error in map(mean_and_error, differences.T))
 
 
-def _by_place(differences):
+def _by_place(differences: np.ndarray) -> str:
     cells = (
         f"{mean:+.3f} ± {error:.3f} (k = {k})"
         for k, (mean, error) in zip(_PLACES, map(mean_and_error, differences.T), strict=True)
@@ -178,8 +186,8 @@ def _by_place(differences):
     return ", ".join(cells)
 
 
-def _where_not(differences):
-    """At which k a difference is not clearly positive, and where it is clearly negative."""
+def _where_not(differences: np.ndarray) -> str:
+    """Return at which k a difference is not clearly positive, and where it is clearly negative."""
     cells = dict(zip(_PLACES, map(mean_and_error, differences.T), strict=True))
     against = [k for k, (mean, error) in cells.items() if mean < -2 * error]
     unclear = [k for k, (mean, error) in cells.items() if abs(mean) <= 2 * error]
@@ -188,20 +196,20 @@ def _where_not(differences):
     return " ".join(words)
 
 
-def _where_larger(film, teachers):
+def _where_larger(film: np.ndarray, teachers: np.ndarray) -> str:
     places = [k for k, a, b in zip(_PLACES, film, teachers, strict=False) if a >= b]
     return f"The gain is larger on the film at k = {_list(places)}." if places else ""
 
 
-def _means(differences):
+def _means(differences: np.ndarray) -> str:
     return ", ".join(f"{value:+.3f}" for value in differences.mean(axis=0))
 
 
-def _list(values):
+def _list(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 3, size=(5.4, 4.6))
     for ax, kind in zip(axes[0], _KINDS, strict=True):
         for number, (name, words) in enumerate(_METHODS.items()):

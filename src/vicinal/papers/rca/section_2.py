@@ -11,6 +11,7 @@ similar and of dissimilar pairs need not be a metric.
 import warnings
 from itertools import product
 from math import log
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -19,9 +20,13 @@ from sklearn.preprocessing import scale
 
 from vicinal import ConstrainedGaussianMixture
 from vicinal.papers._drawing import bars, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._uci import QUICK_SETS, SETS, STAND_IN, rows_of
 from vicinal.quality import balanced_rand_score
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 2: positive and negative constraints"
 COVERS = ("section 2",)
@@ -35,12 +40,12 @@ _CLASSES = (2, 3, 4, 6, 10, 30)
 _METHODS = {"none": "no constraints", "positive": "positive", "negative": "negative", "both": "both"}
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     names, runs = (SETS, 12) if setting.full else (QUICK_SETS, 2)
     return [{"set": name, "run": run} for name in names for run in range(runs)]
 
 
-def measure(setting, set, run):
+def measure(setting: Setting, set: str, run: int) -> dict[str, Any]:
     X, y = rows_of(setting, set)
     X = scale(X)[:, np.ptp(X, axis=0) > 0]
     rng = np.random.RandomState(run)
@@ -66,8 +71,8 @@ def measure(setting, set, run):
     }
 
 
-def _pairs(y, n_pairs, alike, rng):
-    """Different pairs of rows of one class, or of two."""
+def _pairs(y: np.ndarray, n_pairs: int, alike: bool, rng: np.random.RandomState) -> np.ndarray:
+    """Return different pairs of rows of one class, or of two."""
     found: dict[tuple[int, int], None] = {}
     while len(found) < n_pairs:
         left, right = sorted(rng.choice(len(y), 2, replace=False).tolist())
@@ -76,7 +81,7 @@ def _pairs(y, n_pairs, alike, rng):
     return np.array(list(found))
 
 
-def _counted():
+def _counted() -> list[list[Any]]:
     """Return pairs of labels that a positive and a negative constraint leave, for each number of classes, and what that
     is in nats."""
     counting = []
@@ -90,7 +95,7 @@ def _counted():
     return counting
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     counting = _counted()
     names = list(dict.fromkeys(record["set"] for record in records))
     scores = {s: {m: [r["score"][m] for r in records if r["set"] == s] for m in _METHODS} for s in names}
@@ -148,7 +153,7 @@ def summarise(setting, records):
     return Summary(tables, claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     names = list(dict.fromkeys(record["set"] for record in records))
     figure, axes = panels(1, 1, size=(9.0, 4.6))
     cells = [[mean_and_error([r["score"][m] for r in records if r["set"] == s]) for s in names] for m in _METHODS]

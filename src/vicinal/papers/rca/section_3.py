@@ -7,12 +7,18 @@ largest entropy of a Gaussian in fewer dimensions; Eqs. 6 and 7: the smallest di
 volume one; Eq. 11: the largest likelihood of Gaussian classes. What is found is compared with RCA scaled to the constraint.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA
 from vicinal.papers._drawing import panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca import _problems as problems
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Sections 3 to 5: the problems that RCA solves"
 COVERS = ("section 3", "section 4", "section 5", "equation 2", "equation 5", "equation 6", "equation 11")
@@ -29,11 +35,11 @@ _PROBLEMS = {
 }
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"problem": name, "run": run} for name in _PROBLEMS for run in range(10 if setting.full else 3)]
 
 
-def measure(setting, problem, run):
+def measure(setting: Setting, problem: str, run: int) -> dict[str, Any]:
     rng = np.random.RandomState(run)
     ids = np.repeat(np.arange(40), rng.randint(2, 6, size=40))
     mixing = rng.standard_normal((_D, _D))
@@ -55,7 +61,7 @@ def measure(setting, problem, run):
     return {"ours": value(A), "found": [solution.value for solution in found], "apart": float(apart)}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     rows, better, apart = [], {}, {}
     for name, words in _PROBLEMS.items():
         own = [record for record in records if record["problem"] == name]
@@ -88,7 +94,7 @@ def summarise(setting, records):
     return Summary([Table(columns, rows, "Best of five starts, largest over data sets")], claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 1, size=(7.4, 3.8))
     ax = axes[0, 0]
     for number, name in enumerate(_PROBLEMS):

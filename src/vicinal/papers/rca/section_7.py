@@ -6,11 +6,17 @@ follows a source that changes. Here the source changes half-way. The error is th
 identity, the root mean square over its entries, where C is the true within-chunklet covariance of the moment.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import OnlineRCA
 from vicinal.papers._drawing import curve, mean_and_error, panels, plus_minus
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 7: online RCA converges, or adapts"
 COVERS = ("section 7",)
@@ -23,11 +29,11 @@ _LARGE, _SMALL = 0.006, 0.0015
 _STEPS: dict[str, str | float] = {"decreasing step": "auto", "large step": _LARGE, "small step": _SMALL}
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"run": run} for run in range(10 if setting.full else 3)]
 
 
-def measure(setting, run):
+def measure(setting: Setting, run: int) -> dict[str, Any]:
     rng = np.random.RandomState(run)
     turn = np.linalg.qr(rng.standard_normal((_D, _D)))[0]
     roots = [turn * spread for spread in ([1.6, 1, 1.6, 1, 1.6], [1, 1.6, 1, 1.6, 1])]
@@ -45,7 +51,7 @@ def measure(setting, run):
     return {"errors": errors}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     errors = {name: np.array([record["errors"][name] for record in records]) for name in _STEPS}
     half = errors["decreasing step"].shape[1] // 2
     # of the last five blocks before the change, and of the last five of all
@@ -82,7 +88,7 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 1, size=(7.2, 4.8))
     ax = axes[0, 0]
     for number, name in enumerate(_STEPS):

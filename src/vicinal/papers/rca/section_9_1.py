@@ -7,15 +7,20 @@ problem to a proven gap. The methods are interleaved within a unit, on one core;
 
 import time
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal import MMC, RCA
 from vicinal.papers._drawing import curve, mean_and_error, panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import STAND_IN, coefficients, pairs_within, taught_both_ways
 from vicinal.papers.rca._xing import xing_metric
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 9.1: run time"
 COVERS = ("section 9.1",)
@@ -29,16 +34,16 @@ _DIMENSIONS = (10, 30, 60)
 _METHODS = {"rca": "RCA", "published": "Xing et al., as published", "mmc": "MMC"}
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"dimensions": d, "run": run} for d in _DIMENSIONS for run in range(8 if setting.full else 2)]
 
 
-def measure(setting, dimensions, run):
+def measure(setting: Setting, dimensions: int, run: int) -> dict[str, Any]:
     X, people = coefficients(setting)
     X = np.ascontiguousarray(X[:, :dimensions])
     together, apart = taught_both_ways(people, PERCENT, run)
 
-    def published():
+    def published() -> None:
         left, right = pairs_within(together)
         xing_metric(X[left] - X[right], X[apart[:, 0]] - X[apart[:, 1]], ROUNDS)
 
@@ -58,7 +63,7 @@ def measure(setting, dimensions, run):
     return {"seconds": {name: min(values) for name, values in seconds.items()}, "pairs_apart": len(apart)}
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     times = {d: {m: [r["seconds"][m] for r in records if r["dimensions"] == d] for m in _METHODS} for d in _DIMENSIONS}
     ratios = {
         m: {d: float(np.median(np.divide(times[d][m], times[d]["rca"]))) for d in _DIMENSIONS}
@@ -86,7 +91,7 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     figure, axes = panels(1, 1, size=(6.4, 4.6))
     for number, (name, words) in enumerate(_METHODS.items()):
         values = [[r["seconds"][name] for r in records if r["dimensions"] == d] for d in _DIMENSIONS]

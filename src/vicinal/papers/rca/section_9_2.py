@@ -10,14 +10,20 @@ labels. Columns that are constant within a class are left out there (their condi
 more rows than columns has none.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from vicinal import RCA
 from vicinal.papers._drawing import panels
-from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers._experiment import Claim, Records, Setting, Summary, Table
 from vicinal.papers.rca._faces import coefficients
 from vicinal.papers.rca._uci import QUICK_SETS, SETS, STAND_IN, rows_of
 from vicinal.quality import condition_numbers, mardia_test
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 TITLE = "Section 9.2: classes that are not Gaussian, and how round they get"
 COVERS = ("section 9.2",)
@@ -29,11 +35,11 @@ LEVEL, DRAWS = 0.01, 999
 _KEPT = 10  # of the PCA coefficients of faces: 64 pictures per person do not fill 60 dimensions
 
 
-def units(setting):
+def units(setting: Setting) -> list[dict[str, Any]]:
     return [{"set": name} for name in (*(SETS if setting.full else QUICK_SETS), "faces")]
 
 
-def measure(setting, set):
+def measure(setting: Setting, set: str) -> dict[str, Any]:
     X, y = coefficients(setting) if set == "faces" else rows_of(setting, set)
     if set == "faces":
         X = X[:, :_KEPT]
@@ -58,8 +64,8 @@ def measure(setting, set):
     }
 
 
-def _pooled(X, classes, draws):
-    """Mardia's skewness and kurtosis of the residuals within classes, and their p-values by simulation."""
+def _pooled(X: np.ndarray, classes: np.ndarray, draws: int) -> dict[str, float]:
+    """Return Mardia's skewness and kurtosis of the residuals within classes, and their p-values by simulation."""
     found = mardia_test(_residuals(X, classes))
     d = found.n_dimensions
     rng = np.random.RandomState(0)
@@ -75,13 +81,13 @@ def _pooled(X, classes, draws):
     return {"dimensions": d, "rows": len(X), "skewness": float(skewness), "kurtosis": float(kurtosis)}
 
 
-def _residuals(X, classes):
+def _residuals(X: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return rows less the mean of their class."""
     means = np.stack([np.bincount(classes, column) for column in X.T], axis=1) / np.bincount(classes)[:, None]
     return X - means[classes]
 
 
-def summarise(setting, records):
+def summarise(setting: Setting, records: Records) -> Summary:
     rows, fallen = [], []
     passed: dict[str, list] = {"pooled": [], "by class": []}
     for r in records:
@@ -142,8 +148,8 @@ def summarise(setting, records):
     return Summary([Table(columns, rows)], claims, remarks)
 
 
-def _departs(passed, reading):
-    """Why the sets that pass are others than iris alone."""
+def _departs(passed: list[str], reading: str) -> str:
+    """Describe how the sets that pass differ from iris alone, which the paper reports."""
     words = []
     if "iris" not in passed:
         words.append("Iris fails as well.")
@@ -156,7 +162,7 @@ def _departs(passed, reading):
     return " ".join(words)
 
 
-def draw(setting, records):
+def draw(setting: Setting, records: Records) -> "dict[str, Figure]":
     """Return a line per class, from its condition number before RCA to that after it."""
     from vicinal._plot.parts import COLOURS, MARKERS
 

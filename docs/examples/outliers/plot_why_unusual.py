@@ -2,7 +2,7 @@
 Why is this row unusual?
 ========================
 
-The detector below has seen only harmless tumours. For a new, unusual tumour, it compares every measurement with the values
+The detector below was fitted to harmless tumours only. For a new, unusual tumour, it compares every measurement with the values
 that are expected *given the other measurements of the same row*. The bars are 90 % intervals, and the dots are the actual
 values.
 """
@@ -21,13 +21,13 @@ scaler = StandardScaler().set_output(transform="pandas").fit(harmless)
 detector = DensityOutlierDetector(LCA()).fit(scaler.transform(harmless))
 
 new = scaler.transform(malignant)
-strange = detector.score_samples(new).argsort()
+unusual = detector.score_samples(new).argsort()
 fig, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
-plot_outlier(detector, new.iloc[[strange[40]]], ax=ax)
+plot_outlier(detector, new.iloc[[unusual[40]]], ax=ax)
 
 # %%
 # Explanations in words for three tumours:
 
-why = detector.explain(new.iloc[strange[[40, 60, 80]]])
+why = detector.explain(new.iloc[unusual[[40, 60, 80]]])
 for i in range(3):
     print(f"- {why.reasons(i)[0]}")
