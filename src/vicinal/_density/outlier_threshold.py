@@ -43,7 +43,8 @@ class Ranks(NamedTuple):
 
     def above_weight(self, weight: float) -> float:
         """Return the first score that is above so much weight; the highest one if none is."""
-        return float(self.in_order[min(np.searchsorted(self.cumulated, weight, side="right"), len(self.in_order) - 1)])
+        place = int(np.searchsorted(self.cumulated, weight, side="right"))
+        return float(self.in_order[min(place, len(self.in_order) - 1)])
 
 
 def outlier_threshold(ranks: Ranks, contamination: str | float) -> float:

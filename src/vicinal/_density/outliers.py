@@ -428,7 +428,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         if robust is not None:
             # As many training rows are outliers as by the scores for new rows; the robust scores decide which ones. They are
             # shifted, so that one threshold serves training rows and new rows.
-            flagged = ranks.weight_below(np.nextafter(self.offset_, -np.inf))
+            flagged = float(ranks.weight_below(np.nextafter(self.offset_, -np.inf)))
             ranks, scores = Ranks.of(robust, weight), robust
             self.training_scores_ = (robust - ranks.above_weight(flagged)) + self.offset_
         self.training_p_values_ = ranks.weight_below(scores) / len(scores)
