@@ -66,7 +66,8 @@ def variants(rows, new=None):
     own = squared_distances(rows, rows)
     np.fill_diagonal(own, np.inf)
     asked = own if new is None else squared_distances(new, rows)
-    width = ParzenWindows().fit(rows).covariance_[0, 0]
+    rows_that_vary = rows[:, np.ptp(rows, axis=0) > 0]  # constant columns, of pixels, have a warning
+    width = ParzenWindows().fit(rows_that_vary).covariance_[0, 0]
     everyone = np.ones(len(rows), dtype=bool)
     first, of_asked = views(own, width, everyone), views(asked, width, everyone)
     found = {"KNN": np.partition(asked, 4, axis=1)[:, 4]}

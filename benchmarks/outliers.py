@@ -4,6 +4,7 @@
     VICINAL_DATA=folder python benchmarks/outliers.py wine --draws 0 1 2   # some sets, or more draws: they are added
     VICINAL_DATA=folder python benchmarks/outliers.py --detectors vicinal  # measure one detector again, and keep the other results
     VICINAL_DATA=folder python benchmarks/outliers.py --quick      # one draw of two sets, a minute
+    VICINAL_DATA=folder python benchmarks/outliers.py --leads --draws 7    # the leads over KNN and IForest on other draws
     python benchmarks/outliers.py --print                          # the tables of the last full run, as Markdown
 
 The script needs PyOD (``pip install pyod``). For each set, share of outliers (2, 5 and 10 %), kind of outliers (of one class, or of all
@@ -41,6 +42,7 @@ TIMED_ON = ("covertype", "letter", "satimage")
 GROUPS = {"chosen_on": CHOSEN_ON, "held_out": HELD_OUT}
 SHARES = (0.02, 0.05, 0.1)
 DETECTORS = ("vicinal", "plain density", *PYOD)
+FOR_LEADS = ("vicinal", "KNN", "IForest")
 
 
 def fit(name, rows):
@@ -120,7 +122,7 @@ def fit_times(n_rounds):
     return found
 
 
-def summary(lines, names, kind, **only):
+def summary(lines, names, kind, detectors=DETECTORS, **only):
     """Return the mean AUC, average precision and rank (by AUC) of each detector, over draws and then over sets."""
     chosen = [
         line
@@ -133,7 +135,7 @@ def summary(lines, names, kind, **only):
             [
                 [
                     np.mean([line[measure_name] for line in chosen if line["set"] == s and line["detector"] == d])
-                    for d in DETECTORS
+                    for d in detectors
                 ]
                 for s in names
                 if any(line["set"] == s for line in chosen)
@@ -143,9 +145,29 @@ def summary(lines, names, kind, **only):
     return {
         d: {"auc": auc, "ap": ap, "rank": rank}
         for d, auc, ap, rank in zip(
-            DETECTORS, tables["auc"].mean(axis=0), tables["ap"].mean(axis=0), ranks, strict=True
+            detectors, tables["auc"].mean(axis=0), tables["ap"].mean(axis=0), ranks, strict=True
         )
     }
+
+
+def leads(lines, names, other, kind):
+    """Return the lead of vicinal over another detector in AUC and average precision: means over the sets, standard errors."""
+    tables = [summary(lines, [name], kind, ("vicinal", other)) for name in names]
+    cells = []
+    for key in ("auc", "ap"):
+        found = [table["vicinal"][key] - table[other][key] for table in tables]
+        cells.append(f"{np.mean(found):+.3f} ± {np.std(found, ddof=1) / len(found) ** 0.5:.3f}")
+    return " | ".join(cells)
+
+
+def show_leads(seeds):
+    """Print the leads on other draws, and save nothing."""
+    sources = (*CHOSEN_ON, *HELD_OUT)
+    lines = [line for seed in seeds for source in sources for line in measure(source, seed, SHARES, FOR_LEADS)]
+    print("| vicinal less | fits | AUC | average precision |\n|---|---|---|---|")
+    for other in FOR_LEADS[1:]:
+        for kind in ("contaminated", "clean"):
+            print(f"| {other} | {kind} | {leads(lines, [source.name for source in sources], other, kind)} |")
 
 
 def markdown(results):
@@ -169,13 +191,7 @@ def markdown(results):
             out.append(f"| {s} | " + " | ".join(cells) + " |")
     out += ["\nvicinal less KNN, contaminated fits: mean over the sets and its standard error\n"]
     out += ["| | AUC | average precision |", "|---|---|---|"]
-    for group, names in groups.items():
-        tables = [summary(lines, [name], "contaminated") for name in names]
-        cells = []
-        for key in ("auc", "ap"):
-            leads = [table["vicinal"][key] - table["KNN"][key] for table in tables]
-            cells.append(f"{np.mean(leads):+.3f} ± {np.std(leads, ddof=1) / len(leads) ** 0.5:.3f}")
-        out.append(f"| {group} | " + " | ".join(cells) + " |")
+    out += [f"| {group} | " + leads(lines, names, "KNN", "contaminated") + " |" for group, names in groups.items()]
     out += ["\nby kind and share of outliers, contaminated fits, all sets\n"]
     out += ["| | " + " | ".join(DETECTORS) + " |", "|---|" + "---|" * len(DETECTORS)]
     for key, values in (("outliers", ("clustered", "scattered")), ("share", sorted({line["share"] for line in lines}))):
@@ -207,6 +223,7 @@ def main():
     parser.add_argument("names", nargs="*", help="sets to measure, or 'times'; default: all of them")
     parser.add_argument("--quick", action="store_true", help="measure one draw of two sets, and save nothing")
     parser.add_argument("--print", action="store_true", help="print the tables of the last run")
+    parser.add_argument("--leads", action="store_true", help="print leads over KNN and IForest, nothing is saved")
     parser.add_argument(
         "--detectors",
         nargs="*",
@@ -217,6 +234,9 @@ def main():
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     groups = {name: [source.name for source in sources] for name, sources in GROUPS.items()}
+    if arguments.leads:
+        show_leads(arguments.draws)
+        return
     if arguments.quick:
         some = [sources[0] for sources in GROUPS.values()]
         lines = [line for source in some for line in measure(source, 0, SHARES[1:2])]

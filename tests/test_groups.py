@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 from vicinal import LCA, DensityOutlierDetector, Engine, LCAGauss, ManifoldParzen, ParzenWindows, io
 from vicinal._density import groups
-from vicinal._density.groups import ScoreScale, scale_of_scores, strangest_of, weighted_quantile
+from vicinal._density.groups import ScoreScale, scale_of_scores, strangest_of, training_views, weighted_quantile
 
 pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
@@ -27,8 +27,10 @@ def test_a_group_is_found_however_tight_it_is(d, sd):
     X[is_outlier] += 1e-6 * np.random.default_rng(1).normal(size=(20, d))  # exact twins have a warning of their own
     plain = DensityOutlierDetector(largest_group=None).fit(X)
     detector = DensityOutlierDetector().fit(X)
-    # In 20 columns usual rows differ from each other nearly as much as from the group.
-    assert roc_auc_score(is_outlier, -detector.training_scores_) > (0.9 if d == 20 else 0.98)
+    # In 2 columns isolated rows at the edge of the cloud are stranger than a group: their neighbours are far apart.
+    assert roc_auc_score(is_outlier, -detector.training_scores_) > (0.97 if d == 2 else 0.99)
+    more, is_more = with_group(d, sd, seed=2)
+    assert roc_auc_score(is_more, -detector.score_samples(more)) > 0.98
     if sd < 0.5:
         assert roc_auc_score(is_outlier, -plain.training_scores_) < 0.8
     if d < 20:
@@ -38,29 +40,74 @@ def test_a_group_is_found_however_tight_it_is(d, sd):
         assert detector.predict(new).tolist() == [-1, 1]
 
 
-def test_scores_are_the_lower_of_two_literally():
+def by_hand(X, rows, kept, left_out):
+    """The three scores of rows under a kernel of width 0.6, from those of 90 rows that are kept."""
+    distances = np.sqrt(np.square(rows[:, None] - X[None]).sum(axis=2))
+    if left_out:
+        np.fill_diagonal(distances, np.inf)
+    kernel = np.exp(-0.5 * distances[:, kept] ** 2 / 0.36) / (2 * np.pi * 0.36) ** 1.5
+    in_order = np.sort(distances[:, kept], axis=1)
+    # 12 % of 90 rows are 10.8: the eleventh neighbour is outside of a group of eleven rows.
+    return (
+        np.log(kernel.sum(axis=1) / (kept.sum() - (kept if left_out else 0))),
+        -0.5 * (np.sort(distances, axis=1)[:, 10] / 0.6) ** 2,
+        -0.5 * (in_order[:, 4] / 0.6) ** 2,
+    )
+
+
+def lowest_by_hand(views, of=None):
+    """The lowest of some scores on the scale of the first, that of the rows `of`."""
+    scales = [np.sort(view)[[22, 45, 67]] for view in (views if of is None else of)]
+    z = [(view - median) / (high - low) for view, (low, median, high) in zip(views, scales, strict=True)]
+    low, median, high = scales[0]
+    return median + (high - low) * np.min(z, axis=0)
+
+
+def test_scores_of_new_rows_are_the_lower_of_two_literally():
     X, _ = with_group(3, 0.3, n=80, size=6)
     X = np.vstack([X, np.random.default_rng(2).normal(size=(4, 3))])
     detector = DensityOutlierDetector(ParzenWindows(0.6), largest_group=0.12).fit(X)
-    new = np.random.default_rng(3).normal(size=(5, 3)) * 3
+    new, everyone = np.random.default_rng(3).normal(size=(5, 3)) * 3, np.ones(90, dtype=bool)
+    own, asked = by_hand(X, X, everyone, True)[:2], by_hand(X, new, everyone, False)[:2]
+    np.testing.assert_allclose(detector.score_samples(new), lowest_by_hand(asked, own), rtol=1e-9)
+    # They are ranked among the scores of the training rows by the same rule, which also choose the threshold.
+    among = np.sort(lowest_by_hand(own))
+    expected = [(1 + np.sum(among <= score)) / 91 for score in detector.score_samples(new)]
+    np.testing.assert_allclose(detector.p_values(new), expected)
+    assert detector.offset_ == pytest.approx(among[22] - 1.5 * (among[67] - among[22]))
 
-    def views(rows, left_out):
-        distances = np.sqrt(np.square(rows[:, None] - X[None]).sum(axis=2))
-        if left_out:
-            np.fill_diagonal(distances, np.inf)
-        kernel = np.exp(-0.5 * distances**2 / 0.36) / (2 * np.pi * 0.36) ** 1.5
-        # 12 % of 90 rows are 10.8: the eleventh neighbour is outside of a group of eleven rows.
-        return np.log(kernel.sum(axis=1) / (90 - left_out)), -0.5 * (np.sort(distances, axis=1)[:, 10] / 0.6) ** 2
 
-    scales = [np.sort(view)[[22, 45, 67]] for view in views(X, True)]
+@pytest.mark.parametrize("contamination", ["auto", 0.1])
+def test_training_rows_are_scored_without_the_strangest_as_neighbours_literally(contamination):
+    X, _ = with_group(3, 0.3, n=80, size=6)
+    X = np.vstack([X, np.random.default_rng(2).normal(size=(4, 3))])
+    detector = DensityOutlierDetector(ParzenWindows(0.6), largest_group=0.12, contamination=contamination).fit(X)
+    first = by_hand(X, X, np.ones(90, dtype=bool), True)
 
-    def score(views):
-        z = [(view - median) / (high - low) for view, (low, median, high) in zip(views, scales, strict=True)]
-        (low, median, high) = scales[0]
-        return median + (high - low) * np.min(z, axis=0)
+    def without_strangest(scores):
+        return scores >= np.sort(scores)[4]  # 5 % of 90 rows are 4
 
-    np.testing.assert_allclose(detector.training_scores_, score(views(X, True)), rtol=1e-9)
-    np.testing.assert_allclose(detector.score_samples(new), score(views(new, False)), rtol=1e-9)
+    near = by_hand(X, X, without_strangest(lowest_by_hand(first)), True)[2]
+    kept = without_strangest(lowest_by_hand([*first[:2], near]))
+    density, _, near = by_hand(X, X, kept, True)
+    scores = lowest_by_hand([density, first[1], near])
+    shift = detector.training_scores_ - scores
+    np.testing.assert_allclose(shift, shift[0], rtol=1e-9)
+    np.testing.assert_allclose(detector.training_p_values_, [np.mean(scores <= score) for score in scores])
+    # As many rows are outliers as by the scores of new rows.
+    usual = lowest_by_hand(first[:2])
+    count = 9 if contamination == 0.1 else np.sum(usual < detector.offset_)
+    assert np.flatnonzero(detector.labels_ == -1).tolist() == np.sort(np.argsort(scores)[:count]).tolist()
+
+
+def test_rows_that_are_left_out_as_neighbours_need_other_neighbours():
+    """Twelve equal rows list each other, and all of them are left out."""
+    rng = np.random.default_rng(6)
+    X = np.vstack([rng.normal(size=(300, 3)), np.full((12, 3), 6.0) + 1e-6 * rng.normal(size=(12, 3))])
+    detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(X)
+    assert set(np.argsort(detector.training_scores_)[:12]) == set(range(300, 312))
+    # The distance to the fifth nearest usual row, not to a twin.
+    assert detector.training_scores_[300:].max() < np.sort(detector.training_scores_[:300])[0] - 1.0
 
 
 @pytest.mark.parametrize(("n_clusters", "d", "n"), [(4, 20, 100), (4, 3, 60), (5, 5, 300)])
@@ -88,12 +135,15 @@ def test_many_rows_are_spoken_for_by_some(monkeypatch):
 def test_left_out_scores_are_those_of_a_detector_without_the_row():
     """The row itself moves medians and quartiles by little: it counts as one row in a hundred."""
     X, _ = with_group(2, 0.5, n=150, size=10)
-    detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(X)
-    scale = scale_of_scores(detector.training_scores_, None)
+    density = ParzenWindows(0.5).fit(X)
+    views = training_views(density.mixture_, density.score_samples(None), 0.1, None)
+    scores = strangest_of(views.scores, views.scales)
+    np.testing.assert_allclose(np.sort(scores), DensityOutlierDetector.from_density(density)._sorted_scores)
+    scale = scale_of_scores(scores, None)
     for i in [0, 40, 80, 120, 155]:
         without = DensityOutlierDetector(ParzenWindows(0.5)).fit(np.delete(X, i, axis=0))
-        gap = abs(without.score_samples(X[i : i + 1])[0] - detector.training_scores_[i])
-        assert gap < 0.1 * scale.width + 0.05 * abs(detector.training_scores_[i] - scale.median)
+        gap = abs(without.score_samples(X[i : i + 1])[0] - scores[i])
+        assert gap < 0.1 * scale.width + 0.05 * abs(scores[i] - scale.median)
 
 
 def test_units_change_nothing_where_the_density_does_not_see_them():

@@ -381,9 +381,9 @@ METHODS = [
         ("test_parzen",),
     ),
     Fault(
-        "_density/outliers.py",
-        'np.searchsorted(self._sorted_scores, scores, side="right")',
-        'np.searchsorted(self._sorted_scores, scores, side="left")',
+        "_density/outlier_threshold.py",
+        'np.searchsorted(self.in_order, scores, side="right")',
+        'np.searchsorted(self.in_order, scores, side="left")',
         "p-values of training rows do not count the row itself",
         _OUTLIERS,
     ),

@@ -14,7 +14,7 @@ import numpy as np
 from vicinal._engine import prepare
 from vicinal._mixtures import SharedMixture
 
-FEWEST_ROWS = 10  # with fewer rows, groups are not considered
+_FEWEST_ROWS = 10  # with fewer rows, groups are not considered
 _FEWEST_NEIGHBORS = 3
 # The k-th neighbour is far away, so a sample of this many rows represents all of them.
 _MOST_REFERENCES = 400
@@ -49,6 +49,29 @@ def reference_rows(mixture: SharedMixture) -> np.ndarray:
     cumulated = np.cumsum(shares)
     n = min(int(np.count_nonzero(shares)), _MOST_REFERENCES)
     return np.unique(np.searchsorted(cumulated, (np.arange(n) + 0.5) / n * cumulated[-1]))
+
+
+class TrainingViews(NamedTuple):
+    """Two scores of each training row: log-densities and those of groups."""
+
+    scores: list[np.ndarray]
+    scales: list[ScoreScale]
+    reference: np.ndarray  # the positions of the training rows that are neighbours of the second score
+
+
+def training_views(
+    mixture: SharedMixture, log_densities: np.ndarray, largest_group: float, weight: np.ndarray | None
+) -> TrainingViews | None:
+    """Return the scores of the training rows, each without itself; None where there is no second one.
+
+    This is so for few rows, and where half of the rows are equally dense: there is no scale on which two scores can be compared.
+    """
+    if len(log_densities) < _FEWEST_ROWS:
+        return None
+    reference = reference_rows(mixture)
+    scores = [log_densities, group_scores(mixture, reference, largest_group)]
+    scales = [scale_of_scores(view, weight) for view in scores]
+    return TrainingViews(scores, scales, reference) if min(scale.width for scale in scales) > 0 else None
 
 
 def group_scores(

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._density.outlier_threshold import outlier_threshold
+from vicinal._density.outlier_threshold import Ranks, outlier_threshold
 from vicinal._density.training_rows import last_step, weights_in
 
 
@@ -45,13 +45,9 @@ def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None
         marginal = mixture.marginal(known) if gaps.any() else mixture
         training = marginal.left_out_score_samples()
         scores = marginal.score_samples(rows[np.ix_(mine, known)]) if own is None else training[own[mine]]
-        order = np.argsort(training)
-        cumulated = np.cumsum(np.ones(len(training)) if weight is None else weight[order])
-        below = np.append(0.0, cumulated)[np.searchsorted(training[order], scores, side="right")]
+        ranks = Ranks.of(training, weight)
         itself = 1.0 if own is None else 0.0  # a training row is among them already
-        judged.p_values[mine] = (itself + below) / (len(training) + itself)
-        judged.scores[mine] = (
-            detector.offset_ + scores - outlier_threshold(training[order], cumulated, detector.contamination)
-        )
+        judged.p_values[mine] = (itself + ranks.weight_below(scores)) / (len(training) + itself)
+        judged.scores[mine] = detector.offset_ + scores - outlier_threshold(ranks, detector.contamination)
         judged.log_densities[mine] = scores
     return judged

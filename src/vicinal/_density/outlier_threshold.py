@@ -1,6 +1,6 @@
 """Compute the threshold of outliers, and validate the parameters that determine it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,31 @@ def check_outlier_parameters(detector: Any) -> None:
         raise ValueError(f"fdr must be less than 1, got {fdr}: it is a share of the rows that are flagged.")
 
 
-def outlier_threshold(scores: np.ndarray, cumulated: np.ndarray, contamination: str | float) -> float:
-    """Return the threshold of outliers, from scores in increasing order and their cumulative weights."""
+class Ranks(NamedTuple):
+    """Scores in increasing order, and their cumulative weights (without weights, their numbers)."""
+
+    in_order: np.ndarray
+    cumulated: np.ndarray
+
+    @classmethod
+    def of(cls, scores: np.ndarray, weight: np.ndarray | None) -> "Ranks":
+        """Return the ranks of scores."""
+        order = np.argsort(scores)
+        return cls(scores[order], np.cumsum(np.ones(len(scores)) if weight is None else weight[order]))
+
+    def weight_below(self, scores: np.ndarray) -> np.ndarray:
+        """Return the weight of the ranked scores that are not higher than each of some scores."""
+        return np.append(0.0, self.cumulated)[np.searchsorted(self.in_order, scores, side="right")]
+
+    def above_weight(self, weight: float) -> float:
+        """Return the first score that is above so much weight; the highest one if none is."""
+        place = int(np.searchsorted(self.cumulated, weight, side="right"))
+        return float(self.in_order[min(place, len(self.in_order) - 1)])
+
+
+def outlier_threshold(ranks: Ranks, contamination: str | float) -> float:
+    """Return the threshold of outliers."""
+    scores, cumulated = ranks
     finite = np.isfinite(scores)
     if not finite.any():
         raise ValueError(

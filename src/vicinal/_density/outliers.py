@@ -17,15 +17,9 @@ from vicinal._checks import check_weights, validate_data
 from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
-from vicinal._density.groups import (
-    FEWEST_ROWS,
-    ScoreScale,
-    group_scores,
-    reference_rows,
-    scale_of_scores,
-    strangest_of,
-)
-from vicinal._density.outlier_threshold import check_outlier_parameters, labels_in_blocks, outlier_threshold
+from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views
+from vicinal._density.outlier_threshold import Ranks, check_outlier_parameters, labels_in_blocks, outlier_threshold
+from vicinal._density.robust_scores import robust_scores
 from vicinal._density.training_rows import (
     as_weights,
     constants_in,
@@ -56,7 +50,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     they are training rows.
 
     The training rows may contain outliers, including groups of outliers that raise each other's density. The score of a
-    row therefore also uses the distance to a neighbour outside of such groups; see ``largest_group``.
+    row therefore also uses the distance to a neighbour outside of such groups; see ``largest_group``. The training rows
+    themselves are scored without the strangest of them as neighbours; see Notes.
 
     Parameters
     ----------
@@ -81,7 +76,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     ----------
     density_ : the density fitted to all training rows
     training_scores_ : ndarray of shape (n_samples,)
-        Score of each training row, without that row.
+        Score of each training row, without that row; not that of a new row, see Notes.
     training_p_values_ : ndarray of shape (n_samples,)
         Share of the training rows that score no better than the row (itself included).
     labels_ : ndarray of shape (n_samples,)
@@ -104,13 +99,19 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     kernel at the k-th nearest training row, minus half their squared distance, where k is the share ``largest_group`` of the rows. That
     neighbour is outside of any smaller group, however tight, and inside of any larger cluster. (For more than 400 rows,
     an even sample of 400 rows is used.) The second score is shifted and scaled to the median and the interquartile range of the
-    log-densities of the training rows, and the score of a row is the lower of the two, in nats of ``density_``.
+    log-densities of the training rows, and the score of a new row is the lower of the two, in nats of ``density_``.
+
+    Among the training rows outliers must be expected, which should not be neighbours of each other. The training rows have a third score, the
+    kernel at the fifth nearest row, and the lowest of three counts. Twice, the 5 % of the rows with the lowest scores are
+    left out as neighbours of all rows. ``contamination`` applies to the leave-one-out scores by which new rows are ranked; as many
+    training rows are outliers, those with the lowest of these scores. ``training_scores_`` are shifted so that ``offset_`` is
+    their threshold, too.
 
     The p-value of a new row x is
 
     .. math:: \frac{1 + \#\{i : s_i \le s(x)\}}{n + 1}
 
-    with :math:`s_i` the leave-one-out training scores: the probability of so low a score if x has the distribution of the
+    with :math:`s_i` the leave-one-out scores of the training rows, by the same function: the probability of so low a score if x has the distribution of the
     training rows, up to the one row by which the two densities differ. With ``sample_weight`` the
     rows count with weights of mean 1 in the density, in ranks and in quantiles. If the training rows contain outliers,
     a p-value is the rank among inliers and outliers together, and is larger than among inliers alone.
@@ -358,7 +359,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        return (1.0 + self._weight_below(np.asarray(as_host(scores)))) / (len(self.training_scores_) + 1.0)
+        return (1.0 + Ranks(self._sorted_scores, self._cumulated).weight_below(np.asarray(as_host(scores)))) / (
+            len(self.training_scores_) + 1.0
+        )
 
     def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return the rows as passed, which may have column names, and as validated."""
@@ -383,7 +386,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         broken = breaks_constants(checked, self._constant_values()).any(axis=1)
         if not broken.any():
             return scores
-        lowest = min(float(self.training_scores_[np.isfinite(self.training_scores_)].min()), self.offset_) - 1.0
+        lowest = min(float(self._sorted_scores[np.isfinite(self._sorted_scores)][0]), self.offset_) - 1.0
         return np.where(broken, np.minimum(scores, lowest), scores)
 
     def _inner_estimator(self) -> Any:
@@ -407,28 +410,28 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         `last` is the density that left out single rows, or None if folds were used.
         """
         self._reference, self._score_scales, self._group = None, None, 0.0
-        if self.largest_group is not None and rows_in(last) is not None and len(scores) >= FEWEST_ROWS:
-            mixture = last._mixture()
-            reference = reference_rows(mixture)
-            views = [scores, group_scores(mixture, reference, self.largest_group)]
-            scales = [scale_of_scores(view, weight) for view in views]
-            # Where half of the rows are equally dense, there is no scale on which two scores can be compared.
-            if min(scale.width for scale in scales) > 0:
-                self._reference, self._group, self._score_scales = (
-                    reference,
-                    float(self.largest_group),
-                    np.array(scales),
-                )
-                scores = strangest_of(views, scales)
+        robust, mixture = None, None if rows_in(last) is None else last._mixture()
+        if self.largest_group is not None and mixture is not None:
+            views = training_views(mixture, scores, self.largest_group, weight)
+            if views is not None:
+                self._reference, self._group = views.reference, float(self.largest_group)
+                self._score_scales = np.array(views.scales)
+                scores = strangest_of(views.scores, views.scales)
+                robust = robust_scores(mixture, views, weight) if self._refits else None
         again = None if last is None or not self._refits else last._without_search()
         if again is not None:
             scores = self._scores_by_refits(again, last, weight)
-        order = np.argsort(scores)
+        # New rows are ranked among the scores of the training rows by the same function.
+        self._sorted_scores, self._cumulated = ranks = Ranks.of(scores, weight)
+        self.offset_ = outlier_threshold(ranks, self.contamination)
         self.training_scores_ = scores
-        self._sorted_scores = scores[order]
-        self._cumulated = np.cumsum(np.ones(len(scores)) if weight is None else weight[order])
-        self.offset_ = outlier_threshold(self._sorted_scores, self._cumulated, self.contamination)
-        self.training_p_values_ = self._weight_below(scores) / len(scores)
+        if robust is not None:
+            # As many training rows are outliers as by the scores for new rows; the robust scores decide which ones. They are
+            # shifted, so that one threshold serves training rows and new rows.
+            flagged = float(ranks.weight_below(np.nextafter(self.offset_, -np.inf)))
+            ranks, scores = Ranks.of(robust, weight), robust
+            self.training_scores_ = (robust - ranks.above_weight(flagged)) + self.offset_
+        self.training_p_values_ = ranks.weight_below(scores) / len(scores)
         return self
 
     def _scores_by_refits(self, density: Any, fitted: Any, weight: np.ndarray | None) -> np.ndarray:
@@ -444,7 +447,3 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 detector.fit(rows[train], sample_weight=None if weight is None else weight[train])
                 scores[test] = detector.score_samples(rows[test])
         return scores
-
-    def _weight_below(self, scores: np.ndarray) -> np.ndarray:
-        """Return the weight (without weights, the number) of the training rows whose scores are not higher."""
-        return np.append(0.0, self._cumulated)[np.searchsorted(self._sorted_scores, scores, side="right")]

@@ -19,6 +19,7 @@ from vicinal._engine._tuning import (
     LISTED_BYTES,
     SEARCH_BLOCKS,
     SEARCH_FROM_QUERIES,
+    SEARCH_PAIRS,
     SPARE_NEIGHBORS,
     TREE_COORDINATES,
     TREE_FROM_POINTS,
@@ -185,7 +186,7 @@ def searched(
     m, reach = queries.count(n), min(k + 1 + SPARE_NEIGHBORS, n)
     in_tree = placed.n_coordinates <= TREE_COORDINATES
     find = _tree(placed.float64_images(Queries()), threads) if in_tree else _brute(placed, threads)
-    step = max(min(LISTED_BYTES // (64 * reach), -(-m // SEARCH_BLOCKS)), SEARCH_FROM_QUERIES)
+    step = max(min(LISTED_BYTES // (64 * reach), -(-m // SEARCH_BLOCKS)), SEARCH_FROM_QUERIES, SEARCH_PAIRS // n)
 
     def work(start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         some = np.arange(start, min(start + step, m))

@@ -81,6 +81,7 @@ TREE_COORDINATES = 10  # up to this many coordinates a k-d tree finds neighbours
 TREE_FROM_POINTS = 20  # points per neighbour and coordinate, below which all scores are sorted faster.  Measured.
 LEVEL_STEP = 8  # one score in so many tells what is worth sorting
 SEARCH_BLOCKS = 64  # blocks of queries that are searched for at a time, at least, where they are not too small for that
+SEARCH_PAIRS = 2**22  # pairs below which a block of queries is not worth its call of a search
 SPARE_NEIGHBORS = 8  # candidates beyond k: room for ties at the k-th place
 SEARCH_QUERIES = 256  # queries in a block of a search that streams through a table (`_row_search.py`)
 

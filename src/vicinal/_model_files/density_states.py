@@ -178,11 +178,7 @@ DENSITY_STATES: dict[str, State] = {
                 lambda reference, spreads: (reference is None) == (spreads is None),
             ),
             relation("spreads", "two medians, each with a width greater than 0", has_widths),
-            relation(
-                "sorted_scores, training_scores_",
-                "training_scores_ in increasing order",
-                lambda in_order, scores: np.array_equal(in_order, np.sort(scores)),
-            ),
+            relation("sorted_scores", "numbers in increasing order", is_increasing),
             relation("cumulated_weights", "numbers in increasing order", is_increasing),
         ],
     ),
