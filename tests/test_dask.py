@@ -39,7 +39,7 @@ from vicinal import (  # noqa: E402
 )
 from vicinal._dask import cluster as cluster_module  # noqa: E402
 from vicinal._dask.rows import DaskRows  # noqa: E402
-from vicinal._engine import Match, prepare  # noqa: E402
+from vicinal._engine import Match, _dask, prepare  # noqa: E402
 from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, Touched, TreeSum, nodes_by_cost  # noqa: E402
@@ -367,16 +367,18 @@ def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
         assert time.monotonic() - start < 30
 
 
-def test_an_interrupted_fit_keeps_the_best_so_far(client, fitted_here):
-    timer = threading.Timer(0.005, lambda: os.kill(os.getpid(), signal.SIGINT))
+def test_an_interrupted_fit_keeps_the_best_so_far(client, fitted_here, monkeypatch):
+    passes, finished = [], _dask.finished
 
-    def interrupt(_, iteration):
-        if iteration == 2:
-            timer.start()  # no pass is over so soon
+    def interrupted_while_it_waits(*waiting):
+        if passes == [1, 2]:
+            passes.append("interrupted")
+            os.kill(os.getpid(), signal.SIGINT)
+        return finished(*waiting)
 
+    monkeypatch.setattr(_dask, "finished", interrupted_while_it_waits)
     with pytest.warns(ConvergenceWarning, match="it was interrupted"):
-        model = exact_lca("dask", callback=interrupt).fit(ROWS)
-    timer.join()
+        model = exact_lca("dask", callback=lambda _, iteration: passes.append(iteration)).fit(ROWS)
     assert model.n_iter_ == 2
     np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_[:2])
     assert not any(client.processing().values())  # nothing goes on behind the user's back

@@ -207,6 +207,7 @@ def ordinary():
 
 
 @pytest.mark.filterwarnings("ignore:.*held-out rows score higher:UserWarning")
+@pytest.mark.filterwarnings("ignore:LocalLCA. the search chose 0.001:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", ordinary())
 @pytest.mark.parametrize("make", [LCA, lambda: LCAGauss(tol=1e-3), LocalLCA])
 def test_nothing_ordinary_is_refused(make, name, request):
