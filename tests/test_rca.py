@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from scipy.linalg import eigh, helmert, sqrtm, subspace_angles
 from sklearn.base import clone
 from sklearn.covariance import ledoit_wolf
@@ -27,9 +28,15 @@ from vicinal._rca.shrinkage import contrast_shrinkage
 pytestmark = pytest.mark.filterwarnings("ignore:.*directions are kept:UserWarning")
 
 
-@parametrize_with_checks([RCA(), RCA(n_components=1, shrinkage=0.1), RCA(shrinkage=0, unbiased=True)])
+@parametrize_with_checks([RCA()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", [RCA(n_components=1, shrinkage=0.1), RCA(shrinkage=0, unbiased=True)], ids=str)
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator)
 
 
 def literal_covariance(X, chunklets, unbiased=False):

@@ -202,10 +202,11 @@ def test_a_metric_of_ones_own():
     comparison = vicinal.compare(
         X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1
     )
-    summary = vicinal.report(X, y, comparison=comparison).summary
+    report = vicinal.report(X, y, comparison=comparison)
+    summary = report.summary
     assert summary["views"]["planes"][summary["views"]["after"]]["label"] == "mine"
     assert summary["outliers"] is None
-    Outline(vicinal.report(X, y, comparison=comparison).html())
+    Outline(report.html())
 
 
 def test_nothing_worked_is_a_report_too():
