@@ -87,8 +87,15 @@ def iris():
 
 @pytest.mark.usefixtures("whole_search")
 @pytest.mark.parametrize("init", ["identity", "pca", "lda", "random", "array", "auto"])
-@pytest.mark.parametrize("n_components", [2, None])
-@pytest.mark.parametrize("load", [load_iris, load_wine])
+@pytest.mark.parametrize(
+    ("load", "n_components"),
+    [
+        (load_wine, 2),
+        (load_iris, None),
+        pytest.param(load_iris, 2, marks=pytest.mark.slow),
+        pytest.param(load_wine, None, marks=pytest.mark.slow),
+    ],
+)
 def test_not_below_scikit_learn_from_the_same_start(load, n_components, init):
     X, y = (array[::2] for array in load(return_X_y=True))
     if init == "lda" and n_components is None:

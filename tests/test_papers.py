@@ -71,8 +71,10 @@ LONGER = {
     ("lca", "figure_1"),
     ("lca", "section_7"),
     ("mparzen", "figure_1"),
+    ("mparzen", "table_2"),
     ("nca", "figure_2"),
     ("rca", "figure_1"),
+    ("rca", "figure_5"),
     ("rca", "section_3"),
 }
 

@@ -219,7 +219,7 @@ def test_leave_one_out_in_a_large_file(tmp_path):
 # -- NCA ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_neighbors", [None, 20])
+@pytest.mark.parametrize("n_neighbors", [pytest.param(None, marks=pytest.mark.slow), 20])
 def test_nca_of_a_large_map_finds_the_direction_of_the_classes(n_neighbors, tmp_path, small_blocks):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=30_000)
