@@ -86,12 +86,12 @@ def test_mixed_columns_have_the_types_of_the_whole_file(folder, in_blocks):
 @pytest.mark.parametrize(
     ("form", "output"),
     [
-        ("table.csv", "out.csv"),
         ("table.csv", "out.npy"),
         ("table.csv", "-"),
-        ("table.parquet", "out.npz"),
-        ("table.parquet", "out.csv.gz"),
         ("parts", "out.parquet"),
+        pytest.param("table.csv", "out.csv", marks=pytest.mark.slow),
+        pytest.param("table.parquet", "out.npz", marks=pytest.mark.slow),
+        pytest.param("table.parquet", "out.csv.gz", marks=pytest.mark.slow),
     ],
 )
 def test_transform_in_blocks_writes_the_same_table(form, output, table, metric, in_blocks, capsys):

@@ -741,7 +741,9 @@ def test_unwritable_output(table, capsys):
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, INTERRUPTED), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_an_interruption_ends_without_a_trace(folder, number, code):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(600, 12)), columns=[f"x{i}" for i in range(12)])

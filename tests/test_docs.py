@@ -38,6 +38,7 @@ LONG = {
     "docs/tutorials/search_in_fewer_dimensions.md",
     "vicinal._lca.lca_gauss",
     "vicinal._lca.local_lca",
+    "vicinal._plot.metric_field",
 }
 
 

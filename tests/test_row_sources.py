@@ -279,6 +279,7 @@ def test_memory_of_fits_does_not_grow_with_the_file(large_map):
     assert peak_of(lambda: RCA().fit(X, y)) < 0.7 * X.nbytes
 
 
+@pytest.mark.slow
 def test_memory_of_scores_does_not_grow_with_the_file(large_map):
     X, _ = large_map
     density = ParzenWindows(0.3, engine=SMALL).fit(np.array(X[:100]))
