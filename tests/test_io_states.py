@@ -313,6 +313,7 @@ def with_entry(value):
         ("ManifoldParzen", changed_field("neighbors", None), "ManifoldParzen has mixture_=a FrameMixture, expected a Fr"),
         ("ManifoldParzen", changed_array("mixture_.variances", lambda v: -v - 1), "FrameMixture has variances=.*at least 0"),
         ("ManifoldParzen", changed_array("mixture_.frames", lambda v: 3 * v), "FrameMixture has frames=.*of length one"),
+        ("ManifoldParzen:kernel", changed_array("soft_rows", lambda A: A[:, :0]), "mixture_=a FrameMixture, expected a Fr"),
         ("SoftNeighborsClassifier", changed_array("codes", with_entry(9)), r"codes=.*less than c.* c=3"),
         ("SoftNeighborsClassifier", changed_array("codes", lambda c: c[::-1]), "codes=.*in increasing order"),
         ("SoftNeighborsClassifier", changed_array("positions", with_entry(1)), "positions=.*every row of points_, once"),
