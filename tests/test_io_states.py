@@ -334,6 +334,8 @@ def with_entry(value):
         ("AnchorNCA", changed_array("components_", lambda A: A[:0]), "components_=.*at least one row and one column"),
         ("MMC", changed_array("components_", lambda A: A[:0]), "components_=.*at least one row and one column"),
         ("sklearn.StandardScaler", changed_field("scale_", None), "scale_=None, expected numbers, where with_std is True"),
+        ("sklearn.BayesianGaussianMixture", changed_array("degrees_of_freedom_", lambda v: 0 * v + 1), "degrees_of_freedom_=.*less one"),
+        ("sklearn.BayesianGaussianMixture:distribution", changed_array("weight_concentration_", lambda w: 0 * w), "weight_concentration_="),
         ("sklearn.GaussianMixture:tied", changed_array("precisions_cholesky_", lambda C: C[0]), "precisions_cholesky_="),
     ],
 )  # fmt: skip
