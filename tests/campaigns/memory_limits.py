@@ -15,6 +15,7 @@ from campaigns.harness import Bad, Case, Skip, environment
 from vicinal import io
 
 CASES = 100
+LONGEST = 700.0  # two processes of up to 300 seconds
 _TASK = """
 import faulthandler; faulthandler.enable()
 import sys, warnings, numpy as np, scipy.linalg

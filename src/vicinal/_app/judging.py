@@ -87,7 +87,7 @@ def ask(method: Any, features: "pd.DataFrame") -> np.ndarray:
     rows = features if getattr(method.__self__, "feature_names_in_", None) is not None else features.to_numpy()
     try:
         return np.asarray(method(rows))
-    except NotFittedError as error:
+    except (NotFittedError, NotImplementedError) as error:
         raise ModelFailure(one_line(error)) from error
     except (ValueError, TypeError) as error:
         raise DataFailure(one_line(error)) from error

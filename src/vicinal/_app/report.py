@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vicinal._app.columns import Picked
-from vicinal._app.console import Console, count
-from vicinal._app.errors import DataFailure
+from vicinal._app.console import Console, count, one_line
+from vicinal._app.errors import DataFailure, ModelFailure
 from vicinal._app.judging import judge_rows
 from vicinal._app.models import Model
 from vicinal._app.outputs import write_json, write_text
@@ -56,18 +56,21 @@ def report(arguments: Namespace, console: Console) -> None:
     from vicinal._report import model_report
 
     use = "print(model.transform(table))" if hasattr(model.whole, "transform") else "print(model.score_samples(table))"
-    page = model_report(
-        model.whole,
-        X,
-        y,
-        title=f"vicinal: {arguments.model} on {'stdin' if arguments.data == '-' else arguments.data}",
-        feature_names=names,
-        row_names=row_names,
-        outliers=outliers,
-        notes=notes,
-        code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
-        seed=arguments.seed,
-    )
+    try:
+        page = model_report(
+            model.whole,
+            X,
+            y,
+            title=f"vicinal: {arguments.model} on {'stdin' if arguments.data == '-' else arguments.data}",
+            feature_names=names,
+            row_names=row_names,
+            outliers=outliers,
+            notes=notes,
+            code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
+            seed=arguments.seed,
+        )
+    except NotImplementedError as error:  # a metric of scikit-learn whose solver has no map
+        raise ModelFailure(one_line(error)) from error
     arguments.check_interrupted()
     write_text(arguments.output, page.html())
     console.say(f"wrote {arguments.output}.")

@@ -22,7 +22,7 @@ from vicinal._app.judging import (
     training_rows_of,
     versions_of,
 )
-from vicinal._app.models import Model, load_model, make_engine, read_key
+from vicinal._app.models import Model, load_model, make_engine, read_key, steps_of
 from vicinal._app.outputs import output_format, write_json
 from vicinal._app.table_writer import TableWriter
 from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
@@ -272,8 +272,7 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
     """Return what is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
     from vicinal import DensityImputer
 
-    steps = getattr(model.whole, "steps", [])
-    imputes = any(isinstance(step, DensityImputer) for _, step in steps)
+    imputes = any(isinstance(step, DensityImputer) for step in steps_of(model.whole))
     if arguments.missing == "impute" and not imputes:
         raise UsageFailure("--missing impute: the model has no imputer. Learn it with --missing impute.")
     if arguments.missing in ("refuse", "impute") and imputes:

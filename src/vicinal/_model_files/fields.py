@@ -28,7 +28,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._model_files.networks import has_float64, is_network, widths_of
+from vicinal._model_files.networks import has_finite_float64, is_network, widths_of
 from vicinal._model_files.types import name_of_class
 
 
@@ -389,16 +389,16 @@ def estimators(size: str, **options: Any) -> Kind:
 
 
 def network(inputs: str, outputs: str) -> Kind:
-    """Return a network of float64 numbers, from rows of `inputs` columns to rows of `outputs` columns."""
+    """Return a network of finite float64 numbers, from rows of `inputs` columns to rows of `outputs` columns."""
 
     def holds(value: Any, sizes: dict[str, int]) -> bool:
-        if not is_network(value) or not has_float64(value):
+        if not is_network(value) or not has_finite_float64(value):
             return False
         # Activations alone keep the columns.
         taken, given = widths_of(value) or (sizes[inputs], sizes[inputs])
         return sizes[inputs] == taken and sizes[outputs] == given
 
-    return Kind(f"a torch.nn.Module of float64 numbers, from {inputs} to {outputs} columns", holds, sized=True)
+    return Kind(f"a torch.nn.Module of finite float64 numbers, from {inputs} to {outputs} columns", holds, sized=True)
 
 
 def real_steps(pipeline: Pipeline) -> list[Any]:

@@ -49,11 +49,12 @@ def widths_of(network: Any) -> tuple[int, int] | None:
     return (shapes[0][1], shapes[-1][0]) if shapes else None
 
 
-def has_float64(network: Any) -> bool:
-    """Return whether a network of such layers computes in float64."""
+def has_finite_float64(network: Any) -> bool:
+    """Return whether a network of such layers computes in float64, with finite weights."""
     layers = layers_of(network)
     assert layers is not None
-    return all(array.dtype == np.float64 for _, arrays in layers for array in arrays.values())
+    weights = [array for _, arrays in layers for array in arrays.values()]
+    return all(array.dtype == np.float64 and bool(np.isfinite(array).all()) for array in weights)
 
 
 def network_of(layers: Layers, *, chain: bool, training: bool, trainable: bool) -> Any:

@@ -117,7 +117,7 @@ def has_neighbors(mixture: Any, neighbors: np.ndarray | None, soft_rows: np.ndar
     if not hasattr(mixture, "frames"):
         return neighbors is None and soft_rows is None
     if neighbors is None:
-        return soft_rows is not None
+        return soft_rows is not None and has_rows(soft_rows)
     return soft_rows is None and k <= neighbors.shape[1] <= k + 1
 
 

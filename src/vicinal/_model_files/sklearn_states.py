@@ -71,7 +71,9 @@ def _needs(switch: str, name: str) -> Relation:
 _TWO_WEIGHTS = Kind(
     "two arrays of weights for c components",
     lambda value, sizes: (
-        isinstance(value, tuple) and len(value) == 2 and all(floats("c").is_satisfied_by(part, sizes) for part in value)
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(floats("c", above=0).is_satisfied_by(part, sizes) for part in value)
     ),
     sized=True,
 )
@@ -114,7 +116,7 @@ SKLEARN_STATES: dict[str, State] = {
         {
             **_GAUSSIAN_MIXTURE,
             "weight_concentration_prior_": number(above=0),
-            "weight_concentration_": field(_TWO_WEIGHTS, floats("c")),
+            "weight_concentration_": field(_TWO_WEIGHTS, floats("c", above=0)),
             "mean_precision_prior_": number(above=0),
             "mean_precision_": floats("c", above=0),
             "mean_prior_": floats("d"),
@@ -124,6 +126,11 @@ SKLEARN_STATES: dict[str, State] = {
         },
         [
             *_GAUSSIAN_MIXTURE_HOLDS,
+            relation(
+                "degrees_of_freedom_, means_",
+                "more than the number of columns less one",
+                lambda degrees, means: bool((degrees > means.shape[1] - 1).all()),
+            ),
             relation(
                 "weight_concentration_, weight_concentration_prior_type",
                 "two arrays where the prior is a 'dirichlet_process', else one",
