@@ -595,7 +595,7 @@ FACES = np.zeros((4, 8, 8))
         (lambda: datasets.blur_images(PLANE, (1, 2), sd=-1), ValueError, "sd must be"),
         (lambda: datasets.load("irises"), ValueError, "name must be one of usps.*got 'irises'"),
         (lambda: datasets.load(["iris"]), ValueError, "name must be one of"),
-        (lambda: datasets.load("iris", subset="train"), ValueError, "without a split"),
+        (lambda: datasets.load("iris", subset="train"), ValueError, "has no split"),
         (lambda: datasets.load("usps", subset="half"), ValueError, "'all', 'train' or 'test', got 'half'"),
         (lambda: datasets.usps_blurred(subset="half"), ValueError, "pool, train, validation, test, all"),
     ],

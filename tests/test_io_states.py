@@ -326,7 +326,7 @@ def with_entry(value):
         ("ConstrainedGaussianMixture:tied", changed_array("covariances_", lambda C: C[0]), "covariances_=.*covariance_type"),
         ("OnlineRCA", changed_field("state", None), "OnlineRCA has state=None, expected the state of components_"),
         ("NeuralNCA", changed_field("n_outputs", 5), "module_=a .*expected a torch.nn.Module .*from d to k columns.*k=5"),
-        ("sklearn.StandardScaler", changed_field("scale_", None), "scale_=None, expected numbers, where with_std is True"),
+        ("sklearn.StandardScaler", changed_field("scale_", None), "scale_=None, expected numbers, if with_std is True"),
         ("sklearn.GaussianMixture:tied", changed_array("precisions_cholesky_", lambda C: C[0]), "precisions_cholesky_="),
     ],
 )  # fmt: skip

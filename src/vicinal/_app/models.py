@@ -125,7 +125,7 @@ class Model(NamedTuple):
 
 
 def read_key(path: str | None) -> bytes | None:
-    """Return the key of ``--key-file``: the bytes of the file as they are; None where there is none."""
+    """Return the key of ``--key-file``: the bytes of the file as they are; None if the option is not given."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Limits on the unpacked size of compressed tables: a file made to fill the memory is refused before it does."""
+"""Limits on the unpacked size of compressed tables: a file that was made to fill the memory raises an error before it does."""
 
 import gzip
 import io
@@ -12,7 +12,7 @@ from vicinal._app.errors import DataFailure
 # A compressed file may unpack to this size, or to this many times its own size. Tables usually shrink to a tenth when they are
 # compressed, rarely to a fiftieth; a file that was made to fill the memory shrinks to a thousandth.
 _UNPACKED, _RATIO = 256 << 20, 100
-# Bytes of a value in memory, by the physical type of Parquet. For a text, it is the size of a reference.
+# Bytes of a value in memory, by the physical type of Parquet. For text, it is the size of a reference.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 
 
@@ -45,7 +45,7 @@ class UnpackLimit:
 
 
 def _bytes_of(size: str) -> int:
-    """Return the number of bytes of a text such as "4 GB", which the parser has validated."""
+    """Return the number of bytes of a string such as "4 GB", which the parser has validated."""
     number, unit = re.findall(r"[0-9.]+|[KMGT](?=I?B?\s*$)|$", size.strip().upper())[:2]
     return int(float(number) * 1024 ** " KMGT".index(unit or " "))
 
@@ -74,12 +74,12 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
     Parameters
     ----------
     content : bytes
-        Of the file.
+        The contents of the file.
     name : str
     asked : str or None
         The value of ``--max-unpacked``.
     choose : callable
-        The names of the columns to read, from those that there are; None for all.
+        Returns the names of the columns to read, given those of the file; None for all.
 
     Notes
     -----
@@ -97,7 +97,7 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
 
 
 def text_columns(schema: Any) -> list[str]:
-    """Return the columns of texts, which are read as references first."""
+    """Return the columns of text, which are read as references first."""
     return [field.name for field in schema if _is_text(field.type)]
 
 

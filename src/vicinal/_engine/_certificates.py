@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 
 class Certificates:
-    """The largest bound of what skipped pairs would have added to the sum of any row, relative to the sum."""
+    """The largest bound on what skipped pairs would have added to the sum of any row, relative to the sum."""
 
     def __init__(self) -> None:
         self.largest = 0.0  # where every pair was visited

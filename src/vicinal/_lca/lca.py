@@ -163,7 +163,7 @@ class LCA(
     engine_ : str
         The backend of the pairwise computations.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
         if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,), or (3000,) for rows in a file
         The effective number of neighbours of each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log

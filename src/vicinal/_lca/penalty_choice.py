@@ -20,9 +20,9 @@ from vicinal._leave_one_out import counted_rows
 
 
 class PenaltyChoiceMixin:
-    """Mixin of LCA that settles the penalty of a fit."""
+    """Mixin of LCA that chooses the penalty of a fit."""
 
-    # What LCA has.
+    # Attributes and methods of LCA.
     reg: Any
     active_features_: np.ndarray
     _active_names: Any

@@ -141,7 +141,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     engine_ : str
         The backend of the pairwise computations that was used; see :func:`vicinal.which_engine`.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int

@@ -126,7 +126,7 @@ def check_agreement(targets: Targets, objective: Objective) -> None:
     }[objective.match]
     if count == n:
         raise ValueError(f"all {n} rows have {what}, so there is nothing to learn. {remedy}.")
-    # Departure 8 (NCA): A row without class mates is refused under the likelihood.
+    # Departure 8 (NCA): A row without class mates raises an error under the likelihood.
     if count and objective.kind == "likelihood":
         raise ValueError(
             f"{count} of {n} rows have {what}, so objective='likelihood' is -inf for every metric. "

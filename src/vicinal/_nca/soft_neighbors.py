@@ -184,7 +184,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     engine_ : str
         The backend of the pairwise computations of the fit; a prediction uses the one that suits its number of rows.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -312,7 +312,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     engine_ : str
         The backend of the pairwise computations of the fit; a prediction uses the one that suits its number of rows.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns

@@ -95,7 +95,7 @@ def climb_by_batches(
                 size = _MEMORY * size + (1 - _MEMORY) * float((gradient**2).sum())
                 if size > 0:
                     unbiased = momentum / (1 - _MOMENTUM**age)
-                    # Departure 6 (NCA): Stochastic gradients take Adam's step.
+                    # Departure 6 (NCA): Stochastic gradients use Adam's step.
                     B = B + step * unbiased / np.sqrt(size / (1 - _MEMORY**age))
             value = evaluate(B * start.units)
             gained = value - record.objective

@@ -349,7 +349,7 @@ class _Groups:
     def maximise(self, shares: NDArray[Any], weights: NDArray[Any]) -> tuple[Any, ...]:
         """Compute the M-step: mixing weights over groups or points, means and covariances over points."""
         expected = (self.counts * shares).sum(axis=0)
-        # Departure 2 (ConstrainedGaussianMixture): Mixing weights take the exact M-step.
+        # Departure 2 (ConstrainedGaussianMixture): Mixing weights use the exact M-step.
         weights = expected / self.counts.sum() if self.links is None else self._weights(expected, weights)
         shares = shares[self.group]
         totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps

@@ -169,7 +169,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
             square = np.diag(alike)
             positive = square > 64.0 * resolution**2 * np.diag(total)
             if positive.any():
-                # Departure 3 (MMC): Directions in which no pair alike differs are filled as in RCA.
+                # Departure 3 (MMC): Directions in which no similar pair differs are filled as in RCA.
                 square = np.where(positive, square, square[positive].min())
                 return np.diag(1.0 / np.sqrt(square))[varies]
         else:

@@ -377,7 +377,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         else:
             shrinkage = contrast_shrinkage(sums, spread) if self.shrinkage == "auto" else float(self.shrinkage)
         covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage, units)
-        # Departure 1 (RCA): Directions without within-chunklet variance take the smallest positive eigenvalue.
+        # Departure 1 (RCA): Directions without within-chunklet variance get the smallest positive eigenvalue.
         # Departure 4 (RCA): Components are always cFLD directions.
         metric = whitening(
             covariance,
