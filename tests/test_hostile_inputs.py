@@ -278,7 +278,8 @@ def test_a_text_among_images_to_map_back_is_told_as_such():
 def test_anchors_whose_squares_underflow_are_refused(factor):
     """The start, divided by so small a unit, overflowed."""
     with pytest.raises(
-        ValueError, match=r"the rows in pairs hold values of magnitude .*underflow float64; expected at least"
+        ValueError,
+        match=r"the rows in pairs contain values of magnitude at most .*underflow float64; expected at least",
     ):
         vicinal.AnchorNCA(max_iter=2, random_state=0).fit(factor * X, Y)
 

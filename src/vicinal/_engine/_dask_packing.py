@@ -67,7 +67,7 @@ class Packed:
         return file.getvalue()
 
     def reference(self, thing: Any) -> tuple[str, Any, Any] | None:
-        """Return what stands for an object; None where it travels as it is."""
+        """Return what stands for an object; None if it travels as it is."""
         if id(thing) in self._filled:
             return "filled", self._filled[id(thing)], None
         if id(thing) in self._places:

@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive pieces that one task does: those of a node with its level, or with None where each piece is answered."""
+    """Consecutive pieces that one task does: those of a node with its level, or with None if each piece is answered."""
 
     level: int | None
     pieces: Sequence[Any]

@@ -64,7 +64,7 @@ class PrunedScatter(NamedTuple):
 
 
 class _Visited(NamedTuple):
-    """What the kernel found, in the order of the query groups; empty where it was not asked for."""
+    """What the kernel found, in the order of the query groups; empty if it was not asked for."""
 
     log_sums: np.ndarray
     certificates: np.ndarray

@@ -112,7 +112,7 @@ class PrunedHalves:
     def scatter(
         self, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
     ) -> HalfScatter | None:
-        """Return the scatter of the images, or of values in tiles about the middles of these; None where digits would be lost.
+        """Return the scatter of the images, or of values in tiles about the middles of these; None if digits would be lost.
 
         Row weights are in the order in which the points were given.
         """

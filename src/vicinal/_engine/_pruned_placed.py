@@ -106,11 +106,11 @@ class PrunedPlaced(Placed):
 
     @property
     def sweeps(self) -> PrunedSweeps | None:
-        """Pruned sweeps over all points; None where a scatter of all rows is dense."""
+        """Pruned sweeps over all points; None if a scatter of all rows is dense."""
         return self._sweeps_for("scatter", True)
 
     def _sweeps_for(self, work: Work, halves: bool) -> PrunedSweeps | None:
-        """Pruned sweeps over all points; None where they are not expected to save time."""
+        """Pruned sweeps over all points; None if they are not expected to save time."""
         n, refused = len(self.points.rows), self._orders.refused
         if n < PRUNED_FROM_POINTS:
             return None
@@ -199,7 +199,7 @@ class PrunedPlaced(Placed):
     ) -> tuple[PrunedSweeps, QueryGroups] | None:
         """Return the sweeps for some queries, and the queries in query groups.
 
-        None where the dense placement does the work.
+        None if the dense placement does the work.
         """
         sweeps = None
         if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES:
@@ -339,7 +339,7 @@ class PrunedPlaced(Placed):
     def _halves(self, queries: Queries) -> bool | None:
         """Return whether rows leave themselves out, where the queries are the points, pair for pair.
 
-        None where they are not.
+        None if they are not.
         """
         if not queries.are_all:
             return None
@@ -348,7 +348,7 @@ class PrunedPlaced(Placed):
         return True if np.array_equal(queries.left_out, np.arange(len(self.points.rows))) else None
 
     def _half_scatter(self, sweeps: PrunedSweeps, own: bool, row_weights: np.ndarray, space: Space) -> Scatter | None:
-        """Return the scatter of all rows, each pair once; None where that would lose digits."""
+        """Return the scatter of all rows, each pair once; None if that would lose digits."""
         tiles = sweeps.tiles
         values = None if space == "images" else tiles.centred(self.coordinates(Queries(), "rows"))
         halves = PrunedHalves(tiles, self.points.log_weights, own, self._error, self._threads)

@@ -174,7 +174,7 @@ class Choice(NamedTuple):
     at_edge: bool
 
     def best_of(self, family: str) -> float | None:
-        """Return the best factor of one family, or None where none of them has a finite score."""
+        """Return the best factor of one family, or None if none of them has a finite score."""
         mine = self.table["family"] == family
         scores = self.table["mean_test_score"][mine]
         return float(self.table["factor"][mine][scores.argmax()]) if np.isfinite(scores).any() else None
