@@ -285,7 +285,7 @@ def test_workers_that_never_have_enough_memory_are_an_error(client, monkeypatch)
     monkeypatch.setattr("vicinal._engine._dask._ATTEMPTS", 2)
     limit_workers(client, 200 * 2**20)
     try:
-        with pytest.raises(RuntimeError, match=r"workers lost what they were sent 2 times.*Each worker holds all rows"):
+        with pytest.raises(RuntimeError, match=r"workers lost their data 2 times.*Each worker holds all rows"):
             exact_lca("dask").fit(ROWS)
     finally:
         wait_for_two_workers(client)
