@@ -1388,8 +1388,16 @@ def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(ta
     assert scores["log_density"][5] == pytest.approx(float(mine[0]) - np.log(scale), rel=1e-5)
 
 
-@pytest.mark.parametrize("missing", ["marginalise", "impute"])
-@pytest.mark.parametrize("method", ["parzen", "lca", "lca-gauss"])
+@pytest.mark.parametrize(
+    ("method", "missing"),
+    [
+        ("parzen", "marginalise"),
+        ("lca", "impute"),
+        ("lca-gauss", "marginalise"),
+        pytest.param("lca", "marginalise", marks=pytest.mark.slow),
+        pytest.param("lca-gauss", "impute", marks=pytest.mark.slow),
+    ],
+)
 def test_training_rows_with_gaps_are_known_again(table, capsys, method, missing):
     """Training rows used to be scored as new rows, each with its own kernel in the density."""
     table["steps"] = np.random.default_rng(1).poisson(3.0, size=120)  # a rounded column, whose noise depends on the row

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -31,14 +32,26 @@ EXPECTED_FAILURES = {
 @parametrize_with_checks(
     [
         DensityClassifier(),
-        DensityClassifier(ParzenWindows(bandwidth=0.5)),
-        DensityClassifier(ManifoldParzen(n_components=1, n_neighbors=1, noise=0.3)),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(type(estimator.density), {}),
 )
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        DensityClassifier(ParzenWindows(bandwidth=0.5)),
+        DensityClassifier(ManifoldParzen(n_components=1, n_neighbors=1, noise=0.3)),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator, EXPECTED_FAILURES.get(type(estimator.density)))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from scipy.stats import ks_2samp
 from sklearn.base import clone
 from sklearn.covariance import EllipticEnvelope
@@ -42,17 +43,19 @@ EXPECTED_FAILURES = {
 }
 
 
-@parametrize_with_checks(
-    [
-        DensityOutlierDetector(),
-        DensityOutlierDetector(ParzenWindows(0.5)),
-        DensityOutlierDetector(KernelDensity()),
-    ],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
-)
+@parametrize_with_checks([DensityOutlierDetector()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator", [DensityOutlierDetector(ParzenWindows(0.5)), DensityOutlierDetector(KernelDensity())], ids=str
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator, EXPECTED_FAILURES)
 
 
 @pytest.fixture

@@ -415,10 +415,19 @@ def check_pull(case, kind, rule, objective):
 
 @precisions
 @objectives
-@sizes
 @pytest.mark.parametrize("rule", ["class", "gaussian", "dot"])
-def test_pull_equals_the_literal_loop(kind, dtype, objective, size, rule):
-    for case in cases(dtype, size, kind):
+def test_pull_equals_the_literal_loop(kind, dtype, objective, rule):
+    for case in small_cases(dtype):
+        check_pull(case, kind, rule, objective)
+
+
+@precisions
+@pytest.mark.parametrize(
+    ("rule", "objective"),
+    [("class", "accuracy"), ("class", "likelihood"), ("gaussian", "likelihood"), ("dot", "accuracy")],
+)
+def test_pull_over_several_tiles_equals_the_literal_loop(kind, dtype, rule, objective):
+    for case in large_cases(dtype, kind):
         check_pull(case, kind, rule, objective)
 
 
@@ -1005,8 +1014,9 @@ def test_values_of_another_precision_or_of_whole_numbers(kind, dtype):
 
 
 @precisions
-@pytest.mark.parametrize("present", [[5], []], ids=["one point", "no point"])
-@pytest.mark.parametrize("n", [1, 30, 300])
+@pytest.mark.parametrize(
+    ("n", "present"), [(1, []), (30, [5]), (30, []), (300, [5]), (300, [])], ids=lambda value: str(value)
+)
 def test_a_row_that_sees_nobody_has_no_neighbours_and_no_nan(kind, dtype, present, n):
     """Its log-sum is -inf and its weights are 0; the fused kernels used to divide 0 by 0."""
     rng = np.random.default_rng(15)

@@ -13,6 +13,10 @@ import test_engine_frames as frame_laws
 
 from vicinal._engine import Match
 
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("there is no CUDA device", allow_module_level=True)
+
 pytestmark = pytest.mark.gpu
 
 
@@ -56,9 +60,6 @@ def torch_operations(patch):
 )
 def kind(request, monkeypatch):
     """The torch backend, made to take one of its ways on a GPU."""
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("there is no CUDA device")
     if request.param is not torch_operations:
         pytest.importorskip("triton")
     request.param(monkeypatch)

@@ -116,7 +116,7 @@ def killed_when(records, kept, command):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
-@pytest.mark.parametrize("what", ["learn", "compare"])
+@pytest.mark.parametrize("what", ["learn", pytest.param("compare", marks=pytest.mark.slow)])
 def test_a_process_that_is_killed_in_earnest_goes_on(folder, passes, capsys, what):
     """`kill -9` gives no process the time to put anything in order."""
     if what == "learn":

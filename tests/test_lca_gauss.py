@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
@@ -58,10 +59,9 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks([LCAGauss()], expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
-def test_scikit_learn_checks_with_a_search(estimator, check):
-    check(estimator)
+def test_scikit_learn_checks_with_a_search():
+    check_conventions(LCAGauss(), expected_failures(LCAGauss()))
 
 
 def clusters_and_noise(n=200, noise=2, seed=0):

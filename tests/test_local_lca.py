@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
@@ -28,10 +29,16 @@ pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 SMALL_SEARCH = Selection(cv=2, n_neighbors=[2, 3], n_components=[0, 1])
 
 
-@parametrize_with_checks([LocalLCA(reg=0.1, selection=SMALL_SEARCH), LocalLCA(1, 3, 0.01, **GIVEN)])
+@parametrize_with_checks([LocalLCA(1, 3, 0.01, **GIVEN)])
 @pytest.mark.filterwarnings("ignore:.*held-out rows score higher:UserWarning", "ignore:.*exact twin:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*held-out rows score higher:UserWarning", "ignore:.*exact twin:UserWarning")
+def test_scikit_learn_checks_with_a_search():
+    check_conventions(LocalLCA(reg=0.1, selection=SMALL_SEARCH))
 
 
 @pytest.fixture

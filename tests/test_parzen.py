@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from scipy import sparse
 from scipy.integrate import quad
 from scipy.stats import gaussian_kde, kstest
@@ -28,12 +29,19 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [ParzenWindows(), ParzenWindows(bandwidth=0.5), ParzenWindows(bandwidth="scott")],
+    [ParzenWindows()],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(estimator.bandwidth, {}),
 )
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", [ParzenWindows(bandwidth=0.5), ParzenWindows(bandwidth="scott")], ids=str)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator, EXPECTED_FAILURES.get(estimator.bandwidth))
 
 
 @pytest.fixture

@@ -93,6 +93,7 @@ def test_pyright_knows_the_arguments(programs):
     assert_found(found.stdout, programs)
 
 
+@pytest.mark.slow
 def test_editors_complete_classes_and_arguments():
     jedi = pytest.importorskip("jedi")
 
