@@ -189,7 +189,7 @@ def markdown(results):
             table = summary(lines, [s], kind)
             cells = [f"{table[d]['auc']:.2f} / {table[d]['ap']:.2f}" for d in DETECTORS]
             out.append(f"| {s} | " + " | ".join(cells) + " |")
-    out += ["\nvicinal less KNN, contaminated fits: mean over the sets and its standard error\n"]
+    out += ["\nvicinal minus KNN, contaminated fits: mean over the sets and its standard error\n"]
     out += ["| | AUC | average precision |", "|---|---|---|"]
     out += [f"| {group} | " + leads(lines, names, "KNN", "contaminated") + " |" for group, names in groups.items()]
     out += ["\nby kind and share of outliers, contaminated fits, all sets\n"]

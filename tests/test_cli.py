@@ -91,8 +91,8 @@ def test_learn_then_use(table, capsys, method):
     assert run("learn", "table.csv", "--method", method, *supervised, "-o", "model.vicinal") == OK
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "left out 1 column of texts: 'colour' (3 values" in captured.err
-    assert "they name or count the rows: identifier: 'name'" in captured.err
+    assert "left out 1 column of text: 'colour' (3 values" in captured.err
+    assert "they identify or number the rows: identifier: 'name'" in captured.err
     model = model_io.load("model.vicinal")
     assert list(model.feature_names_in_) == FEATURES
     # columns are picked by name: order and company do not matter
@@ -331,7 +331,7 @@ def test_what_is_odd_about_the_columns_is_said(folder, capsys):
     frame.to_csv("odd.csv")  # with an index column that has no name
     assert run("learn", "odd.csv", "--method", "parzen", "-o", "m.vicinal") == OK
     err = capsys.readouterr().err
-    assert "left out, because they name or count the rows: counter: 'Unnamed: 0', 'id'" in err
+    assert "left out, because they identify or number the rows: counter: 'Unnamed: 0', 'id'" in err
     assert "are constant: 'same'" in err
     assert "have no values: 'empty'" in err
     assert "'age' (39 of 40 entries are numbers; row 11 holds 'n/k'" in err
@@ -803,7 +803,7 @@ def test_columns_that_look_like_identifiers_are_mentioned(folder, capsys):
     frame["width"] = rng.choice(10**6, size=30, replace=False)  # "id" inside a word is no id
     frame.to_csv("t.csv", index=False)
     assert run("learn", "t.csv", "--method", "parzen", "-o", "m.vicinal") == OK
-    assert "they name or count the rows: identifier: 'customer', 'order_id'" in capsys.readouterr().err
+    assert "they identify or number the rows: identifier: 'customer', 'order_id'" in capsys.readouterr().err
     assert list(model_io.load("m.vicinal").feature_names_in_) == ["x", "y", "width"]
 
 
@@ -1153,7 +1153,7 @@ def test_messages_speak_the_language_of_the_command_line(table, capsys):
     learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method"]
     assert run(*learn, "manifold-parzen", "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
     said = capsys.readouterr().err
-    assert "ManifoldParzen: --set n_neighbors=300 needs at least 301 training points, got 120." in said
+    assert "ManifoldParzen: --set n_neighbors=300 needs at least 301 training rows, got 120." in said
     assert "Lower n_neighbors (--set n_neighbors=...) or add data." in said
     assert run(*learn, "lca", "--set", "max_iter=2", "--set", "reg=0.1") == OK
     said = capsys.readouterr().err

@@ -199,7 +199,7 @@ def test_names_and_weights():
         ({"density": ParzenWindows}, TypeError, "got the class ParzenWindows"),
         ({"density": StandardScaler()}, TypeError, "fit and score_samples, got StandardScaler"),
         ({"density": ManifoldParzen(1, 40, 0.1)}, ValueError, "n_neighbors=40 needs at least 41"),
-        ({"density": ManifoldParzen(1, 29, 0.1)}, ValueError, "needs at least 31 training points when a row"),
+        ({"density": ManifoldParzen(1, 29, 0.1)}, ValueError, "needs at least 31 training rows when a row"),
     ],
 )
 def test_bad_parameters(options, error, match):

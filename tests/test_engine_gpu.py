@@ -194,7 +194,7 @@ def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeyp
     for module in (_half_cuda, _pruned_cuda, _rows_cuda):
         monkeypatch.setattr(module, "kernels", Refused())
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
-    with pytest.warns(RuntimeWarning, match="Triton cannot make kernels for this device"):
+    with pytest.warns(RuntimeWarning, match="Triton cannot compile kernels for this device"):
         scatter = placed.scatter().scatter
     laws.assert_close(scatter, expected[0])
     laws.assert_close(placed.log_sums(X[:20] + 0.5), expected[1])

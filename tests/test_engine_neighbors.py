@@ -141,7 +141,7 @@ def test_distances_tie_to_twelve_digits(name, d):
 @pytest.mark.usefixtures("way")
 def test_fewer_points_than_neighbors_are_refused():
     for X in (np.zeros((4, 2)), np.arange(8.0).reshape(4, 2)):
-        with pytest.raises(ValueError, match="k=4 neighbours were asked for, but some queries may see fewer"):
+        with pytest.raises(ValueError, match="k=4 neighbours were requested, but some queries have fewer"):
             prepare("reference", X, leave_one_out=True).at().nearest(4)
 
 

@@ -422,7 +422,7 @@ def test_a_detector_explains_by_it(rows):
     [
         ({"n_components": 3, "n_neighbors": 5}, "n_components=3 needs at least 3 features that vary, got 2"),
         ({"n_components": 2, "n_neighbors": 1}, "n_components=2 needs at least as many neighbours, got n_neighbors=1"),
-        ({"n_neighbors": 60}, "n_neighbors=60 needs at least 61 training points in every split, got 48"),
+        ({"n_neighbors": 60}, "n_neighbors=60 needs at least 61 training rows in every split, got 48"),
         (
             {"n_neighbors": 60, "n_components": 1, "noise": 1, "shared": 1, "center": "row"},
             "needs at least 61 training",

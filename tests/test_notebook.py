@@ -53,7 +53,7 @@ def test_facts_of_a_fit(lca):
     # In standard deviations: in units of the columns, one in millimetres would count a million times what it does in metres.
     squares = np.square(lca.components_ * lca.mixture_.centres.std(axis=0)).sum(axis=0)
     shares = squares / squares.sum()
-    assert "that one standard deviation of a column makes" in fitted_html(lca)
+    assert "share of one standard deviation of each column in the squared distance" in fitted_html(lca)
     assert [float(text) for text in re.findall(r">([0-9.]+) %<", fitted_html(lca))] == pytest.approx(
         100 * np.sort(shares)[::-1], abs=0.06
     )

@@ -177,7 +177,7 @@ def test_prepare_says_what_it_did():
     prepared = prepare(messy(), target="shop")
     assert list(prepared.X)[:4] == ["weight", "items", "gift", "day"]
     said = " ".join(note.text for note in prepared.notes)
-    assert "name or count the rows: identifier: 'order_id', 'note'" in said
+    assert "identify or number the rows: identifier: 'order_id', 'note'" in said
     assert "are constant: 'currency'" in said
     narrow = prepared.measured()
     assert list(narrow.X) == ["weight", "items", "day"]
@@ -417,7 +417,7 @@ def test_numbers_with_decimal_commas_are_no_categories():
 def test_a_category_of_thousands_of_values_is_refused_before_the_memory_is_full(monkeypatch):
     monkeypatch.setattr("vicinal._tables.encoding._MOST_VALUES", 40)
     table = pd.DataFrame({"x": NORMAL, "zip": 1000 + np.arange(N) // 1})
-    with pytest.raises(TableError, match="'zip' has 60 values, and 0/1 columns are made of 40 at most"):
+    with pytest.raises(TableError, match="'zip' has 60 values, and at most 40 can be converted to 0/1 columns"):
         prepare(table, types={"zip": "category"}, one_hot=True)
     assert list(prepare(table, types={"zip": "text"}, one_hot=True).X) == ["x"]
 

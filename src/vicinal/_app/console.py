@@ -16,13 +16,13 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Messages(Protocol):
-    """What takes messages and warnings: a `Console`, or one for the rows of a block."""
+    """The interface for messages and warnings: a `Console`, or one for the rows of a block."""
 
     def say(self, text: str) -> None:
         """Print a message."""
 
     def warn(self, text: str) -> None:
-        """Print a warning; each text is printed only once."""
+        """Print a warning; each message is printed only once."""
 
 
 class Console:
@@ -55,7 +55,7 @@ class Console:
             self._line(text)
 
     def warn(self, text: str) -> None:
-        """Print a warning; each text is printed only once."""
+        """Print a warning; each message is printed only once."""
         if not self.quiet and text not in self._seen:
             self._seen.add(text)
             self._line(f"warning: {text}")
@@ -144,7 +144,7 @@ class Console:
             self.warn(self.reword(one_line(message)))
 
     def take_warnings(self) -> None:
-        """Redirect Python's warnings to this console, each text once."""
+        """Redirect Python's warnings to this console, each message once."""
         warnings.simplefilter("always")
         warnings.showwarning = self.show_warning
 

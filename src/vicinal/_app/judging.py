@@ -36,7 +36,7 @@ InBlocks = Callable[[list[Any], Callable[[Any], dict[str, np.ndarray]]], dict[st
 def judge_rows(
     model: "Model", features: "pd.DataFrame", arguments: Namespace, console: Console, most: int
 ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-    """Return the scores of some rows, and explanations of the `most` unusual ones as a list of texts per row.
+    """Return the scores of some rows, and explanations of the `most` unusual ones as a list of strings per row.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def judge_rows(
 
 
 def versions_of(model: "Model", features: "pd.DataFrame | None") -> list[Any]:
-    """Return the rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
+    """Return the rows under each draw of the noise on rounded columns; the rows themselves if there is no noise."""
     import pandas as pd
 
     if features is None or model.noise is None:
@@ -154,7 +154,7 @@ def _judge_own_gaps(
 
 
 def _log_scale_of(model: "Model", n_features: int) -> np.ndarray:
-    """Return the logarithm of the scale of each column that the density sees."""
+    """Return the logarithm of the scale of each column that the density uses."""
     from sklearn.preprocessing import StandardScaler
 
     scalers = [step for _, step in getattr(model.whole, "steps", [])[:-1] if isinstance(step, StandardScaler)]
@@ -220,7 +220,7 @@ def log_probabilities(
 
 
 def _training_gaps(model: "Model", own: np.ndarray) -> np.ndarray:
-    """Return where values of training rows were missing."""
+    """Return which values of the training rows were missing."""
     from vicinal import DensityImputer
 
     steps = [step for _, step in getattr(model.whole, "steps", [])]
@@ -236,7 +236,7 @@ def reasons_of(
     own: np.ndarray,
     outliers: np.ndarray,
 ) -> list[list[str]]:
-    """Return explanations of the outliers, a list of texts per row; empty lists for the others."""
+    """Return explanations of the outliers, a list of strings per row; empty lists for the others."""
     flagged = np.flatnonzero(outliers)
     why: list[list[str]] = [[] for _ in outliers]
     new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
@@ -274,7 +274,7 @@ def _is_detector(model: "Model") -> bool:
 
 
 def _as_detector_sees(model: "Model", features: "pd.DataFrame") -> "pd.DataFrame":
-    """Return rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
+    """Return rows as the detector takes them: after the steps before it, if it was saved as the last step of a pipeline."""
     import pandas as pd
     from sklearn.pipeline import Pipeline
 

@@ -147,7 +147,7 @@ def _flattened(model: Any) -> Any:
 
 
 def read_key(path: str | None) -> bytes | None:
-    """Return the key of ``--key-file``: the bytes of the file as they are; None where there is none."""
+    """Return the key of ``--key-file``: the bytes of the file as they are; None if the option is not given."""
     if path is None:
         return None
     try:

@@ -102,7 +102,7 @@ def _named_rows(arguments: Namespace, table: "pd.DataFrame", picked: Picked) -> 
 def _outliers(
     model: Model, features: "pd.DataFrame", row_names: np.ndarray, arguments: Namespace, console: Console
 ) -> dict[str, Any]:
-    """Return the least likely rows, as `vicinal score` judges them, with the reasons."""
+    """Return the least likely rows, as `vicinal score` ranks them, with the reasons."""
     judged, reasons = judge_rows(model, features, arguments, console, _MOST_UNUSUAL)
     log_densities = judged["log_density"] - np.nan_to_num(model.log_scale)
     return {

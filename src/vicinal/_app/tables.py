@@ -136,7 +136,7 @@ def read_table(
         A path, or "-" for stdin (CSV unless `options.format` says otherwise).
     options : TableOptions
     console : Console, optional
-        Hears warnings about the header.
+        Receives warnings about the header.
     choice : ColumnChoice
         The columns to read; of text files and Parquet, only these columns are read.
     """

@@ -1,4 +1,4 @@
-"""Limits on the unpacked size of compressed tables: a file made to fill the memory is refused before it does."""
+"""Limits on the unpacked size of compressed tables: a file that was made to fill the memory raises an error before it does."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ from vicinal._words import count
 _UNPACKED, _RATIO = 256 << 20, 100
 # Bytes of a cell of a workbook in memory, even of an empty one: a reference in the list of its row and one in the table.
 _CELL = 32
-# Bytes of a value in memory, by the physical type of Parquet. For a text, it is the size of a reference.
+# Bytes of a value in memory, by the physical type of Parquet. For text, it is the size of a reference.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 
 
@@ -48,7 +48,7 @@ class UnpackLimit:
 
 
 def _bytes_of(size: str) -> int:
-    """Return the number of bytes of a text such as "4 GB", which the parser has validated."""
+    """Return the number of bytes of a string such as "4 GB", which the parser has validated."""
     number, unit = re.findall(r"[0-9.]+|[KMGT](?=I?B?\s*$)|$", size.strip().upper())[:2]
     return int(float(number) * 1024 ** " KMGT".index(unit or " "))
 
@@ -119,12 +119,12 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
     Parameters
     ----------
     content : bytes
-        Of the file.
+        The contents of the file.
     name : str
     asked : str or None
         The value of ``--max-unpacked``.
     choose : callable
-        The names of the columns to read, from those that there are; None for all.
+        Returns the names of the columns to read, given those of the file; None for all.
 
     Notes
     -----
@@ -142,7 +142,7 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
 
 
 def text_columns(schema: Any) -> list[str]:
-    """Return the columns of texts, which are read as references first."""
+    """Return the columns of text, which are read as references first."""
     return [field.name for field in schema if _is_text(field.type)]
 
 

@@ -93,7 +93,7 @@ def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
 
 
 class _Judged(NamedTuple):
-    """Some rows that were judged: their numbers, those of equal training rows (or -1), and what `judged_rows` says.
+    """Rows with their scores: their numbers, those of equal training rows (or -1), and the result of `judged_rows`.
 
     table, picked : the block and the model's columns of it; None for training rows
     """
@@ -107,7 +107,7 @@ class _Judged(NamedTuple):
 
 
 class _Scorer:
-    """What `vicinal score` does with a block of rows."""
+    """The scores and the output rows of `vicinal score`, for one block of rows at a time."""
 
     def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
         self._model, self._arguments, self._missing = model, arguments, missing
@@ -117,7 +117,7 @@ class _Scorer:
         return detector_of(self._model, self._arguments.contamination)
 
     def judged(self, blocks: "Iterable[pd.DataFrame] | None", console: Console) -> Iterator[_Judged]:
-        """Yield the judgement of each block; of the training rows, where there is no block."""
+        """Yield the scored rows of each block, or the training rows if there are no blocks."""
         model, arguments = self._model, self._arguments
         in_blocks = in_blocks_of(arguments, console)
         if blocks is None:
@@ -137,7 +137,7 @@ class _Scorer:
             yield _Judged(first + picked.rows, own, judged, told, table, picked)
 
     def frame(self, block: _Judged, most: float | None = None) -> "pd.DataFrame":
-        """Return the rows of the output; `most` is the largest p-value of an outlier, where ``--fdr`` was settled before."""
+        """Return the rows of the output; `most` is the largest p-value of an outlier, if ``--fdr`` determined it before."""
         import pandas as pd
 
         model, detector, arguments, judged = self._model, self._detector, self._arguments, block.judged
@@ -170,7 +170,7 @@ class _Scorer:
 
 
 def _with_broken(reasons: Iterable[str], name: str, differs: np.ndarray, block: _Judged) -> list[str]:
-    """Return the reasons of rows, with that of another value than all training rows had."""
+    """Return the reasons for rows, including values that differ from the constant of all training rows."""
     reason = f"{name}: expected {block.picked.constants[name]} as in all training rows, got "
     values = block.table[name].iloc[block.picked.rows].astype(str).to_numpy()
     return [
@@ -269,7 +269,7 @@ def open_model_and_blocks(
 
 
 def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = False) -> str:
-    """Return what is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
+    """Return what is done about missing values: "refuse", "drop", or "keep" if the model can use such rows."""
     from vicinal import DensityImputer
 
     imputes = any(isinstance(step, DensityImputer) for step in steps_of(model.whole))
@@ -288,7 +288,7 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
 
 
 def _method(model: Model, name: str, otherwise: str) -> Callable[..., Any]:
-    """Return a method of the model, or a failure that says what it is instead."""
+    """Return a method of the model, or raise an error that states what the model is instead."""
     if not hasattr(model.whole, name):
         raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
     return getattr(model.whole, name)
@@ -332,7 +332,7 @@ class Results:
         return self
 
     def write(self, frame: "pd.DataFrame") -> None:
-        """Take in a block of the table."""
+        """Add a block of the table."""
         self._arguments.check_interrupted()
         if frame.columns.has_duplicates:
             name = frame.columns[frame.columns.duplicated()][0]

@@ -26,7 +26,7 @@ class Run:
     ----------
     plan : Plan
     keep : path or None
-        Where finished outcomes are kept.
+        The file in which finished outcomes are kept.
     """
 
     def __init__(self, plan: Plan, keep: str | PathLike[str] | None = None) -> None:
@@ -93,7 +93,7 @@ class Run:
         return outcome
 
     def _what_is_done(self) -> Comparison | None:
-        """Return a comparison of the finished folds of all methods, or of the quick methods; None where there is neither."""
+        """Return a comparison of the finished folds of all methods, or of the quick methods; None if there is neither."""
         n_folds = len(self.plan.splits)
         for tasks, least in ((self._quick + self._slow, 2), (self._quick, n_folds)):
             # Folds run in their order, so finished folds come first.

@@ -131,7 +131,7 @@ def explain(
 
 
 class _Judged(NamedTuple):
-    """What is said of the columns of rows: shares, surprises and quantiles, which are filled in pattern by pattern."""
+    """The explanation of the columns of rows: shares, surprises and quantiles, which are filled in pattern by pattern."""
 
     shares: np.ndarray
     surprises: np.ndarray
@@ -139,7 +139,7 @@ class _Judged(NamedTuple):
 
 
 def _patterns(gaps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows that lack the same columns, and the columns that they have; not rows that have none."""
+    """Yield the rows that lack the same columns, and the columns that they have; rows without any values are skipped."""
     patterns, pattern_of = np.unique(gaps, axis=0, return_inverse=True)
     for p, missing in enumerate(patterns):
         if not missing.all():
@@ -154,7 +154,7 @@ def _judge(
     some: np.ndarray,
     known: np.ndarray,
 ) -> None:
-    """Fill in what is said of some rows, which have the columns `known` in common, under the density of those columns."""
+    """Fill in the explanation of some rows that have the columns `known` in common, under the density of those columns."""
     detector, density, mixture = parts
     active = getattr(density, "active_features_", np.arange(density.n_features_in_))
     places = np.searchsorted(active, known)
@@ -187,7 +187,7 @@ def _judge(
 
 
 def _training_gaps(steps: Any, density: Any, own: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return where values of training rows were missing: for the density itself, or for a step that fills them in."""
+    """Return which values of training rows were missing: for the density itself, or for a step that fills them in."""
     before = [] if steps is None else [getattr(step, "density_", None) for _, step in steps.steps]
     known = next((rows for rows in map(incomplete_rows_in, [density, *before]) if rows is not None), None)
     return np.zeros(shape, dtype=bool) if known is None else np.isnan(known[own])
@@ -213,19 +213,19 @@ def acts_by_column(steps: Pipeline) -> bool:
 
 
 def _is_left_alone(step: Any) -> bool:
-    """Return whether a step leaves the known values of all columns as they are."""
+    """Return whether a step does not change the known values of any column."""
     return step == "passthrough" or getattr(step, "keeps_columns", False)
 
 
 def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
-    """Return what the steps made of rows, as the rows were."""
+    """Return rows transformed by the steps in their original form."""
     for _, step in reversed(steps.steps):
         table = table if _is_left_alone(step) else step.inverse_transform(table)
     return table
 
 
 def _training_rows(density: Any, mixture: Any) -> np.ndarray:
-    """Return the rows that a density was fitted to, where its kernels may have moved away from them."""
+    """Return the rows that a density was fitted to, from which its kernels may have moved away."""
     return getattr(density, "rows_", mixture.centres)
 
 
@@ -244,7 +244,7 @@ def _explaining_mixture(detector: Any, density: Any) -> SharedMixture | LocalFra
 
 
 def _reference(detector: Any, density: Any, mixture: SharedMixture | LocalFrameMixture) -> np.ndarray:
-    """Return the surprises of the training rows that count, each left out, (n, d).
+    """Return the surprises of the training rows that are not outliers, each left out of its own density, (n, d).
 
     If there are many, return those of an evenly spaced sample.
     """
@@ -262,5 +262,5 @@ def _surprises_of_training_rows(mixture: Any, rows: np.ndarray, most: int) -> np
 
 
 def forget_reference(detector: Any) -> None:
-    """Drop what is kept for a detector that is fitted again."""
+    """Drop the cached surprises of a detector that is fitted again."""
     _references.pop(detector, None)

@@ -28,7 +28,7 @@ def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None
     detector : DensityOutlierDetector
         Fitted, on a density that is a mixture.
     X : array of shape (m, d)
-        Rows as the density sees them, NaN where a value is missing.
+        Rows in the form that the density takes, NaN where a value is missing.
     own : array of shape (m,), optional
         The positions of the rows among the training rows, if they are training rows. Their p-values are ranks, as those
         of complete training rows are.

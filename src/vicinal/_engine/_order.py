@@ -1,8 +1,8 @@
-"""A spatial order of rows: neighbours in the order are neighbours in space, under whatever metric.
+"""A spatial order of rows: neighbours in the order are neighbours in space, under any metric.
 
 The order is that of the leaves of a balanced k-d tree, cut at whole tiles and, inside a tile, at whole query groups (`_plan.py`).
-The tree itself is not kept.  Where a node is cut depends on the number of its rows alone, so nodes can be done by any
-thread without changing the order.
+The tree itself is not kept.  The position of a cut depends only on the number of rows of the node, so any thread can process a node
+without changing the order.
 """
 
 from itertools import pairwise
@@ -19,7 +19,7 @@ _SAMPLED = 128  # rows of a node that choose its axis
 
 
 def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.ndarray:
-    """Return the positions of the rows, each group in a spatial order of its own.
+    """Return the positions of the rows, each group in its own spatial order.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.nd
 
 
 def _parts_of(start: int, stop: int, most: int) -> list[tuple[int, int]]:
-    """Return the nodes of at most so many rows that `split_node` stops at."""
+    """Return the nodes of at most a given number of rows, at which `split_node` stops."""
     nodes, done = [(start, stop)], []
     while nodes:
         first, last = nodes.pop()
@@ -63,7 +63,7 @@ def _split_signature(real: Any) -> Any:
 def split_node(  # compiled, with an explicit signature
     images: np.ndarray, index: np.ndarray, keys: np.ndarray, start: int, stop: int, most: int
 ) -> None:
-    """Order ``index[start:stop]``; nodes of at most `most` rows are left alone.
+    """Order ``index[start:stop]``; nodes of at most `most` rows are not changed.
 
     A node is cut across its axis of the largest variance, at the whole tile (or query group) next to its middle.
     """

@@ -11,7 +11,7 @@ from vicinal._engine._tuning import TILE_SPAN
 
 # Bins of squared distances: of width 1 up to _FINE beyond the nearest tile, then 8 per octave.
 _FINE, _BINS = 96, 256
-# Rounding of exponentials, sums and scores never reaches this many nats: bounds are raised by it.
+# Rounding errors of exponentials, sums and scores are below this many nats, by which bounds are raised.
 SLACK = 0.02
 
 # -- tiles --------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def fill_tiles(
     mass: np.ndarray,
     heaviest: np.ndarray,
 ) -> None:
-    """Pack tiles from..to: their points about their centres, what a point adds to its scores, boxes and weights.
+    """Pack tiles from..to: their points about their centres, what each point adds to scores, boxes and weights.
 
     mass[t] = log sum_j w_j over the tile and heaviest[t] = max_j log w_j; both are -inf for a tile without weight.
     """
@@ -101,7 +101,7 @@ def _home_signature(real: Any) -> Any:
 def home_tiles(
     images: np.ndarray, rows: np.ndarray, low: np.ndarray, high: np.ndarray, mass: np.ndarray, homes: np.ndarray
 ) -> None:
-    """homes[h] = the tile of weight with the nearest box to a row and, among boxes that hold it, the nearest middle."""
+    """homes[h] = the tile of positive weight whose box is nearest to a row or, if several boxes contain it, whose middle is."""
     d = images.shape[1]
     for h in range(homes.shape[0]):
         best, best_middle, home = np.inf, np.inf, 0
@@ -163,7 +163,7 @@ def _reach(log_mass: float, power: float) -> float:
     maximum."""
     a = max(2.0 * log_mass, 16.0)
     reach = 2.0 * max(a, 16.0)
-    for _ in range(3):  # the fixed point is approached from above, so that any step may be the last
+    for _ in range(3):  # the fixed point is approached from above, so the iteration may stop at any step
         reach = a + power * np.log(reach)
     return max(reach, 32.0)
 
@@ -187,7 +187,7 @@ def _list_tiles(
 ) -> tuple[int, float]:
     """List the tiles within reach of a query group, from near to far by bins; return how many there are, and the nearest.
 
-    lists = (tiles, distances, ends, weights, sorted): the last holds the answer, ``ends[b]`` where bin b ends in it and
+    lists = (tiles, distances, ends, weights, sorted): the last holds the result, ``ends[b]`` is the end of bin b in it and
     ``weights[b]`` the weight of its tiles in units of the heaviest.
     """
     low, high, mass = plan[0], plan[1], plan[5]
@@ -230,7 +230,7 @@ def _tails(nearest: float, power: float, least: float, log_unit: float, weights:
     """tails[b]: the most that the tiles of bins b and beyond can contribute, in units of exp(least).
 
     Tiles nearer than the maximum of u^p exp(-u^2 / 2) are never skipped.  A bin without tiles contributes nothing,
-    whatever its bound: 0 times infinity is not a number, and a tail that is none would skip everything.
+    whatever its bound: 0 times infinity is NaN, and a tail of NaN would skip everything.
     """
     tail = 0.0
     for b in range(_BINS - 1, -1, -1):

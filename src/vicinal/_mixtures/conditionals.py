@@ -52,9 +52,9 @@ def column_conditionals(
     mixture : SharedMixture or LocalFrameMixture
     X : array of shape (m, d)
     left_out : integer array of shape (m,), optional
-        The component that is left out for each row.
+        The component to leave out for each row.
     shares : tuple of float
-        Of the quantiles; none are computed by default.
+        The probabilities of the quantiles; by default none are computed.
     """
     m, d = X.shape
     found = Conditionals(np.empty((m, d)), np.empty((len(shares), m, d)))

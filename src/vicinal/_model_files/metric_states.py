@@ -64,7 +64,7 @@ _SOFT_NEIGHBORS_HOLD = [
     relation("points_", "at least one row and one column", has_rows),
     relation(
         "points_, metric_, n_features_in_",
-        "as many columns as there are features, where metric_ is None",
+        "as many columns as there are features, if metric_ is None",
         lambda points, metric, d: metric is not None or points.shape[1] == d,
     ),
     relation(
@@ -150,7 +150,7 @@ METRIC_STATES: dict[str, State] = {
             relation("weights_", "weights of sum one", sums_to_one),
             relation(
                 "covariances_, covariance_type, means_",
-                "positive definite covariances of the shape that covariance_type says",
+                "positive definite covariances of the shape that covariance_type determines",
                 lambda covariances, kind, means: (
                     fits_type(covariances, kind, means) and is_positive_definite(covariances, kind)
                 ),
