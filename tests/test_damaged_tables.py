@@ -138,6 +138,21 @@ def test_names_that_turn_the_text_around_are_escaped(tmp_path, capsys, monkeypat
     assert not set(said) & set("\u202e\u2028\x1b\x85")
 
 
+def test_a_name_with_a_line_feed_is_no_line_of_its_own(tmp_path, capsys, monkeypatch):
+    """A column could be called ``a\\nvicinal: error: ...`` and pretend to be a message of the command."""
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a\nFAKE", "b"])
+    table["kind\nFAKE"] = ["x\nFAKE", "y"] * 15
+    table.to_parquet("t.parquet")
+    assert main(["learn", "t.parquet", "--method", "lca", "--set", "reg=0.1", "-o", "m.vicinal"]) == 0
+    assert main(["inspect", "m.vicinal"]) == 0
+    assert main(["learn", "t.parquet", "--method", "rca", "--target", "kind\nFAKE", "-o", "m.vicinal"]) == 0
+    assert main(["score", "m.vicinal", "t.parquet"]) != 0
+    lines = [line for text in capsys.readouterr() for line in text.splitlines()]
+    assert sum("\\nFAKE" in line for line in lines) >= 3
+    assert not any(line.lstrip().startswith("FAKE") for line in lines)
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_cells_are_escaped_on_a_terminal_and_kept_in_a_pipe(terminal, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TextIO
 
 from vicinal._words import count as count
 from vicinal._words import duration as duration
-from vicinal._words import printable
+from vicinal._words import on_one_line
 from vicinal._words import shown as shown
 
 # The interval between progress lines if stderr is not a terminal.
@@ -92,7 +92,7 @@ class Console:
         if estimate and done > first and done < total:
             seconds = (now - start) / (done - first) * (total - done)
             left = f"; {'at most' if at_most else 'about'} {duration(seconds)} left"
-        text = printable(text)
+        text = on_one_line(text)
         if self._bars is not None:
             self._draw(done, total, text + left)
         elif now - self._last_line > _SECONDS_BETWEEN_LINES or (done >= total and self._told_of == work):
@@ -120,7 +120,7 @@ class Console:
 
     def _line(self, text: str) -> None:
         self._clear()
-        self._write(printable(text) + "\n")
+        self._write(on_one_line(text) + "\n")
 
     def _write(self, text: str) -> None:
         # A closed or full stderr must not change the result or the exit code of the command.

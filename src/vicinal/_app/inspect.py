@@ -10,6 +10,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from vicinal._app.console import Console, count, shown
 from vicinal._app.models import Model, load_model, read_key, steps_of
 from vicinal._app.outputs import write_json, write_lines
+from vicinal._words import on_one_line
 
 
 def inspect(arguments: Namespace, console: Console) -> None:
@@ -90,14 +91,14 @@ def _plain(value: Any) -> Any:
 
 def as_text(facts: dict[str, Any]) -> str:
     """Return the facts as lines for a terminal."""
-    lines = [f"{facts['class']} in {facts['file']} ({facts['bytes']:,} bytes)"]
+    lines = [f"{facts['class']} in {on_one_line(facts['file'])} ({facts['bytes']:,} bytes)"]
     changed = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())
     lines.append(f"  parameters    {changed}")
     scaled = ", each standardised first" if facts["scaled"] else ""
     lines.append(
         f"  columns       {count(len(facts['columns']), 'column')}{scaled}: {shown(facts['columns'], most=12)}"
     )
-    rounded = [f"{name}: {kind}" for name, kind in (facts["types"] or {}).items() if kind != "continuous"]
+    rounded = [f"{on_one_line(name)}: {kind}" for name, kind in (facts["types"] or {}).items() if kind != "continuous"]
     if rounded:
         lines.append(
             f"  kinds         {', '.join(rounded[:12])}{f' and {len(rounded) - 12} more' * (len(rounded) > 12)}"
@@ -115,8 +116,9 @@ def as_text(facts: dict[str, Any]) -> str:
     lines.append(f"  can           {', '.join(facts['can'])}")
     if facts["weights"]:
         lines.append("  share of one standard deviation of each column in the squared distance:")
-        width = max(len(name) for name in list(facts["weights"])[:15])
-        for name, share in list(facts["weights"].items())[:15]:
+        largest = [(on_one_line(name), share) for name, share in list(facts["weights"].items())[:15]]
+        width = max(len(name) for name, _ in largest)
+        for name, share in largest:
             lines.append(f"    {name:<{width}}  {100 * share:5.1f} %  {'#' * round(40 * share)}")
         if len(facts["weights"]) > 15:
             lines.append(f"    ... and {len(facts['weights']) - 15} more")
