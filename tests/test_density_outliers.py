@@ -1,4 +1,4 @@
-"""Test DensityOutlierDetector: scores and p-values by hand, thresholds, false discovery rates, and any density."""
+"""Test DensityOutlierDetector: scores and p-values computed directly, thresholds, false discovery rates, and any density."""
 
 import numpy as np
 import pandas as pd
@@ -219,7 +219,7 @@ def test_cv_may_be_a_list_of_folds():
 
 
 def assert_same_answers(one, other, new):
-    """All that two fitted detectors say about their training rows and about new rows."""
+    """Compare all results of two fitted detectors for their training rows and for new rows."""
     np.testing.assert_allclose(one.training_scores_, other.training_scores_, rtol=1e-12)
     np.testing.assert_allclose(one.training_p_values_, other.training_p_values_, rtol=1e-12)
     assert one.offset_ == pytest.approx(other.offset_, rel=1e-12)
@@ -450,7 +450,7 @@ def test_rows_with_gaps_are_ranked_by_the_columns_that_they_have():
 
 
 def test_the_steps_of_a_pipeline_may_fill_missing_values_in():
-    """The detector refused rows with gaps, although its pipeline could fill them in, and named the imputer that it had."""
+    """The detector rejected rows with gaps, although its pipeline could fill them in, and recommended the imputer that it had."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3))
     holed = np.where(rng.random(X.shape) < 0.1, np.nan, X)
