@@ -28,7 +28,7 @@ from vicinal import (
     TrainingRowsWarning,
     io,
 )
-from vicinal._density.incomplete import judge_incomplete
+from vicinal._density.incomplete import score_incomplete_rows
 
 AS_NEW = (
     "fit_predict judges the training rows leave-one-out, predict treats the same rows as new ones that "
@@ -432,7 +432,7 @@ def test_rows_with_gaps_are_ranked_by_the_columns_that_they_have():
     new = np.where(rng.random(new.shape) < 0.3, np.nan, new)
     new[0], new[1] = np.nan, [50.0, np.nan, np.nan, np.nan]
     detector = DensityOutlierDetector(ParzenWindows(0.7)).fit(X)
-    found = judge_incomplete(detector, new)
+    found = score_incomplete_rows(detector, new)
     known = np.isnan(new[1]).argmin()
     alone = ParzenWindows(0.7).fit(X[:, [known]])
     left_out = np.sort(alone.score_samples(None))
