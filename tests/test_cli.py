@@ -654,7 +654,7 @@ def test_a_fault_of_ours_is_told_apart(table, capsys, monkeypatch):
 
 
 def test_help_is_light():
-    """`--help` must not import what a command needs: that is what makes it immediate."""
+    """`--help` must not import what a command needs, so that it is immediate."""
     code = "import sys, vicinal.cli\ntry: vicinal.cli.main(['--help'])\nexcept SystemExit: pass\nprint([m for m in ('numpy', 'sklearn', 'pandas', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -713,7 +713,7 @@ def test_a_full_disk_on_stdout(table):
     "ending", ["csv", *(pytest.param(ending, marks=pytest.mark.slow) for ending in ("parquet", "npz"))]
 )
 def test_a_full_disk_leaves_the_old_file(table, ending):
-    """A limit on the size of files stands for a disk that fills up half way."""
+    """A limit on the size of files simulates a disk that becomes full."""
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
     out = Path(f"out.{ending}")
     out.write_bytes(b"the old content")
@@ -992,7 +992,7 @@ SPELLINGS = {
 def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsys, case, spelling):
     """Commands replaced the user's table by the result, with exit code 0.
 
-    The input is no table and no model, so that a command which opened it before it refused would end with the exit
+    The input is neither a table nor a model, so a command that opened it before rejecting it would end with the exit
     code of bad data.
     """
     path = folder / "a.csv"
@@ -1048,7 +1048,7 @@ def test_files_that_do_not_exist_yet_are_told_apart_by_where_they_would_be(folde
 
 
 def test_a_new_output_in_a_linked_folder(table, capsys):
-    """Next to the data, by a link: written. Where the missing data would be: refused."""
+    """An output beside the data is written through a link; an output at the place of missing data is rejected."""
     link_to(".", "linked")
     assert run("learn", "table.csv", "--method", "parzen", "--drop", "kind", "-o", "linked/m.vicinal", "-q") == OK
     assert run("inspect", "m.vicinal") == OK
@@ -1113,7 +1113,7 @@ WRITING = {
 
 
 def write_rows_that_are_alike():
-    """Vectors of which every two in a row agree in some columns and differ loudly in the others."""
+    """Vectors of which each successive pair agrees in some columns and differs strongly in the others."""
     rng = np.random.default_rng(0)
     same, noise = np.repeat(rng.normal(size=(60, 6)), 2, axis=0), 3.0 * rng.normal(size=(120, 6))
     np.save("rows.npy", np.hstack([same, noise]))
@@ -1435,7 +1435,7 @@ def test_training_rows_with_gaps_are_known_again(table, capsys, method, missing)
 
 
 def test_gaps_in_a_column_that_a_density_does_not_see_cost_no_row(table, capsys):
-    """A switch with gaps made `learn --method lca` refuse the table, and --missing drop left out rows that it could use."""
+    """A boolean column with gaps made `learn --method lca` reject the table, and --missing drop left out rows that it could use."""
     rng = np.random.default_rng(0)
     table["ok"] = np.where(rng.random(120) < 0.3, np.nan, rng.integers(2, size=120))
     table.to_csv("table.csv", index=False)

@@ -124,7 +124,7 @@ def test_anisotropic_mixture_knows_its_density():
 
 
 def test_text_is_legible_from_its_points():
-    """Every pixel of ink holds points, none of the paper does: the picture can be printed back."""
+    """Every pixel of ink contains points and no other pixel does, so the picture can be reconstructed."""
     X, y = datasets.make_text("bot", 5000, random_state=0)
     canvas = np.full((7, 16), ".")
     canvas[6 - X[:, 1].astype(int), X[:, 0].astype(int)] = "#"

@@ -31,7 +31,7 @@ from vicinal._nca import nca
 
 @pytest.fixture
 def forced(monkeypatch):
-    """Prune however few the rows and little the saving."""
+    """Force pruning, even for few rows and little gain."""
     pruning.force_pruning(monkeypatch.setattr)
 
 
@@ -250,7 +250,7 @@ def test_every_pair_is_visited_where_nothing_may_be_skipped(forced):
 
 
 def test_pruning_stands_back_where_it_would_not_pay():
-    """One broad bump: nothing to skip, and the dense pass does it to the last bit."""
+    """With one broad cluster nothing can be skipped, and the result is that of the dense pass to the last bit."""
     X = np.random.default_rng(0).normal(size=(6200, 3))
     placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)
     assert placed.placed.sweeps is None
@@ -308,7 +308,7 @@ def test_which_engine_states_the_expected_share():
 
 
 def test_which_engine_counts_under_the_bandwidth_that_is_used():
-    """Under its own guess at a kernel it said nothing of pairs that `score_samples` skips."""
+    """It estimated the kernel by itself, and did not report the pairs that `score_samples` skips."""
     X = clusters(9000, 3, width=1.0)
     assert "expected to visit" in which_engine(X, ParzenWindows(bandwidth=0.05))
     assert "expected to visit" not in which_engine(X, ParzenWindows(bandwidth=1e4))
@@ -337,7 +337,7 @@ def test_which_engine_answers_for_the_estimator_inside():
     ("field", "value"), [("error", 0.0), ("precision", "float32"), ("threads", 2), ("memory", 2**24)]
 )
 def test_a_changed_field_of_the_engine_is_obeyed_at_the_next_score(field, value):
-    """The cache of placements held the record itself, which `set_params` changes: it never saw a difference."""
+    """The cache of placements held the record itself, which `set_params` changes: it never detected a difference."""
     X = clusters(300, 3)
     density = ParzenWindows(0.3, engine=Engine("cpu", error=1e-2)).fit(X)
     placement = density.mixture_.placement(len(X))

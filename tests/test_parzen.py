@@ -125,7 +125,7 @@ def test_rules_are_scale_equivariant(rows, rule, scale):
 
 @pytest.mark.parametrize(("n", "d"), [(150, 1), (150, 2), (150, 10), (600, 3)])
 def test_loo_maximises_the_leave_one_out_likelihood(n, d):
-    """Of 512 rows and more, some of them say where the search of all rows starts."""
+    """From 512 rows on, some of the rows determine where the search over all rows starts."""
     X = np.random.default_rng(d).standard_t(4, size=(n, d))
     density = ParzenWindows().fit(X)
     best = density.score()

@@ -2,7 +2,7 @@
 
 Each case draws rows, weights, a kernel width, queries and an error, and compares the pruned sums with the dense ones in
 the same arithmetic and with a literal softmax in float64.  What skipping adds must stay below the certificate, which
-docs/engine.md proves; rounding is allowed for beside it, by `ROUNDING`.
+docs/engine.md proves; rounding errors are allowed in addition, by `ROUNDING`.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 def rows_of_kind(kind, n, d, rng):
-    """Rows whose nearest neighbours are about one unit apart, but for what their kind says."""
+    """Rows whose nearest neighbours are about one unit apart, unless their kind changes this."""
     X = rng.normal(size=(n, d))
     if kind == "clusters":
         X = 0.3 * X + 6.0 * rng.normal(size=(12, d))[rng.integers(12, size=n)]
@@ -67,7 +67,7 @@ def draw_rows(seed, most_rows, rng):
 
 
 def draw_case(seed, most_rows):
-    """A problem, and what is asked of it."""
+    """A problem, and the requested results."""
     rng = np.random.default_rng(seed)
     n = draw_rows(seed, most_rows, rng)
     n, d = max(n, 1), int(np.exp(rng.uniform(0.0, np.log(60.9))))
