@@ -1,7 +1,9 @@
 """Test Dask: results on workers are bitwise equal to those of one process, even if workers are lost; collections are accepted and returned."""
 
+import concurrent.futures
 import copy
 import itertools
+import operator
 import os
 import pickle
 import signal
@@ -42,7 +44,7 @@ from vicinal._dask.rows import DaskRows  # noqa: E402
 from vicinal._engine import Match, _dask, prepare  # noqa: E402
 from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
-from vicinal._engine._sharing import FAN, Touched, TreeSum, nodes_by_cost  # noqa: E402
+from vicinal._engine._sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
 ENOUGH = 2**32  # bytes that a worker may use: far more than it needs
 
@@ -186,6 +188,47 @@ def test_what_travels_in_a_pass(client, monkeypatch):
         assert 0 < after[worker] - before[worker] <= (8 * n + 16 * d * d) * (done.count(worker) + n_passes)
 
 
+def test_the_heaviest_tasks_are_begun_first(client, monkeypatch):
+    """Their results are used in the order of the pieces all the same."""
+    begun, submit = [], _dask.ClusterSharing._submit
+
+    def noted(client, work, job, groups, data):
+        begun.extend(len(group.pieces) for group in groups)
+        return submit(client, work, job, groups, data)
+
+    monkeypatch.setattr(_dask.ClusterSharing, "_submit", staticmethod(noted))
+    monkeypatch.setattr(_dask, "LEAST_TASK_PAIRS", 1)
+    costs = np.array([1.0] * 60 + [50.0] * 4)
+    nodes = list(_dask.ClusterSharing().run_nodes(lambda i: (np.full(1, float(i)),), range(64), NOTHING, costs))
+    assert begun[:4] == [1, 1, 1, 1]  # heavy pieces are alone
+    assert max(begun) == 16
+    assert [node.sums[0][0] for node in nodes[-4:]] == [60.0, 61.0, 62.0, 63.0]
+    tree = TreeSum()
+    for node in nodes:
+        tree.add(node.sums, node.level)
+    assert tree.total()[0][0] == sum(range(64))
+
+
+def test_sums_are_sent_if_workers_save_enough_time(client):
+    """Two threads save half of the work."""
+    sharing = _dask.ClusterSharing()
+    enough = 2.0 * _dask.SHARED_WORK / sharing.pair_cost
+    assert sharing.takes(np.array([enough]))
+    assert not sharing.takes(np.array([0.99 * enough]))
+    assert sharing.takes(None)
+
+
+def test_a_task_that_fails_is_an_error_before_the_others_end(client, monkeypatch):
+    monkeypatch.setattr(cluster_module, "LOOK_EVERY", 0.1)
+    end = distributed.Event()
+    waits = client.submit(end.wait, 60, pure=False)
+    fails = client.submit(operator.truediv, 1, 0, pure=False)
+    with pytest.raises(ZeroDivisionError):
+        in_time(lambda: list(cluster_module.finished(client, [waits, fails], lambda: "")), 30)
+    assert not waits.done()
+    end.set()
+
+
 def test_kernels_travel_by_name():
     """This includes kernels that this process has never used: a worker uses its own, compiled or not."""
     from vicinal._engine import _half_kernels, _order
@@ -314,12 +357,16 @@ def broadcast_again(client, things):
 
 def in_time(work, seconds):
     """Run some work in a separate thread and return its result, or fail if it takes too long."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
-    thread.start()
-    thread.join(seconds)
-    assert found, "it hangs, or has failed"
-    return found[0]
+    found = concurrent.futures.Future()
+
+    def run():
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found.result(seconds)
 
 
 def use_share(share, dask_worker):

@@ -1,5 +1,6 @@
 """Test pruned computations: their certificates, and the parts that these depend on."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -26,6 +27,9 @@ from vicinal._engine import _pruned_sweep as sweep
 from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import Tiles, far_values
 from vicinal._engine._pruned_half import PrunedHalves
+from vicinal._engine._received import GivenNumbers
+from vicinal._engine._sharing import TreeSum
+from vicinal._engine._tuning import PRUNED_TILE
 from vicinal._nca import nca
 
 
@@ -139,6 +143,33 @@ def test_boxes_hold_their_points():
 
 
 # -- weights and values -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [(0, 500), (0, 100, 228, 500)])
+def test_images_of_consecutive_places_are_those_of_single_places(groups):
+    """Tiles that are not full are in the middle if there are several groups."""
+    rng = np.random.default_rng(0)
+    tiles = Tiles(rng.normal(size=(500, 3)), None, None, rng.permutation(500), np.array(groups), 1)
+    for start, stop in itertools.product((0, 5, 64, 99, 228), (100, 128, 229, 499, 500)):
+        places = np.arange(start, stop)
+        found = tiles.images(slice(start, stop))
+        np.testing.assert_array_equal(found, tiles.images(places))
+        assert found.flags.c_contiguous
+
+
+def test_pieces_of_work_lend_each_other_zeros():
+    """Each piece finds zeros, and returns what it gave to the tiles that it reached."""
+    numbers, rng = GivenNumbers(50), np.random.default_rng(0)
+    total, tree = np.zeros((50, PRUNED_TILE)), TreeSum()
+    for _ in range(6):
+        given, reached = numbers.zeros(), rng.integers(50, size=20)
+        assert not given.any()
+        given[reached] += 1.0
+        total += given
+        tree.add(numbers.sums(given, reached, np.ones(2)))
+    found, others = tree.total()
+    np.testing.assert_array_equal(found, total)
+    np.testing.assert_array_equal(others, [6.0, 6.0])
 
 
 def test_a_skipped_tile_with_a_huge_target_matters(forced):

@@ -127,6 +127,13 @@ class Tiles:
 
     def images(self, places: slice | np.ndarray) -> np.ndarray:
         """Return the images of the points at some places, (m, k), to the rounding of their tiles."""
+        if isinstance(places, slice) and places.start < places.stop:
+            first, last = self.tile_at[places.start], self.tile_at[places.stop - 1] + 1
+            start = self.starts[first]
+            if self.starts[last - 1] - start == (last - first - 1) * PRUNED_TILE:  # full tiles, but for the last
+                tiles = self.packed[first:last].transpose(0, 2, 1)
+                images = np.add(tiles, self.centres[first:last, None], order="C").reshape(-1, self.k)
+                return images[places.start - start : places.stop - start]
         t, j = self.at(places)
         return self.packed[t, :, j] + self.centres[t]
 
