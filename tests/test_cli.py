@@ -83,7 +83,7 @@ def test_a_model_without_directions_has_no_neighbors(table, capsys):
     assert "one Gaussian describes its training rows best" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("method", ["lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen"])
+@pytest.mark.parametrize("method", ["lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen"])
 def test_learn_then_use(table, capsys, method):
     supervised = ["--target", "kind"] if method in ("rca", "nca") else ["--drop", "kind"]
     if method == "lca-gauss":  # which by itself finds that one Gaussian describes these rows best
@@ -563,8 +563,21 @@ def test_score_explains_outliers_and_holds_a_false_discovery_rate(table, capsys)
     assert "expected a number between 0 and 1, got '2'" in capsys.readouterr().err
     assert run("learn", "features.csv", "--method", "lca-gauss", "-q", "-o", "g.vicinal") == OK
     capsys.readouterr()
-    assert run("score", "g.vicinal", "new.csv", "--explain", "-q") == MODEL
-    assert "--explain: explain needs a density in which all training rows share one kernel" in capsys.readouterr().err
+    assert scored(capsys, "g.vicinal", "new.csv", "--explain")["why"].notna().any()
+
+
+@pytest.mark.parametrize("method", ["lca-gauss", "local-lca", "manifold-parzen"])
+def test_score_explains_by_densities_whose_kernels_moved_or_differ(table, capsys, method):
+    """Training rows of LocalLCA, whose kernels are at the means of vicinities, were taken for new rows."""
+    table[FEATURES].to_csv("features.csv", index=False)
+    assert run("learn", "features.csv", "--method", method, "-q", "-o", "m.vicinal") == OK
+    own = scored(capsys, "m.vicinal", "--training", "--explain", "--contamination", "0.1")
+    assert own["why"].isna().tolist() == (own["outlier"] == 0).tolist()
+    same = scored(capsys, "m.vicinal", "features.csv", "--explain", "--contamination", "0.1")
+    pd.testing.assert_frame_equal(same, own)
+    detector = vicinal.DensityOutlierDetector.from_density(model_io.load("m.vicinal")[1:], contamination=0.1)
+    first = int(np.flatnonzero(own["outlier"])[0])
+    assert own["why"][first] == "; ".join(detector.explain(None, rows=[first]).reasons(0))
 
 
 def test_scores_of_detectors_and_weighted_densities_made_in_python(table, capsys):

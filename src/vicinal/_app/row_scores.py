@@ -18,6 +18,7 @@ from vicinal._density.training_rows import (
     left_out_scores,
     positions_among,
     rows_in,
+    table_in,
 )
 from vicinal._tables import N_DRAWS, fills_in, log_steps
 
@@ -312,7 +313,6 @@ def training_rows_of(model: "Model", features: "pd.DataFrame") -> np.ndarray:
     from sklearn.pipeline import Pipeline
 
     from vicinal import DensityImputer, DensityOutlierDetector
-    from vicinal._engine import prepare
 
     density, rows = model.whole, features
     while isinstance(density, (Pipeline, DensityOutlierDetector)):
@@ -329,19 +329,5 @@ def training_rows_of(model: "Model", features: "pd.DataFrame") -> np.ndarray:
     incomplete = incomplete_rows_in(density)
     if incomplete is not None:
         return positions_among(np.asarray(rows), incomplete)
-    centres = getattr(getattr(density, "mixture_", None), "centres", None)
-    if centres is None:
-        return np.full(len(rows), -1)
-    rows = np.asarray(rows, dtype=centres.dtype)
-    if hasattr(density, "gaussian_components_"):
-        # LCA-Gauss moves its centres along the Gaussian directions; it keeps only the images of the rows.
-        if not len(density.components_):
-            return np.full(len(rows), -1)
-        images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()
-        complete = ~np.isnan(rows).any(axis=1)
-        positions = np.full(len(rows), -1)
-        if complete.any():
-            found = images.nearest(1, rows[complete] @ density.components_.T)
-            positions[complete] = np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
-        return positions
-    return positions_among(rows, centres)
+    table = table_in(density)
+    return np.full(len(rows), -1) if table is None else positions_among(np.asarray(rows), table)
