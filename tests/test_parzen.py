@@ -19,9 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import Engine, ParzenWindows, which_engine
 
-FEWER_ROWS = (
-    "the check's data have fewer distinct rows than columns: a singular covariance, which the rule refuses and says why"
-)
+FEWER_ROWS = "the check's data have fewer distinct rows than columns: a singular covariance, for which the rule raises an explanatory error"
 EXPECTED_FAILURES = {
     "loo": {},
     "scott": {"check_sample_weight_equivalence_on_dense_data": FEWER_ROWS},
