@@ -61,7 +61,7 @@ def metric(table):
 
 
 def test_mixed_columns_have_the_types_of_the_whole_file(folder, in_blocks):
-    """Block by block, pandas would find numbers where the whole file has texts: 1 and "1.0" were two categories."""
+    """Block by block, pandas would read numbers where the whole file has text: 1 and "1.0" were two categories."""
     n = 60
     frame = pd.DataFrame(
         {

@@ -200,7 +200,7 @@ def test_bad_data(two_classes):
     ids=["diag", "reg=0", "LCAGauss"],
 )
 def test_a_column_that_is_constant_in_one_class_is_evidence(density):
-    """LCA refused such columns, because the densities of the classes cannot be compared in different columns."""
+    """LCA rejected such columns, because the densities of the classes cannot be compared in different columns."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), np.repeat([0, 1], 40)
     X[y == 1, 2] = 5.0

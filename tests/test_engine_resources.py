@@ -209,7 +209,7 @@ print(len(later) - before, set(inside), set(after))
 
 @pytest.mark.usefixtures("two_blas_threads")
 def test_blas_is_restored_after_threads_that_overlap():
-    """The first thread to come left first and lived on, and its limit stayed for the rest of the process.
+    """The first thread to enter left first and stayed alive, and its limit remained for the rest of the process.
 
     threadpoolctl 3.8 restores a limit only from the thread that set it, as long as that one lives.
     """
@@ -317,7 +317,7 @@ def test_the_parts_of_kernels_are_inlined():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_waits_for_the_compiler():
-    """A child that was forked while a thread compiled a kernel waited for ever at its own first kernel."""
+    """A child that was forked while a thread compiled a kernel waited forever at its own first kernel."""
     program = """
 import os, threading, warnings
 from numba.core.compiler_lock import global_compiler_lock
@@ -524,7 +524,7 @@ def test_auto_takes_the_reference_for_small_problems():
 
 
 def test_the_choice_is_a_pure_function_of_the_work(monkeypatch):
-    """Neither threads nor memory nor what is imported or was chosen before: the work alone."""
+    """The choice depends only on the work: not on threads, memory, imported modules or earlier choices."""
     works = [Work(n, n, d, passes) for n in (100, 2000, 30_000) for d in (2, 50) for passes in (1, 20)]
     expected = [choose(Engine(), work) for work in works]
     assert {choice.backend for choice in expected} == {"reference", "cpu"}

@@ -19,7 +19,7 @@ SOURCE = ROOT / "src" / "vicinal"
 
 
 class Import(NamedTuple):
-    """One imported name: where the line stands, and the module and the name that it asks for."""
+    """One imported name: the position of the line, and the module and the name that it imports."""
 
     file: Path
     line: int

@@ -93,7 +93,7 @@ def literal_log_density(B_G, B_L, mean, X, centres, left_out=False):
 
 
 def literal_algorithm(X, steps, reg, reg_gauss):
-    """Algorithm 1 as mended: one (B_G, B_L) a step."""
+    """Algorithm 1 as corrected: one (B_G, B_L) per step."""
     n, d = X.shape
     C_G = np.cov(X.T, bias=True) + reg_gauss * np.eye(d)
     values, vectors = np.linalg.eigh(C_G)

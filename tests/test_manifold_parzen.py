@@ -446,9 +446,9 @@ def test_approximate_search_without_pynndescent(rows, monkeypatch):
         (
             {"n_components": 1, "n_neighbors": 30},
             ValueError,
-            "n_neighbors=30 needs at least 31 training points, got 25. Lower",
+            "n_neighbors=30 needs at least 31 training rows, got 25. Lower",
         ),
-        ({"n_components": 1, "n_neighbors": 24}, ValueError, "needs at least 26 training points, got 25"),
+        ({"n_components": 1, "n_neighbors": 24}, ValueError, "needs at least 26 training rows, got 25"),
         ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1"),
         ({"n_neighbors": 2.5}, TypeError, "n_neighbors must be an integer"),
         ({"n_components": 3, "n_neighbors": 2}, ValueError, "n_components=3 needs at least 3 neighbours"),
@@ -480,10 +480,10 @@ def test_bad_rows(rows):
         ManifoldParzen(n_components=1, n_neighbors=5).score_samples(rows)
     with pytest.raises(ValueError, match="negative"):
         ManifoldParzen(n_components=1, n_neighbors=5).fit(rows, sample_weight=-np.ones(60))
-    with pytest.raises(ValueError, match="needs at least 7 training points when a row is left out, got 6"):
+    with pytest.raises(ValueError, match="needs at least 7 training rows when a row is left out, got 6"):
         ManifoldParzen(1, 5, 0.1).fit(rows[:6]).held_out_score_samples()
     # Rows of weight 0 are no neighbours and do not count.
-    with pytest.raises(ValueError, match="at least 11 training points, got 10"):
+    with pytest.raises(ValueError, match="at least 11 training rows, got 10"):
         ManifoldParzen(1, 10, 1.0).fit(rows, sample_weight=np.arange(60) < 10)
 
 
@@ -523,13 +523,13 @@ def test_rows_or_noise_too_small_for_their_precision_are_refused():
 def test_soft_neighborhoods_of_very_few_rows():
     X = np.random.default_rng(0).normal(size=(30, 2))
     soft = {"vicinity": "kernel", "bandwidth": 1.0}
-    with pytest.raises(ValueError, match="at least 2 training points of positive weight, got 1"):
+    with pytest.raises(ValueError, match="at least 2 training rows of positive weight, got 1"):
         ManifoldParzen(1, noise=0.1, **soft).fit(X, sample_weight=np.arange(30) == 4)
-    with pytest.raises(ValueError, match="at least 3 training points of positive weight, got 2"):
+    with pytest.raises(ValueError, match="at least 3 training rows of positive weight, got 2"):
         ManifoldParzen(1, **soft).fit(X[:2])
     two = ManifoldParzen(1, noise=0.1, **soft).fit(X[:2])
     assert np.all(np.isfinite(two.score_samples()))
-    with pytest.raises(ValueError, match="at least 3 training points of positive weight, got 2"):
+    with pytest.raises(ValueError, match="at least 3 training rows of positive weight, got 2"):
         two.held_out_score_samples()
 
 

@@ -205,7 +205,7 @@ def test_metric_names_and_clone():
     ("options", "error", "match"),
     [
         ({"criterion": "likelihood"}, ValueError, "criterion must be one of 'log_likelihood'"),
-        ({"n_neighbors": [3, 30]}, ValueError, "n_neighbors=30 needs at least 31 training points in every split"),
+        ({"n_neighbors": [3, 30]}, ValueError, "n_neighbors=30 needs at least 31 training rows in every split"),
         ({"n_neighbors": [0]}, ValueError, "n_neighbors must be at least 1"),
         ({"n_neighbors": [2.5]}, TypeError, "n_neighbors must be an integer"),
         ({"n_components": [9], "n_neighbors": [2]}, ValueError, "n_components=9 needs at least 9 features"),

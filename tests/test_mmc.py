@@ -151,7 +151,7 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
             lambda: MMC(structure="no").fit(X6, [0, 0, 0, 1, 1, 1]),
             "structure must be one of 'full', 'diag', got 'no'",
         ),
-        (lambda: MMC().fit(X6 * 1e-200, [0, 0, 0, 1, 1, 1]), "columns .* spread over .*e-199"),
+        (lambda: MMC().fit(X6 * 1e-200, [0, 0, 0, 1, 1, 1]), "columns .* have a range of at most .*e-199"),
         (lambda: MMC(gap_tol=0).fit(X6, [0, 0, 0, 1, 1, 1]), "gap_tol must be"),
         (lambda: MMC(max_iter=0).fit(X6, [0, 0, 0, 1, 1, 1]), "max_iter must be"),
     ],

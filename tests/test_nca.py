@@ -148,7 +148,7 @@ def test_badly_scaled_columns_are_no_obstacle(iris):
 
 
 def test_a_saturated_named_start_is_left(iris):
-    """At X * 1000 the identity sees one neighbour only; scikit-learn returns it unchanged."""
+    """At X * 1000, each row has only one effective neighbour under the identity; scikit-learn returns it unchanged."""
     X, y = iris
     theirs = NeighborhoodComponentsAnalysis(init="identity").fit(1000 * X, y)
     np.testing.assert_array_equal(theirs.components_, np.eye(4))

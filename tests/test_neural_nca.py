@@ -131,7 +131,7 @@ def test_parity_becomes_a_line():
 
 
 def polar_correlations(Z, angles, heights):
-    """How well the direction and the distance from some centre tell the angle and the height."""
+    """How well the direction and the distance from some centre predict the angle and the height."""
     order = np.argsort(angles)
 
     def correlations(centre):

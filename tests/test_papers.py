@@ -44,13 +44,13 @@ def no_data_folder(monkeypatch):
 
 
 def vicinal(*arguments, folder):
-    """`vicinal papers` as a process of its own."""
+    """Run `vicinal papers` in a separate process."""
     command = [sys.executable, "-m", "vicinal.cli", "papers", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def in_process(*arguments, folder):
-    """The same here, which does not have to import everything again."""
+    """Run the same in this process, which does not import everything again."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -359,7 +359,7 @@ def measure(setting):
     ],
 )
 def test_typed_numbers_are_refused(prose, found, tmp_path):
-    """Three had been typed into pages, and one of them had become false."""
+    """Three numbers had been typed into pages, and one of them had become wrong."""
     module = ModuleType("made.figure_9")
     source = tmp_path / "figure_9.py"
     source.write_text(TYPED.format(about="What it shows.", prose=prose))

@@ -190,7 +190,7 @@ def test_bad_parameters(blobs):
 
 
 def test_modes_are_in_the_precision_of_the_rows(blobs):
-    """They used to come out in float64 whatever the rows were."""
+    """They used to be float64 for rows of any precision."""
     X, _ = blobs
     exact = ParzenMeanShift(ParzenWindows(1.0)).fit(X)
     single = ParzenMeanShift(ParzenWindows(1.0)).fit(X.astype(np.float32))

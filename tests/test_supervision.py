@@ -247,7 +247,7 @@ def test_minus_one_means_no_group_and_is_a_class_like_any_other(name, y, answer)
 
 @pytest.mark.parametrize("name", METHODS)
 def test_labels_of_several_kinds(name, answer):
-    """They can be told apart, but have no order that `classes_` could follow."""
+    """They are different, but have no common order for `classes_`."""
     for y in (objects([3, "a", "b"][code] for code in CODES), [[3, "a", "b"][code] for code in CODES]):
         if name in CLASSES:
             with pytest.raises(TypeError, match=r"y must hold labels of one kind .*, got int, str\. Convert them"):

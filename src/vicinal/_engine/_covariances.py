@@ -1,4 +1,4 @@
-"""Kernels with a full covariance per point: scores are quadratic forms of the queries, computed by matrix products where these are accurate.
+"""Kernels with a full covariance per point: scores are quadratic forms of the queries, computed by matrix products if these are accurate.
 
 With ``P_j = R_j' R_j`` the score of a pair is
 
@@ -36,7 +36,7 @@ _Result = TypeVar("_Result")
 
 
 class PlacedCovariances(Placed):
-    """Rows with a covariance each, on any backend: the `Placed` of `Covariances`."""
+    """Rows with one covariance each, on any backend: the `Placed` of `Covariances`."""
 
     metric = None
 
@@ -56,7 +56,7 @@ class PlacedCovariances(Placed):
         self._first, self._second = np.tril_indices(d)
         self._terms = np.empty((n, d + len(self._first)))
         self._constants = np.empty(n)
-        with np.errstate(over="ignore", invalid="ignore"):  # where these overflow, differences are taken
+        with np.errstate(over="ignore", invalid="ignore"):  # if these overflow, differences are used
             for part in listed_parts(n, 2 * d * d):
                 precisions = self._roots[part].transpose(0, 2, 1) @ self._roots[part]
                 slopes = np.einsum("jkl,jl->jk", precisions, self._rows[part])
@@ -69,7 +69,7 @@ class PlacedCovariances(Placed):
     # -- scores --------------------------------------------------------------------------------------------------
 
     def _sizes(self) -> tuple[int, int]:
-        """Queries in a block, within the memory, and the threads that may work on blocks at once."""
+        """Return the number of queries in a block that fit into the memory, and the threads that may work on blocks at once."""
         bytes_per_row = 8 * (self._terms.shape[1] + 3 * COVARIANCE_TILE)
         rows = int(min(max(self._memory // bytes_per_row, 1), COVARIANCE_ROWS))
         return rows, int(min(self._threads, max(self._memory // (bytes_per_row * rows), 1)))
@@ -118,7 +118,7 @@ class PlacedCovariances(Placed):
     # -- reductions ----------------------------------------------------------------------------------------------
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        """Return the log-sums; shares of classes are not offered by this family."""
+        """Return the log-sums; this family does not support shares of classes."""
         _without_classes(by_class)
         self.certificate = 0.0
         if not self._skips or not may_skip(self._engine, self.points.rows, queries.count(len(self._rows))):
@@ -146,7 +146,7 @@ class PlacedCovariances(Placed):
     def _adder(
         self, q: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None, tops: np.ndarray, totals: np.ndarray
     ) -> Add:
-        """Return what adds tiles of points to the sums of a block of queries."""
+        """Return a function that adds tiles of points to the sums of a block of queries."""
         block = _Block(q, None, self._first, self._second)
         top, total = tops[0, 0], totals[0, 0]
 
@@ -256,7 +256,7 @@ class PlacedCovariances(Placed):
                 margins[tile] = product_error(self._bound(block, tile), d * d, np.float64)
             if floors is not None:
                 least = floors[rows]
-            else:  # at least k points score this for certain
+            else:  # at least k points certainly reach this score
                 kth = n - min(n if k is None else k, n)
                 least = np.partition(scores - margins, kth, axis=1)[:, kth]
             query, point = np.nonzero((scores + margins >= least[:, None]) & (scores > -np.inf))
@@ -283,12 +283,12 @@ class PlacedCovariances(Placed):
 
 
 class _Block:
-    """A block of queries: rows, who is left out, the features of their quadratic forms, and their largest norm."""
+    """A block of queries: rows, the points left out, the features of their quadratic forms, and their largest norm."""
 
     def __init__(self, rows: np.ndarray, left_out: np.ndarray | None, first: np.ndarray, second: np.ndarray) -> None:
         self.rows, self.left_out = rows, left_out
         self.reach = float(np.linalg.norm(rows, axis=1).max(initial=0.0))
-        with np.errstate(over="ignore"):  # where these overflow, differences are taken
+        with np.errstate(over="ignore"):  # if these overflow, differences are used
             self.features = np.hstack([rows, rows[:, first] * rows[:, second]])
 
 

@@ -6,9 +6,9 @@ of a softmax with row weights r,
     W + W' = b_i b_j K_ij (f_i + f_j)    with    f = r / (b Z),
 
 so a second half sweep gives ``(W + W') V``.  A scatter is ``V' diag(m) V - V' (W + W') V`` with ``m = (W + W') 1``, and
-needs that product for the rows of each pair only, not for its columns: ``n^2`` exponentials and ``1.5 n^2 k``
-multiply-adds in all.  Between two sweeps the exponentials are kept where matrix products made them and the memory has
-room for them.
+needs that product only for the rows of each pair, not for its columns: ``n^2`` exponentials and ``1.5 n^2 k``
+multiply-adds in total.  Between two sweeps, exponentials that were computed by matrix products are kept if they fit into
+the memory.
 
 Rows are shifted by the largest score that they could have, less what typical rows leave unused (`CompiledPairs.raise_scores`).
 A row without any near neighbour underflows under that shift. It is returned as underflowed, and the caller computes it again
@@ -37,20 +37,20 @@ from vicinal._engine._tuning import (
 )
 
 Mates = tuple[np.ndarray, np.ndarray]  # where the class mates of each row begin and end
-# Rows and what a piece of work gives to them (m, row_width), and from a tile on what it gives to the points of tiles
-# (n_tiles, column_width, TILE), which goes to the last columns of their sums.
+# Rows and what a piece of work adds to them (m, row_width), and, from some tile on, what it adds to the points of tiles
+# (n_tiles, column_width, TILE), which is added to the last columns of their sums.
 _Piece = tuple[slice, np.ndarray, int, np.ndarray]
 
 
 class _Run(NamedTuple):
-    """Pieces of work, in the strips of rows that they belong to, and the threads that may do them at a time."""
+    """Pieces of work, by strips of rows, and the number of threads that may compute them at a time."""
 
     work: Callable[[Any], _Piece]
     strips: list[list[Any]]
     threads: int
 
     def pieces(self) -> Iterator[_Piece]:
-        """Yield what the pieces give, in their order."""
+        """Yield the results of the pieces, in their order."""
         return in_order(self.work, [piece for strip in self.strips for piece in strip], self.threads, NOTHING)
 
 
@@ -81,7 +81,7 @@ class HalfPull(NamedTuple):
 
 
 class _Values:
-    """Values of the points as half sweeps want them: multiplied by the weights b, which are their last column.
+    """Values of the points in the form that half sweeps need: multiplied by the weights b, which are their last column.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class _Values:
         self.in_tiles = self.weights.reshape(-1, TILE)
         self.packed = packed if weights is None else packed * self.in_tiles[:, None]
         self.width = packed.shape[1] + 1
-        # Kernels that need no weights take an empty array, and sum exponentials as they make them.
+        # Kernels that need no weights take an empty array, and sum exponentials as they compute them.
         self.in_tiles_or_none = self.in_tiles[:0] if weights is None else self.in_tiles
 
     def rows(self, part: slice) -> np.ndarray:
@@ -114,12 +114,12 @@ class HalfSweeps:
     Parameters
     ----------
     pairs : CompiledPairs
-        Of points against themselves, without log-weights.
+        The pairs of points against themselves, without log-weights.
     weights : float64 array of shape (n,), optional
         The weights b; all positive.
     threads, memory : int
     n_values : int
-        Columns of the widest values, for the choice between fused kernels and matrix products.
+        The number of columns of the widest values, for the choice between fused kernels and matrix products.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class HalfSweeps:
 
 
 def _add_up(piece: _Piece, sums: np.ndarray) -> None:
-    """Add what a piece gives to rows, and to the rows of tiles, to the last columns of the sums (n, width)."""
+    """Add the results of a piece for rows, and for the rows of tiles, to the last columns of the sums (n, width)."""
     (n, width), (rows, of_rows, first, of_columns) = sums.shape, piece
     sums[rows] += of_rows[:, of_rows.shape[1] - width :]
     places = slice(first * TILE, min((first + len(of_columns)) * TILE, n))
@@ -212,13 +212,13 @@ def _add_up(piece: _Piece, sums: np.ndarray) -> None:
 
 
 class _Sweep:
-    """What the two ways have in common: pieces of work, and one array that their sums are added to."""
+    """The common part of both methods: pieces of work, and one array to which their sums are added."""
 
     def __init__(self, pairs: CompiledPairs, threads: int, memory: int) -> None:
         self._pairs, self._threads, self._memory = pairs, threads, memory
 
     def _column_tiles(self, column_width: int) -> int:
-        """Tiles of points in a piece: what they receive must fit the memory several times."""
+        """The number of tiles of points in a piece: what they receive must fit into the memory several times."""
         size = TILE * column_width * 8
         return int(max(min(COLUMN_TILES, self._memory // (8 * size)), 1))
 
@@ -232,7 +232,7 @@ class _Sweep:
     def _products(self, run: _Run, values: "_Values") -> tuple[np.ndarray, np.ndarray]:
         """``V' G`` for the sums G of the rows, and the last column of the sums: no array of the values' size is held.
 
-        Those of strips of rows are added in a tree, so that a worker returns them once.
+        The results of strips of rows are added in a tree, so that a worker returns them once.
         """
         n = self._pairs.n
 
@@ -252,7 +252,7 @@ class _Sweep:
         return found[1], found[0][:, 0]
 
     def _threads_for(self, row_width: int, column_width: int) -> int:
-        """Threads such that the sums of their pieces fit the memory."""
+        """The number of threads for which the sums of their pieces fit into the memory."""
         size = 8 * TILE * (row_width + self._column_tiles(column_width) * column_width)
         return int(min(self._threads, max(self._memory // size - 1, 1)))
 
@@ -269,7 +269,7 @@ class _FusedSweep(_Sweep):
         return self._sums(run, width) if width > 1 else self._products(run, values)[1][:, None]
 
     def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
+        """``V' G`` (v, v), where G is ``(W + W') V`` for only the rows of each pair, and ``(W + W') b`` (n,)."""
         arguments = values.packed, values.in_tiles_or_none, self._padded(factors)
         return self._products(self._run(kernels.half_scatter, lambda rows: arguments, values.width, 1), values)
 
@@ -297,7 +297,7 @@ class _FusedSweep(_Sweep):
         row_width: int,
         column_width: int,
     ) -> _Run:
-        """Return what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
+        """Return what a kernel adds to the rows and to the columns of its pairs; `arguments` are those for some rows."""
         pairs = self._pairs
         n, n_tiles = pairs.n, len(pairs.points.packed)
         row_tiles = min(max(n_tiles // 8, 1), 4)  # large pieces, but enough of them for the threads
@@ -324,7 +324,7 @@ class _ProductSweep(_Sweep):
 
     def __init__(self, pairs: CompiledPairs, threads: int, memory: int) -> None:
         super().__init__(pairs, threads, memory)
-        # The tiles of the first of two sweeps, for the second to take, where they fit into half of the memory.
+        # The tiles of the first of two sweeps, which the second one uses if they fit into half of the memory.
         size = pairs.n * pairs.n * pairs.dtype.itemsize // 2
         self._keeps = size <= memory // 2 and (size <= CACHED_BYTES or pairs.k >= COSTLY_COORDINATES)
         self._kept: dict[tuple[int, int], np.ndarray] = {}
@@ -344,7 +344,7 @@ class _ProductSweep(_Sweep):
         return self._sums(run, values.width) if values.width > 1 else self._products(run, values)[1][:, None]
 
     def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
+        """``V' G`` (v, v), where G is ``(W + W') V`` for only the rows of each pair, and ``(W + W') b`` (n,)."""
         weights = values.weights
 
         def visit(
@@ -397,7 +397,7 @@ class _ProductSweep(_Sweep):
         weights: np.ndarray | None = None,
         keep: bool = False,
     ) -> _Run:
-        """Return what `visit` makes of tiles of K for their rows (m, row_width) and columns (tiles, column_width, TILE).
+        """Return the results of `visit` on tiles of K for their rows (m, row_width) and columns (tiles, column_width, TILE).
 
         A tile on the diagonal holds both triangles, so that its columns need nothing (``both=False``).  Given
         `weights` b, ``K b`` is added to the last column of either.
