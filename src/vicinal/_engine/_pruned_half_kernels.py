@@ -28,7 +28,8 @@ from vicinal._engine._tuning import PRUNED_TILE as TILE
 from vicinal._engine._tuning import QUERY_GROUP, TILE_SPAN
 from vicinal._engine._vectors import judged_products, lowest_bit, n_bits, products_of_one
 
-_FEW = ROWS * TILE // 8  # up to this many pairs of four rows with a tile are computed one by one
+# Up to _FEW pairs of four rows with a tile, exponentials are computed one by one; up to _FEWEST pairs, products with values as well.
+_FEW, _FEWEST = ROWS * TILE // 8, 12
 
 
 def _types(real: Any) -> tuple[Any, ...]:
@@ -497,18 +498,26 @@ def half_scatter(
                     _exponentials(scores, in_group, half, g, raised, totals)
                     for r in range(in_group):
                         rows[g + r] = _to_both_ways(scores, r, both * weights[r], factors[first + g + r], others)
-                    _dot_all(scores, values[u], here)
                     _add_columns(column, scores, ones)
                 else:
-                    for r in range(in_group):
-                        n_some = _exponentials_of_some(scores, r, reached[r], half[0, g + r] - raised, which, some)
+                    for r in range(ROWS):
+                        n_some = int64(0)
+                        if r < in_group:
+                            n_some = _exponentials_of_some(scores, r, reached[r], half[0, g + r] - raised, which, some)
+                        if n_pairs > _FEWEST:
+                            scores[r, :] = 0
                         for c in range(n_some):
                             j = which[c]
                             m = some[c] * both * weights[r] * (factors[first + g + r] + others[j])
                             rows[g + r] += m
                             column[j] += m
-                            for k in range(v):
-                                here[r, k] += m * values[u, k, j]
+                            if n_pairs > _FEWEST:
+                                scores[r, j] = m
+                            else:
+                                for k in range(v):
+                                    here[r, k] += m * values[u, k, j]
+                if n_pairs > _FEWEST:
+                    _dot_all(scores, values[u], here)
                 for r in range(in_group):
                     for k in range(v):
                         gathered[g + r, k] += here[r, k]
