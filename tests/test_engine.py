@@ -40,7 +40,7 @@ def each_pair_once(patch):
     patch.setattr(module("_compiled_rows"), "HALF_SUMS_FROM_ROWS", 0)
     patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_ROWS", 0)
     patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_COORDINATES", defaultdict(int))
-    patch.setattr(module("_half"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
+    patch.setattr(module("_half_sweeps"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
 
 
 def _products_from(patch, coordinates):
@@ -60,7 +60,7 @@ def products(patch):
     _products_from(patch, 0)
     for file, name, size in (
         ("_compiled_rows", "PRODUCT_ROWS", 24),
-        ("_half", "HALF_PRODUCT_ROWS", 200),
+        ("_half_sweeps", "HALF_PRODUCT_ROWS", 200),
     ):
         patch.setattr(module(file), name, size)
 
@@ -384,6 +384,10 @@ def check_scatter(case, kind):
             got = placed.scatter(r, **case.asked(queries), space=of)
             assert_close(got.log_sums, log_sums, case.dtype)
             assert_close(got.scatter, case.scatter(queries, of), case.dtype)
+        if queries != "new":
+            squares = placed.squares(r, case.asked(queries)["queries"])
+            assert_close(squares.log_sums, log_sums, case.dtype)
+            assert_close(squares.total, np.trace(case.scatter(queries, "images")), case.dtype)
         got = placed.scatter(**case.asked(queries))
         assert_close(got.scatter, case.scatter(queries, "images", weighted=False), case.dtype)
         local = placed.local_scatters(r, **case.asked(queries))

@@ -72,10 +72,11 @@ def _without_strangest(scores: np.ndarray, weight: np.ndarray | None, counted: n
 
 def _densities_of(mixture: SharedMixture, kept: np.ndarray) -> np.ndarray:
     """Return the log-density of each row under the rows that are kept, without itself."""
-    log_weights = np.where(kept, mixture.log_weights, -np.inf)
-    return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine).left_out_score_samples(
-        LOO_PASSES
-    )
+    rest = SharedMixture(mixture.centres[kept], mixture.covariance, mixture.log_weights[kept], mixture.engine)
+    # Rows among themselves take half a sweep; the few others are new to them.
+    scores = np.empty(len(kept))
+    scores[kept], scores[~kept] = rest.left_out_score_samples(LOO_PASSES), rest.score_samples(mixture.centres[~kept])
+    return scores
 
 
 def _fifth_nearest(mixture: SharedMixture, listed: Neighbors, kept: np.ndarray) -> np.ndarray:
@@ -87,5 +88,5 @@ def _fifth_nearest(mixture: SharedMixture, listed: Neighbors, kept: np.ndarray) 
     if len(short):
         place = np.where(kept, np.cumsum(kept) - 1, -1)
         placed = prepare(mixture.engine, mixture.centres[kept], n_queries=len(short)).at(mixture.kernel_units)
-        squares[short] = placed.nearest(k, mixture.centres[short], place[short]).scores[:, -1]
+        squares[short] = placed.kth_squares(k, mixture.centres[short], place[short])
     return -0.5 * squares

@@ -8,7 +8,7 @@
           |                           _choice.py    the choice: a pure function of shapes (`which_engine`)
       problem.at(kernel)              _families.py  once per pass: only the metric is sent
           |
-      placement.log_sums, softmax_means, mean_shifts, scatter, pull, gradient, class_shares, perplexities,
+      placement.log_sums, softmax_means, mean_shifts, scatter, squares, pull, gradient, class_shares, perplexities,
           |     nearest, nearest_with_ties, neighbors_above     _placement.py, _nearest.py: shared by all backends
           |
       _contract.py        what a backend implements: at, log_sums, softmax_sums, candidates, as equations
@@ -23,7 +23,7 @@
                             _compiled_rows.py  the sums of `_cpu.py`  _pool.py      threads, in order
                             _row_kernels.py, _half_kernels.py, _product_kernels.py: compiled, of the parts in _kernels.py
                             _vectors.py  products as vector instructions
-                            _half.py     each pair once               _pairs.py     rows in the layout of the kernels
+                            _half.py, _half_sweeps.py  each pair once  _pairs.py     rows in the layout of the kernels
                             _blocks.py   how work is divided          _accuracy.py  when products are accurate
                             _products.py blocks by matrix products           _kth.py       the k-th nearest distance
                             _tuning.py   every tuned constant                   _settings.py  the user's `Engine`

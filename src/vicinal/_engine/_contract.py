@@ -132,6 +132,13 @@ class Scatter(NamedTuple):
     scatter: np.ndarray
 
 
+class Squares(NamedTuple):
+    """``log_sums`` (m,) and ``total`` = sum_ij r_i p_ij |z_i - z_j|^2, the trace of the scatter of the images."""
+
+    log_sums: np.ndarray
+    total: float
+
+
 class Pull(NamedTuple):
     r"""The pull of NCA's signed weights on the images of the points.
 
@@ -230,6 +237,11 @@ class Placed(Protocol):
             return sums.log_sums, *_scatter_of_sums(u, theirs, centre, gathered, r, sums.received[:, 0])
 
         return Scatter(*accurate_scatter(scatter_of, mine, self.points.rows.dtype))
+
+    def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
+        """Return the log-sums and the pooled squared distance of the images."""
+        found = self.scatter(queries, row_weights, "images")
+        return Squares(found.log_sums, float(np.trace(found.scatter)))
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         """Return the `Pull` of resident rows towards the rows of their own class.

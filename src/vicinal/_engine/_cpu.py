@@ -18,6 +18,7 @@ from vicinal._engine._contract import (
     Scatter,
     SoftmaxSums,
     Space,
+    Squares,
     Values,
 )
 from vicinal._engine._families import Covariances, Frames, Kernel
@@ -198,6 +199,21 @@ class CpuPlaced(CompiledRows):
             log_sums[again.positions] = more.log_sums
             scatter = scatter + more.scatter
         return Scatter(log_sums, scatter)
+
+    def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
+        if self._images.n < HALF_SCATTER_FROM_ROWS:
+            return super().squares(queries, row_weights)
+        half = self._half(queries, self._images.packed[:, :0], 0)
+        found = None if half is None else half.squares()
+        if found is None:
+            return super().squares(queries, row_weights)
+        log_sums, total = self._outside(found.log_sums), float(self._inside(row_weights) @ found.squares)
+        if len(found.underflowed):
+            again = self._at_places(queries, found.underflowed)
+            more = super().squares(again, row_weights[again.positions])
+            log_sums[again.positions] = more.log_sums
+            total += more.total
+        return Squares(log_sums, total)
 
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
         half = None if own_class else self._half(queries, self._images.packed, self._images.k)

@@ -69,7 +69,7 @@ class _PlacedOnCluster:
 
     _SWEEPS = frozenset(
         (
-            "log_sums", "softmax_sums", "scatter", "class_pull", "class_gradient", "class_agreement", "softmax_pull",
+            "log_sums", "softmax_sums", "scatter", "squares", "class_pull", "class_gradient", "class_agreement", "softmax_pull",
             "class_shares", "entropies", "log_sums_table",
         )
     )  # fmt: skip

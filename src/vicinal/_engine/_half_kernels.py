@@ -29,6 +29,9 @@ from vicinal._engine._kernels import (
 )
 from vicinal._engine._vectors import one_dot
 
+# Smaller logarithms belong to exponentials that are 0; minus infinity times 0 would not be.
+_LOWEST_LOG = -1e4
+
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _half_exponentials(
@@ -106,6 +109,61 @@ def half_sums(
                     row_sums[place + r, last] += totals[r]
             if t > own:
                 _add_to_points(scores, values, place, columns)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _times_logs(scores: np.ndarray, bound: float, products: np.ndarray) -> None:
+    """Scores of a row -> K and K log K; both are 0 for a pair that is left out."""
+    for j in range(TILE):
+        products[j] = max(scores[j] - bound, scores.dtype.type(_LOWEST_LOG))
+    _exp_in_place(scores, bound)
+    for j in range(TILE):
+        products[j] *= scores[j]
+
+
+@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, ::1])))
+def half_logs(
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    row_weights: np.ndarray,
+    weights: np.ndarray,
+    start: int,
+    from_tile: int,
+    to_tile: int,
+    row_sums: np.ndarray,
+    column_sums: np.ndarray,
+) -> None:
+    """``(K log K) b`` and ``K b``; `row_weights` (m, 1) are b of the block, `weights` are in tiles, also if all are 1."""
+    scores, products = np.empty((ROWS, TILE), dtype=points.dtype), np.empty((ROWS, TILE), dtype=points.dtype)
+    peaks, b = np.empty(ROWS), np.zeros(ROWS, dtype=points.dtype)
+    n_rows = queries.shape[0]
+    for t in range(from_tile, to_tile):
+        tile, tile_offsets = points[t], offsets[t]
+        logs, sums = column_sums[t - from_tile, 0], column_sums[t - from_tile, 1]
+        for place in range(0, n_rows, ROWS):
+            own, count = (start + place) // TILE, min(ROWS, n_rows - place)
+            if t < own:
+                continue
+            _scores(queries, place, count, tile, tile_offsets, by_products, left_out, t * TILE, False, scores, peaks)
+            for r in range(ROWS):
+                if r < count:
+                    _times_logs(scores[r], scores.dtype.type(bounds[place + r]), products[r])
+                    b[r] = row_weights[place + r, 0]
+                else:
+                    scores[r, :], products[r, :], b[r] = 0, 0, 0
+            one_dot(products, weights, t, row_sums[place : place + ROWS], 0)
+            one_dot(scores, weights, t, row_sums[place : place + ROWS], 1)
+            if t > own:
+                for j in range(TILE):
+                    logs[j] += (
+                        b[0] * products[0, j] + b[1] * products[1, j] + b[2] * products[2, j] + b[3] * products[3, j]
+                    )
+                    sums[j] += b[0] * scores[0, j] + b[1] * scores[1, j] + b[2] * scores[2, j] + b[3] * scores[3, j]
 
 
 @_kernel(_half_signature(lambda real: (real[:, :, ::1], real[:, ::1], real[::1])))

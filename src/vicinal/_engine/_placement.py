@@ -9,13 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
-from vicinal._engine._accuracy import (
-    TIED,
-    entropies_are_accurate,
-    largest_square,
-    robust_centre,
-    scatter_is_accurate,
-)
+from vicinal._engine._accuracy import TIED, entropies_are_accurate, largest_square, robust_centre, scatter_is_accurate
 from vicinal._engine._arrays import like
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
@@ -25,6 +19,7 @@ from vicinal._engine._contract import (
     Queries,
     Scatter,
     Space,
+    Squares,
     by_metric,
     finite,
     to_images,
@@ -157,6 +152,11 @@ class Placement:
         """
         asked = self.problem.queries(queries, left_out)
         return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), space)
+
+    def squares(self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None) -> Squares:
+        """Return the log-sums and ``sum_ij r_i p_ij |z_i - z_j|^2``, the trace of the scatter of the images."""
+        asked = self.problem.queries(queries, None)
+        return self.placed.squares(asked, _weights(row_weights, asked.count(self.problem.n_points)))
 
     def local_scatters(
         self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
