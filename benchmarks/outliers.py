@@ -164,7 +164,7 @@ def show_leads(seeds):
     """Print the leads on other draws, and save nothing."""
     sources = (*CHOSEN_ON, *HELD_OUT)
     lines = [line for seed in seeds for source in sources for line in measure(source, seed, SHARES, FOR_LEADS)]
-    print("| vicinal less | fits | AUC | average precision |\n|---|---|---|---|")
+    print("| vicinal minus | fits | AUC | average precision |\n|---|---|---|---|")
     for other in FOR_LEADS[1:]:
         for kind in ("contaminated", "clean"):
             print(f"| {other} | {kind} | {leads(lines, [source.name for source in sources], other, kind)} |")

@@ -114,7 +114,7 @@ def test_empty_cells_of_a_workbook_count_towards_the_size_that_the_option_allows
 
 @pytest.mark.parametrize("decimal", [".", ","])
 def test_numbers_are_read_to_the_last_bit(decimal, tmp_path):
-    """With pandas 2 the last bit could differ, so that `score` took training rows for new ones."""
+    """With pandas 2 the last bit could differ, so that `score` treated training rows as new ones."""
     rows = np.random.default_rng(0).normal(size=(300, 2)) * 10.0 ** np.random.default_rng(1).uniform(
         -9, 9, size=(300, 2)
     )
@@ -164,7 +164,7 @@ def test_cells_are_escaped_on_a_terminal_and_kept_in_a_pipe(terminal, capsys, mo
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
 def test_a_file_whose_name_is_not_utf_8_can_be_spoken_of(tmp_path, capsysbinary, monkeypatch):
-    """Its name could not be written to the terminal, and was taken for a fault of vicinal."""
+    """Its name could not be written to the terminal, which was reported as a bug in vicinal."""
     monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"t\xff.csv")
     pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a", "b"]).to_csv(name, index=False)

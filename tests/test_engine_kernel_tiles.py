@@ -12,7 +12,7 @@ from vicinal._engine._kernel_tiles import KernelTiles
 
 @pytest.fixture
 def forced(monkeypatch):
-    """Skip tiles however few the rows and little the saving."""
+    """Force the skipping of tiles, even for few rows and little gain."""
     pruning.force_pruning(monkeypatch.setattr)
     monkeypatch.setattr(choice, "PRUNED_FROM_POINTS", 0)
 
@@ -56,7 +56,7 @@ def test_what_is_skipped_stays_below_the_certificate(forced, rows, family, error
 
 
 def test_a_table_of_depths_and_noises_keeps_its_certificate(forced, rows):
-    """All of them share the tiles, so that each must be judged by its own widths; pairs are skipped as well."""
+    """All of them share the tiles, so each must be bounded by its own widths; pairs are skipped as well."""
     frames, variances, _ = frames_of(rows)
     kernel = Frames(frames, variances, [0.3, 0.003], [0, 2])
     rng = np.random.default_rng(3)
@@ -68,7 +68,7 @@ def test_a_table_of_depths_and_noises_keeps_its_certificate(forced, rows):
 
 
 def test_wider_kernels_than_the_tiles_know_are_noticed(forced, monkeypatch):
-    """The law above fails where kernels reach farther than their tiles believe."""
+    """The law above fails if kernels reach farther than the bounds of their tiles."""
     made, rows = KernelTiles._extremes, np.random.default_rng(0).normal(size=(1500, 3))
 
     def too_narrow(rows, kernels, positions):
@@ -96,7 +96,7 @@ def test_a_floor_that_no_pair_reaches_lists_nothing(forced, rows):
 
 
 def test_a_row_that_sees_nobody_visits_everything(forced, rows):
-    """Its sum is 0, so that nothing is small beside it; the others keep theirs."""
+    """Its sum is 0, so no tile is negligible for it; the other sums are correct."""
     log_weights = np.full(len(rows), -np.inf)
     log_weights[0] = 0.0
     skipping, dense = both(rows, Frames(*frames_of(rows)), 1e-3, log_weights=log_weights, leave_one_out=True)

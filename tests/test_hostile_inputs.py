@@ -75,7 +75,7 @@ def test_rows_to_climb_from_are_refused_where_squares_overflow(size):
 
 @pytest.mark.parametrize(("size", "width"), [(1e151, 1.0), (1e149, 1e-3)])
 def test_rows_too_far_to_be_explained_are_refused(size, width):
-    """It was a warning of NumPy about an overflow, and an answer made of infinities."""
+    """The result was a warning of NumPy about an overflow, and infinite numbers."""
     detector = vicinal.DensityOutlierDetector(ParzenWindows(width)).fit(X)
     with pytest.raises(ValueError, match=r"X.* holds values of magnitude .*, whose squares overflow float64"):
         detector.explain(np.full((2, 3), size))
@@ -146,7 +146,7 @@ def test_weights_over_600_orders_of_magnitude():
 
 
 def test_lda_finds_no_more_directions_than_columns_that_vary():
-    """With four classes it returned two components where three were asked for; without any, an IndexError."""
+    """With four classes it returned two components instead of the requested three; without any, an IndexError."""
     rows, classes = X * [1.0, 0.0, 1.0], np.arange(60) % 4
     with pytest.raises(ValueError, match=r"finds 2 directions .*got n_components=3"):
         NCA(3, init="lda", max_iter=1).fit(rows, classes)
@@ -276,7 +276,7 @@ def test_a_text_among_images_to_map_back_is_told_as_such():
 
 @pytest.mark.parametrize("factor", [1e-318, 1e-300, 1e-160])
 def test_anchors_whose_squares_underflow_are_refused(factor):
-    """The start, divided by so small a unit, overflowed."""
+    """The initial matrix overflowed when it was divided by so small a unit."""
     with pytest.raises(
         ValueError,
         match=r"the rows in pairs contain values of magnitude at most .*underflow float64; expected at least",

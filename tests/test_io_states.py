@@ -94,7 +94,7 @@ def test_every_class_that_a_file_can_hold_is_declared():
 
 @pytest.mark.parametrize("name", FITS)
 def test_all_that_a_fit_keeps_is_declared_and_comes_back(name, tmp_path):
-    """Saving refuses whatever is not declared, at any depth."""
+    """Saving raises an error for attributes that are not declared, at any depth."""
     needs_torch(name)
     estimator = fitted_once(name)
     io.save(estimator, tmp_path / "model.vicinal")
@@ -182,7 +182,7 @@ def test_what_was_changed_into_nonsense_is_not_saved(tmp_path):
 
 
 def test_a_refit_under_other_parameters_can_be_saved(tmp_path):
-    """Some attributes tell of an earlier fit, perhaps on other columns."""
+    """Some attributes belong to an earlier fit, perhaps on other columns."""
     metric = NCA(solver="stochastic", random_state=0, max_iter=1, tol=10.0, structure="diag")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -589,7 +589,7 @@ def choose(options, rng):
 
 
 def use(estimator):
-    """Ask an estimator everything; the names of exceptions that a sound one never raises."""
+    """Call all methods of an estimator; return the names of exceptions that a valid one never raises."""
     said = answers(estimator)
     repr(estimator)
     if isinstance(estimator, BaseEstimator) and hasattr(estimator, "get_feature_names_out"):
@@ -635,7 +635,7 @@ def fuzz(descriptions, seed, folder):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_loads_works(seed, descriptions, tmp_path):
-    """It is refused, or it answers; it never stumbles over what it holds."""
+    """The file is rejected, or the estimator works; it never fails because of its contents."""
     assert fuzz(descriptions, seed, tmp_path)[1] == []
 
 

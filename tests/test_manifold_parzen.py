@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from scipy.special import logsumexp
 from scipy.stats import ks_2samp, multivariate_normal
 from sklearn.base import clone
@@ -34,8 +35,6 @@ EXPECTED_FAILURES = {
 @parametrize_with_checks(
     [
         ManifoldParzen(n_components=1, n_neighbors=5),
-        ManifoldParzen(n_neighbors=3, noise=0.5, n_components=1),
-        ManifoldParzen(n_components=0, noise=0.2, n_neighbors=5),
         ManifoldParzen(vicinity="kernel", bandwidth=1.0, noise=0.3, n_components=1),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(estimator.noise, {}),
@@ -43,6 +42,20 @@ EXPECTED_FAILURES = {
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        ManifoldParzen(n_neighbors=3, noise=0.5, n_components=1),
+        ManifoldParzen(n_components=0, noise=0.2, n_neighbors=5),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator, EXPECTED_FAILURES.get(estimator.noise))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from scipy.optimize import minimize
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
@@ -13,9 +14,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vicinal import MMC, simulate_pairs
 
 
-@parametrize_with_checks([MMC(), MMC(structure="diag")])
+@parametrize_with_checks([MMC()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+def test_scikit_learn_checks_of_the_diagonal():
+    check_conventions(MMC(structure="diag"))
 
 
 def literal_ratio(M, X, alike, differ):

@@ -399,7 +399,7 @@ def test_amounts_and_times_written_as_texts_are_hinted_at(texts, hint):
 
 
 def test_numbers_with_decimal_commas_are_no_categories():
-    """The advice was to make 0/1 columns of them; and with one_hot that was done without a word."""
+    """The message recommended 0/1 columns for them, and with one_hot these were created without a note."""
     table = pd.DataFrame({"x": NORMAL, "price": [f"{i % 7},5" for i in range(N)]})
     [note] = prepare(table).notes
     assert "decimal=','" in note.text
@@ -423,7 +423,7 @@ def test_a_category_of_thousands_of_values_is_refused_before_the_memory_is_full(
 
 
 def test_a_lattice_that_is_asked_for_without_a_step_is_completed_by_the_values():
-    """A ColumnType was taken as it is, and a step of None broke the noise later on."""
+    """A ColumnType was used unchanged, and a step of None caused an error in the noise later."""
     table = pd.DataFrame({"x": NORMAL, "gift": RNG.integers(2, size=N) * 5})
     assert column_types(table, {"gift": ColumnType("lattice")})["gift"].step == 5.0
     assert column_types(table, {"gift": ColumnType("lattice", np.float64(2.5), 0.0)})["gift"].step == 2.5

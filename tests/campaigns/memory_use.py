@@ -68,7 +68,7 @@ ask(rng.normal(size=(3000, d)))  # imports and compiled code
 X = rng.normal(size=(n, d))
 def resident():
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS"))) * 1024
-open("/proc/self/clear_refs", "w").write("5")  # begin the peak anew
+open("/proc/self/clear_refs", "w").write("5")  # reset the peak
 before = resident()
 ask(X)
 peak = int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) * 1024

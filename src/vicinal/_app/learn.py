@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
-_EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
+_EXACT, _MANY_ROWS = ("lca-gauss", "local-lca", "parzen"), 100_000
 # Methods whose matrices have a row and a column for every column of the table, and their maximum number: 200 MB each. RCA uses
 # the principal components of wider tables, of which there are fewer than rows.
-_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca", "parzen"), 5_000
+_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "local-lca", "nca", "parzen"), 5_000
 _MOST_COMPONENTS = 2_000
-_FOR_WIDE_TABLES = {name: "manifold-parzen" if name == "parzen" else "rca" for name in _SQUARE}
-_UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
+_FOR_WIDE_TABLES = {name: "manifold-parzen" if name in ("local-lca", "parzen") else "rca" for name in _SQUARE}
+_UNSUPERVISED = ("lca", "lca-gauss", "local-lca", "parzen", "manifold-parzen")
 
 
 def learn(arguments: Namespace, console: Console) -> None:

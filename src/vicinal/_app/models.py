@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CLASSES = {
     "lca": "LCA",
     "lca-gauss": "LCAGauss",
+    "local-lca": "LocalLCA",
     "rca": "RCA",
     "nca": "NCA",
     "parzen": "ParzenWindows",

@@ -10,7 +10,7 @@ from vicinal._app.papers_options import add_papers
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
-METHODS = ("lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen")
+METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
 _FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 
@@ -141,9 +141,7 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
         "--fdr", type=rate, metavar="RATE",
         help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
-    score.add_argument(
-        "--explain", action="store_true", help="add a column 'why' that explains each outlier (parzen and lca)"
-    )
+    score.add_argument("--explain", action="store_true", help="add a column 'why' that explains each outlier")
     score.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
@@ -260,17 +258,18 @@ Fit a metric or a density to the columns of a table and save it, with the kinds 
 
   lca              Local Component Analysis: a metric and a density, without labels
   lca-gauss        the same, multiplied by a Gaussian: finds the interesting subspace automatically
+  local-lca        a density with a kernel of its own shape at every row, between lca and manifold-parzen
   rca              Relevant Component Analysis: a metric from --target, --groups or --pairs
   nca              Neighbourhood Components Analysis: a metric from --target, --groups or --pairs
   parzen           Parzen windows: a density with one kernel width
   manifold-parzen  a density whose kernels follow the data
 
-Columns that identify or number the rows are left out. lca, lca-gauss, parzen and manifold-parzen learn only from quantities:
-they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
+Columns that identify or number the rows are left out. lca, lca-gauss, local-lca, parzen and manifold-parzen learn only from
+quantities: they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
 step while a density is learned; transform and neighbors add no noise.
 """
 _SCORE = """\
-Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
+Score rows under a learned density (lca, lca-gauss, local-lca, parzen, manifold-parzen).
 
 Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
 share of training rows, each scored without itself, that are at least as unusual as this row) and outlier (1 if

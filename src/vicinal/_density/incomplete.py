@@ -16,7 +16,7 @@ class Judged(NamedTuple):
     log_densities: np.ndarray
 
 
-def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> Judged:
+def score_incomplete_rows(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> Judged:
     """Score rows with missing values as new rows, or as training rows without themselves.
 
     Log-densities of different numbers of columns cannot be compared. Each row is therefore compared with the training rows

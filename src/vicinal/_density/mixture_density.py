@@ -1,7 +1,7 @@
 """The methods of estimators whose density is a mixture."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
 from vicinal._dask import answers_collections, float_numbers, gather
+from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.kept_rows import check_keep, drop_rows
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
@@ -132,6 +133,18 @@ class MixtureDensityMixin(NotebookMixin):
         Return None if the kernel has so few parameters that a single row hardly affects it.
         """
         return None
+
+    def _training_rows(self) -> NDArray[Any] | None:
+        """Return the training rows, of the columns that vary; None if a model file of an earlier version has none."""
+        rows = getattr(self, "rows_", None)  # if the components may have moved away from the rows
+        return self._mixture().centres if rows is None else rows
+
+    def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
+        """Yield training rows with the density without them; the positions count in `rows`, the positions of the rows asked for.
+
+        By default, the component of the row is left out.
+        """
+        yield HeldOutRows(np.arange(len(rows)), self._mixture(), rows)
 
     _left_out_scores: np.ndarray  # only for fits to rows with gaps, whose mixture cannot leave a row out
     _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing

@@ -28,6 +28,7 @@ from vicinal._density.training_rows import (
     left_out_scores,
     rows_in,
     scores_by_folds,
+    table_in,
     weights_in,
 )
 from vicinal._notebook import NotebookMixin
@@ -213,8 +214,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         if getattr(density, "feature_names_in_", None) is not None:
             detector.feature_names_in_ = density.feature_names_in_
         steps = density[:-1] if isinstance(density, Pipeline) and len(density) > 1 else None
-        rows = None if steps is not None else rows_in(last)
-        detector._remember(constants_in(last, steps), rows)
+        detector._remember(constants_in(last, steps), None if steps is not None else table_in(last))
         return detector._judge_training_rows(scores, weights_in(last), last)
 
     @fits_collections
@@ -320,14 +320,15 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Raises
         ------
         TypeError
-            If the density is not ParzenWindows or LCA, alone or after scalers.
+            If the density is not one of vicinal's, alone or after scikit-learn's scalers.
 
         Notes
         -----
-        The conditional densities are exact for the mixture of the training rows that are not outliers (``labels_``), under the
-        kernel of ``density_``, so that a group of outliers does not explain its members. Shares and surprises are independent
-        of the units of the columns if the density is. The time is O(m n d) for m rows, and once O(n^2 d) for
-        the training rows; if there are more than 4,000, an even sample is used.
+        The conditional densities are exact for the mixture of the training rows. Under ParzenWindows and LCA, unless
+        ``largest_group`` is None, these are the rows that are not outliers (``labels_``), so that a group of outliers does not explain
+        its members. Shares and surprises are independent of the units of the columns if the density is. Training rows are
+        left out as the density itself does (``held_out_score_samples`` of LocalLCA and ManifoldParzen). The time is O(m n d) for m rows,
+        or O(m n d^2) if each row has its own kernel, and once as much for the training rows, or an even sample of 4,000.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)

@@ -38,6 +38,17 @@ def rows_in(density: Any) -> np.ndarray | None:
     return mixture.centres if isinstance(mixture, SharedMixture) and not moved else None
 
 
+def table_in(density: Any) -> np.ndarray | None:
+    """Return the training rows with all columns; None where a density has not kept them."""
+    rows = density._training_rows() if isinstance(density, MixtureDensityMixin) else None
+    if rows is None or rows.shape[1] == density.n_features_in_:
+        return rows
+    table = np.empty((len(rows), density.n_features_in_), dtype=rows.dtype)
+    table[:, density.active_features_] = rows
+    table[:, np.setdiff1d(np.arange(table.shape[1]), density.active_features_)] = density.constant_values_
+    return table
+
+
 def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
     """Return for each row the position of an equal training row (the last one), or -1; missing values count as equal."""
 
@@ -52,17 +63,12 @@ def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
 
 def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
     """Return a row with the values of columns that are constant in a fitted density's training rows, NaN in the others."""
-    constants = np.full(density.n_features_in_, np.nan)
-    rows, active = rows_in(density), getattr(density, "active_features_", slice(None))
-    if rows is None:
-        return constants if steps is None else np.full(steps.n_features_in_, np.nan)
-    counted = rows[density.mixture_.log_weights > -np.inf]
-    constants[active] = np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan)
-    if isinstance(active, np.ndarray):
-        constants[np.isin(np.arange(len(constants)), active, invert=True)] = density.constant_values_
-    if steps is None or not acts_by_column(steps):
-        return constants if steps is None else np.full(steps.n_features_in_, np.nan)
-    return in_units_of_data(steps, constants[None])[0]
+    table, n_features = table_in(density), (density if steps is None else steps).n_features_in_
+    if table is None or (steps is not None and not acts_by_column(steps)):
+        return np.full(n_features, np.nan)
+    counted = table[density.mixture_.log_weights > -np.inf]
+    constants = np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64)
+    return constants if steps is None else in_units_of_data(steps, constants[None])[0]
 
 
 def fingerprint(rows: np.ndarray) -> str:

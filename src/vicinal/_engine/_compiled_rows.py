@@ -27,7 +27,7 @@ from vicinal._engine._kernels import KEPT_ROW_GROUP, ROW_GROUP, ROWS, TILE
 from vicinal._engine._pairs import CompiledPairs, PointImages, nearest_of_sample, pack
 from vicinal._engine._pool import one_blas_thread, summed
 from vicinal._engine._products import softmax_by_products
-from vicinal._engine._sharing import NOTHING, Filled, remember
+from vicinal._engine._sharing import NOTHING, Filled, made_by_all, remember
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     COMPILED_BLOCK_PAIRS,
@@ -72,8 +72,7 @@ class CompiledRows(Placed):
         self._memory, self._threads = backend.memory, backend.threads
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         recipe = self.points.rows, self.metric, backend.order, backend.log_weights
-        self._images = images_of_rows(*recipe)
-        remember(self._images, images_of_rows, *recipe)
+        self._images = made_by_all(lambda: images_of_rows(*recipe), images_of_rows, *recipe)
 
     # -- the order of the points -----------------------------------------------------------------------------------
 

@@ -26,11 +26,11 @@ from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
 from vicinal._engine._contract import Placed, Points, Queries
-from vicinal._engine._dask_packing import Packed, Recipes
+from vicinal._engine._dask_packing import Foreseen, Packed, Recipes
 from vicinal._engine._dask_worker import Answer, Group, Job, do_pieces, make_ahead
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
-from vicinal._engine._sharing import FAN, NOTHING, Filled, Node, Sums, WithItem, nodes_by_cost, shared_by
+from vicinal._engine._sharing import FAN, NOTHING, Filled, Node, Sums, Touched, WithItem, nodes_by_cost, shared_by
 from vicinal._engine._tuning import LEAST_TASK_PAIRS, PAIR_COST, SHARED_WORK, TASKS_PER_THREAD
 from vicinal._version import __version__
 
@@ -128,25 +128,30 @@ class ClusterSharing:
 
     def __init__(self) -> None:
         self._recipes = Recipes()
-        self.pair_cost = PAIR_COST  # the placement whose work is shared
-        self._threads = -np.inf, 1  # the threads of all workers, and when they were counted
+        self.pair_cost = PAIR_COST  # of the placement whose work is shared
+        self._workers: tuple[float, dict[str, int]] = -np.inf, {}  # when they were counted, and the threads of each
         self._was_asked = False  # whether workers have computed anything for the problem
+        self._foreseen: Any = None  # a placeholder for an object that workers have begun to make
         self._made_ahead: list[Future] = []
         self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
         """Note that workers can make `made` by themselves; see `_sharing.remember`."""
         self._recipes.add(made, make, args)
-        if self._was_asked:  # small problems are never sent to workers
-            client = active_client()
-            workers = threads_of_workers(client)
-            if 0 < len(workers) <= _FEW_WORKERS:
-                self._let_make(client, list(workers), made)
+        self._foreseen = None
 
-    def _let_make(self, client: Client, workers: list[str], made: Any) -> None:
+    def foresee(self, make: Callable[..., Any], *args: Any) -> None:
         """Let workers begin to make something while this process makes it as well, without waiting for them."""
+        if not self._was_asked:  # small problems are never sent to workers
+            return
+        client = active_client()
+        workers = self._threads_of_workers(client)
+        if not 0 < len(workers) <= _FEW_WORKERS:
+            return
+        self._foreseen = Foreseen()
+        self._recipes.add(self._foreseen, make, args)
         packed = Packed(self._recipes)
-        job = self._job(packed, packed.dumps(made), NOTHING)
+        job = self._job(packed, packed.dumps(self._foreseen), NOTHING)
         try:
             data = self._data(client, packed.data)
         except LostError:  # they are requested again later
@@ -157,45 +162,68 @@ class ClusterSharing:
         ]
 
     def takes(self, costs: np.ndarray | None) -> bool:
-        """Return whether the work is worth sending."""
-        return costs is None or float(costs.sum()) * self.pair_cost >= SHARED_WORK
+        """Return whether the work is worth sending: two threads save half of it, and many save nearly all.
+
+        A single one is treated like two, because whoever starts it wants it to work.
+        """
+        if costs is None:
+            return True
+        threads = sum(self._threads_of_workers(active_client()).values())
+        return float(costs.sum()) * self.pair_cost * (1.0 - 1.0 / max(threads, 2)) >= SHARED_WORK
 
     def run(
         self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled, costs: np.ndarray | None = None
     ) -> Iterator[Any]:
         """Yield ``work(piece)`` for each piece, in order."""
         if pieces:
-            parts = cut_by_cost(np.ones(len(pieces)) if costs is None else costs, self._tasks_wanted(costs))
-            for results in self._answers(work, [Group(None, pieces[lo:hi]) for lo, hi in parts], filled):
+            each = np.ones(len(pieces)) if costs is None else costs
+            parts = cut_by_cost(each, self._tasks_wanted(costs))
+            groups = [Group(None, pieces[lo:hi]) for lo, hi in parts]
+            for results in self._answers(work, groups, filled, [float(each[lo:hi].sum()) for lo, hi in parts]):
                 yield from results
 
     def run_nodes(
         self,
-        work: Callable[[Any], Sums | WithItem],
+        work: Callable[[Any], Sums | Touched | WithItem],
         pieces: Sequence[Any],
         filled: Filled,
         costs: np.ndarray | None = None,
     ) -> Iterator[Node]:
         """Yield consecutive nodes of the tree over the pieces."""
         if pieces:
-            nodes = nodes_by_cost(np.ones(len(pieces)) if costs is None else costs, self._tasks_wanted(costs))
-            yield from self._answers(work, [Group(level, pieces[i : i + FAN**level]) for i, level in nodes], filled)
+            each = np.ones(len(pieces)) if costs is None else costs
+            nodes = nodes_by_cost(each, self._tasks_wanted(costs))
+            groups = [Group(level, pieces[i : i + FAN**level]) for i, level in nodes]
+            yield from self._answers(
+                work, groups, filled, [float(each[i : i + FAN**level].sum()) for i, level in nodes]
+            )
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def _tasks_wanted(self, costs: np.ndarray | None) -> int:
-        """Return how many tasks the work should be cut into: a given number for each thread, but none that takes less time than sending
-        it."""
-        now, (asked, threads) = time.monotonic(), self._threads
-        if now - asked > _ASK_AGAIN:
-            threads = max(sum(threads_of_workers(active_client()).values()), 1)
-            self._threads = now, threads
+        """Return how many tasks the work should be cut into: a given number for each thread, but none that takes less time than
+        sending it."""
+        threads = max(sum(self._threads_of_workers(active_client()).values()), 1)
         most = TASKS_PER_THREAD * threads
         return most if costs is None else int(min(most, max(costs.sum() / LEAST_TASK_PAIRS, threads)))
 
-    def _answers(self, work: Callable[[Any], Any], groups: list[Group], filled: Filled) -> Iterator[Any]:
-        """Yield the results of tasks on groups of pieces, in order, and copy the arrays that they fill."""
+    def _threads_of_workers(self, client: Client) -> dict[str, int]:
+        """Return the number of threads of each worker, counted at most a moment ago."""
+        now, (asked, workers) = time.monotonic(), self._workers
+        if now - asked > _ASK_AGAIN:
+            workers = threads_of_workers(client)
+            self._workers = now, workers
+        return workers
+
+    def _answers(
+        self, work: Callable[[Any], Any], groups: list[Group], filled: Filled, costs: list[float]
+    ) -> Iterator[Any]:
+        """Yield the results of tasks on groups of pieces, in order, and copy the arrays that they fill.
+
+        The most expensive tasks are started first, so that no worker waits long for another one at the end.
+        """
         self._was_asked = True
+        heaviest_first = sorted(range(len(groups)), key=lambda i: -costs[i])
         packed = Packed(self._recipes, filled.arrays)
         job = self._job(packed, packed.dumps((work, filled.rows)), filled)
         answers: dict[int, Answer] = {}
@@ -205,7 +233,7 @@ class ClusterSharing:
             tasks: dict[Future, int] = {}
             try:
                 data = self._data(client, packed.data)
-                left = [i for i in range(following, len(groups)) if i not in answers]
+                left = [i for i in heaviest_first if i >= following and i not in answers]
                 tasks = dict(zip(self._submit(client, work, job, [groups[i] for i in left], data), left, strict=True))
                 while following < len(groups):
                     while following not in answers:
@@ -225,6 +253,7 @@ class ClusterSharing:
                 _sent.clear()
             finally:
                 waiting, self._made_ahead = [*tasks, *self._made_ahead], []
+                waiting = [future for future in waiting if not future.done()]
                 if waiting:
                     client.cancel(waiting, force=True)
 

@@ -33,6 +33,10 @@ class Place(NamedTuple):
     path: tuple[Any, ...]
 
 
+class Foreseen:
+    """What stands for an object that this process is about to make, until it is made."""
+
+
 class Packed:
     """The conversion of objects to code that is sent to workers.
 
@@ -149,7 +153,7 @@ class Recipes:
 
 
 def _digest(*parts: Any) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    found = hashlib.sha1(usedforsecurity=False)  # the fastest here: vectors of all rows are digested in each pass
     for part in parts:
         found.update(part)
     return found.hexdigest()

@@ -12,7 +12,7 @@ from vicinal._engine._accuracy import TIED, product_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Placed, Queries
 from vicinal._engine._pool import in_order, openmp_threads
-from vicinal._engine._sharing import NOTHING, remember
+from vicinal._engine._sharing import NOTHING, made_by_all
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     LEVEL_STEP,
@@ -215,8 +215,7 @@ def searched(
 def _tree(points: np.ndarray, threads: int) -> Find:
     """Return a k-d tree: squared distances from differences, sorted, the points, and a bound on the errors of the
     squares."""
-    tree = kd_tree(points)
-    remember(tree, kd_tree, points)
+    tree = made_by_all(lambda: kd_tree(points), kd_tree, points)
 
     def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         distance, point = tree.query(queries, reach, workers=threads)

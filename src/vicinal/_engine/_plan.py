@@ -15,9 +15,9 @@ from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import to_images
 from vicinal._engine._order import spatial_order
 from vicinal._engine._pool import in_order
-from vicinal._engine._tuning import ALGEBRA_ROWS, PRUNED_TILE, QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
+from vicinal._engine._tuning import ALGEBRA_ROWS, PRUNED_TILE, QUERY_BLOCK, TILE_SPAN
 
-_TILES_AT_ONCE = 256
+_TILES_AT_ONCE, _ROWS_AT_ONCE = 256, 2048
 
 
 class QueryGroups(NamedTuple):
@@ -127,6 +127,13 @@ class Tiles:
 
     def images(self, places: slice | np.ndarray) -> np.ndarray:
         """Return the images of the points at some places, (m, k), to the rounding of their tiles."""
+        if isinstance(places, slice) and places.start < places.stop:
+            first, last = self.tile_at[places.start], self.tile_at[places.stop - 1] + 1
+            start = self.starts[first]
+            if self.starts[last - 1] - start == (last - first - 1) * PRUNED_TILE:  # full tiles, but for the last
+                tiles = self.packed[first:last].transpose(0, 2, 1)
+                images = np.add(tiles, self.centres[first:last, None], order="C").reshape(-1, self.k)
+                return images[places.start - start : places.stop - start]
         t, j = self.at(places)
         return self.packed[t, :, j] + self.centres[t]
 
@@ -205,12 +212,11 @@ class Tiles:
         order = spatial_order(images, np.array([0, m]), threads)
         images = np.ascontiguousarray(images[order])
         blocks = np.append(np.arange(0, m, QUERY_BLOCK), m).astype(np.int64)
-        query_groups = np.append(np.arange(0, m, QUERY_GROUP), m)
         first, last = (0, self.n_tiles) if group is None else self.tiles_of_groups[[group, group + 1]]
-        homes = self._nearest_tiles(images, query_groups, threads, slice(first, last))
+        homes = self._nearest_tiles(images, threads, slice(first, last))
         none, every = np.full(len(blocks) - 1, first), np.full(len(blocks) - 1, last)
         return QueryGroups(
-            images, None, self._places(left_out, order), np.repeat(homes, np.diff(query_groups)), blocks, none, every, order,
+            images, None, self._places(left_out, order), homes, blocks, none, every, order,
         )  # fmt: skip
 
     def images_of(self, query_groups: QueryGroups, part: slice) -> np.ndarray:
@@ -219,18 +225,16 @@ class Tiles:
             return query_groups.images[part]
         return self.images(part if query_groups.places is None else query_groups.places[part])
 
-    def _nearest_tiles(self, images: np.ndarray, query_groups: np.ndarray, threads: int, seen: slice) -> np.ndarray:
-        """For each query group, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""
-        low, high = self.boxes[:2]
+    def _nearest_tiles(self, images: np.ndarray, threads: int, seen: slice) -> np.ndarray:
+        """For each of some queries in a spatial order, a tile whose box is nearest to it."""
         masses = np.full(self.n_tiles, -np.inf)
         masses[seen] = self.log_mass[seen]
-        homes = np.empty(len(query_groups) - 1, dtype=np.int64)
+        homes = np.empty(len(images), dtype=np.int64)
 
-        def work(first: int) -> None:
-            some = slice(first, min(first + _TILES_AT_ONCE, len(homes)))
-            kernels.home_tiles(images, query_groups[some], low, high, masses, homes[some])
+        def work(some: slice) -> None:
+            kernels.home_tiles(images[some], self.boxes, masses, homes[some])
 
-        for _ in in_order(work, range(0, len(homes), _TILES_AT_ONCE), threads):
+        for _ in in_order(work, Blocks(len(homes), _ROWS_AT_ONCE), threads):
             pass
         return homes
 

@@ -65,7 +65,7 @@ def in_order(
 
 
 def summed(
-    work: Callable[[_Item], Sums],
+    work: Callable[[_Item], Sums | Touched],
     pieces: Sequence[_Item],
     n_threads: int,
     filled: Filled,
@@ -76,7 +76,7 @@ def summed(
 
 
 def summed_and_listed(
-    work: Callable[[_Item], Sums | WithItem],
+    work: Callable[[_Item], Sums | Touched | WithItem],
     pieces: Sequence[_Item],
     n_threads: int,
     filled: Filled,

@@ -169,8 +169,10 @@ class PrunedSweeps:
         scatter, size = found.scatter + np.tril(found.scatter, -1).T, found.size
         for t in range(0, tiles.n_tiles, 64):
             some = slice(t, t + 64)
-            y = of_points[some].transpose(0, 2, 1).reshape(-1, len(scatter)).astype(np.float64)
             weights = found.columns[some].reshape(-1)
+            if not weights.any():  # a few queries reach few tiles
+                continue
+            y = of_points[some].transpose(0, 2, 1).reshape(-1, len(scatter)).astype(np.float64)
             scatter += (y * weights[:, None]).T @ y
             size += float(weights @ np.square(y).sum(axis=1))
         scatter = 0.5 * (scatter + scatter.T)

@@ -22,7 +22,8 @@ from vicinal._engine._plan import Tiles
 from vicinal._engine._pool import in_order, summed, summed_and_listed
 from vicinal._engine._pruned_boxes import SLACK
 from vicinal._engine._pruned_sweep import _TANGENT
-from vicinal._engine._sharing import NOTHING, Filled, WithItem
+from vicinal._engine._received import GivenNumbers
+from vicinal._engine._sharing import NOTHING, Filled, Touched, WithItem
 from vicinal._engine._tuning import (
     FLOAT32,
     FLOAT64,
@@ -220,12 +221,12 @@ class PrunedHalves:
             pass
         n_pieces = PIECES if tiles.n_tiles < MANY_BLOCKS else MANY_PIECES
         pieces = cut_by_cost(counts, n_pieces)
-        sums, starts = np.zeros(tiles.n), tiles.starts
+        sums, starts, to_points = np.zeros(tiles.n), tiles.starts, GivenNumbers(tiles.n_tiles)
 
         def work(piece: tuple[int, int]) -> WithItem:
             mine = slice(*piece)
             most = int(counts[mine].sum())
-            given, found = self._of_places(), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
+            given, found = to_points.zeros(), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
             tile_of, alive = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint16)
             kernels.half_sums(
                 tiles.centres, self._left_out, levels, self._log_weights, tiles.points, self._plan, raised, *listed,
@@ -237,7 +238,7 @@ class PrunedHalves:
             taken = _TakenPiece(
                 piece, tile_of[:n_taken].astype(np.int32), alive[:n_taken].copy(), found[mine].copy(), visited
             )
-            return WithItem((given,), taken)
+            return WithItem(to_points.sums(given, taken.tile_of), taken)
 
         filled = Filled((sums,), lambda piece: slice(int(starts[piece[0]]), int(starts[piece[1]])))
         costs = PRUNED_TILE**2 * np.add.reduceat(counts, [first for first, _ in pieces]).astype(np.float64)
@@ -245,10 +246,6 @@ class PrunedHalves:
         assert columns is not None
         weights = np.exp(self._log_weights) if len(self._log_weights) else 1.0
         return sums + columns[0].ravel()[: tiles.n] / weights, _Taken(levels, taken)
-
-    def _of_places(self) -> np.ndarray:
-        """Zeros for all places, tile by tile, because a piece of work reaches few tiles and stores nothing for the others."""
-        return np.zeros((self._tiles.n_tiles, PRUNED_TILE))
 
     def _scatter(
         self,
@@ -261,21 +258,22 @@ class PrunedHalves:
         tiles = self._tiles
         packed, middles = (tiles.packed, tiles.centres) if values is None else values
         v = packed.shape[1]
-        levels = [part.levels for part in taken]
+        levels, masses = [part.levels for part in taken], GivenNumbers(tiles.n_tiles)
 
-        def work(item: tuple[int, _TakenPiece]) -> tuple[np.ndarray, ...]:
+        def work(item: tuple[int, _TakenPiece]) -> Touched:
             which, piece = item
-            mass, of_tiles, trace = self._of_places(), np.zeros((v, v)), np.zeros(1)
+            mass, of_tiles, trace = masses.zeros(), np.zeros((v, v)), np.zeros(1)
             counts = np.zeros(tiles.n_tiles, dtype=np.int64)
             counts[slice(*piece.row_tiles)] = piece.counts
             kernels.half_scatter(
                 tiles.centres, self._left_out, levels[which], self._log_weights, tiles.points, raised, packed, middles, factors,
                 piece.tile_of.astype(np.int64), piece.alive.copy(), counts, *piece.row_tiles, mass.ravel(), of_tiles, trace,
             )  # fmt: skip
-            return mass, of_tiles, trace
+            reached = np.concatenate([piece.tile_of, np.arange(*piece.row_tiles)])
+            return masses.sums(mass, reached, of_tiles, trace)
 
         items = [(which, piece) for which, part in enumerate(taken) for piece in part.pieces]
-        costs = np.array([piece.pairs[0] for _, piece in items], dtype=np.float64)
+        costs = np.array([piece.pairs[1] for _, piece in items], dtype=np.float64)  # pairs that were taken
         found = summed(work, items, self._threads, NOTHING, costs)
         assert found is not None
         mass, scatter, size = found[0], found[1], float(found[2][0])

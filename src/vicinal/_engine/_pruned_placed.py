@@ -31,7 +31,7 @@ from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
 from vicinal._engine._pruned_half import PrunedHalves
 from vicinal._engine._pruned_lists import listed_by_boxes
-from vicinal._engine._sharing import remember, shared_by, sharing
+from vicinal._engine._sharing import made_by_all, shared_by, sharing
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     COUNTED_FROM_POINTS,
@@ -186,8 +186,7 @@ class PrunedPlaced(Placed):
 
     def _sweeps_over(self, order: np.ndarray, groups: np.ndarray) -> PrunedSweeps:
         recipe = self.points.rows, self.metric, self.points.log_weights, order, groups
-        tiles = Tiles(*recipe, self._threads)
-        remember(tiles, Tiles, *recipe, 1)
+        tiles = made_by_all(lambda: Tiles(*recipe, self._threads), Tiles, *recipe, 1)
         return PrunedSweeps(tiles, self._error, self._threads)
 
     def _mapped(self, rows: np.ndarray) -> np.ndarray:

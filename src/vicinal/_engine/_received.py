@@ -54,3 +54,30 @@ class ReceivedTiles:
         if isinstance(self._total, Touched):
             return self._total._replace(sums=(*self._total.sums, *others))
         return *self._total, *others
+
+
+class GivenNumbers:
+    """One number for each point of tiles, which pieces of work give to the few tiles that they reach.
+
+    Arrays of zeros for all tiles are used again by the next piece: new ones would be filled by the system page by page.
+
+    Parameters
+    ----------
+    n_tiles : int
+    """
+
+    def __init__(self, n_tiles: int) -> None:
+        self._n_tiles = n_tiles
+        self._zeros: list[np.ndarray] = []
+
+    def zeros(self) -> np.ndarray:
+        """Return zeros of shape (n_tiles, PRUNED_TILE), for one piece."""
+        return self._zeros.pop() if self._zeros else np.zeros((self._n_tiles, PRUNED_TILE))
+
+    def sums(self, given: np.ndarray, reached: np.ndarray, *others: np.ndarray) -> Touched:
+        """Return the sums of a piece, given the tiles that it has reached (with repetitions), with others beside them."""
+        touched = np.flatnonzero(np.bincount(reached, minlength=self._n_tiles)).astype(np.uint32)
+        lines = given[touched]
+        given[touched] = 0.0
+        self._zeros.append(given)
+        return Touched((lines, *others), touched, self._n_tiles)

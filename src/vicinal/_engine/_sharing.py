@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ FAN = 4  # children of a node
 _UNEVEN = 1.5  # a node that costs more than this many times the share of a task is split
 
 Sums = tuple[np.ndarray, ...]
+_Made = TypeVar("_Made")
 
 
 class Filled(NamedTuple):
@@ -77,12 +78,16 @@ class Sharing(Protocol):
 
     def run_nodes(
         self,
-        work: Callable[[Any], Sums | WithItem],
+        work: "Callable[[Any], Sums | Touched | WithItem]",
         pieces: Sequence[Any],
         filled: Filled,
         costs: np.ndarray | None = None,
     ) -> Iterator[Node]:
         """Yield consecutive nodes of the tree over the pieces; see `summed`."""
+        ...
+
+    def foresee(self, make: Callable[..., Any], *args: Any) -> None:
+        """Let others begin ``make(*args)``, which is about to be made here and remembered."""
         ...
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
@@ -122,6 +127,19 @@ def remember(made: Any, make: Callable[..., Any], *args: Any) -> None:
     those = _sharing.get()
     if those is not None:
         those.remember(made, make, *args)
+
+
+def made_by_all(here: Callable[[], _Made], make: Callable[..., Any], *args: Any) -> _Made:
+    """Return ``here()``, which others recreate by ``make(*args)``, and let them begin before this process does.
+
+    See `remember` for the arguments.
+    """
+    those = _sharing.get()
+    if those is not None:
+        those.foresee(make, *args)
+    made = here()
+    remember(made, make, *args)
+    return made
 
 
 class Touched(NamedTuple):

@@ -33,9 +33,9 @@ LISTED_BYTES = 2**25  # bytes of differences of listed pairs that are held at a 
 
 # -- work on other machines (`_dask.py`) --------------------------------------------------------------------------
 
-# Work of a sweep, pairs that it is expected to visit x (coordinates + PAIR_COST), that is worth sending: some 60 ms.  Sending
-# vectors, starting tasks and fetching the last answer take about 30 ms, which is what two workers gain there.
-SHARED_WORK = 1e9
+# Work of a sweep, pairs that it is expected to visit x (coordinates + PAIR_COST), that this process must save for it to be worth
+# sending: some 55 ms.  Sending vectors, starting tasks and fetching the last answer take about 40 ms, and time of the processors.
+SHARED_WORK = 1.5e9
 TASKS_PER_THREAD = 8  # so that fast workers help slow ones, and a lost one loses little
 LEAST_TASK_PAIRS = 2**23  # the least work of a task, some 15 ms, because Dask takes about 5 ms per task
 

@@ -137,6 +137,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     certified_row_error_ : float
         A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
         if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
+    rows_ : ndarray of shape (n_samples, n_active)
+        The training rows (missing values are filled in); the centres of the kernels have moved along the Gaussian directions.
     effective_neighbors_ : ndarray of shape (n_samples,)
         The perplexities of the rows' neighbours in the local subspace.
     mixture_ : SharedMixture
@@ -361,10 +363,16 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        self.rows_ = X.copy()
         # Rows of weight zero, which the fit does not use, are scored as well.
         counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0
         self._left_out_scores = left_out_scores(problem, split, rows, counted)
         self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)
+
+    def _training_rows(self) -> NDArray[Any] | None:
+        return getattr(
+            self, "rows_", None
+        )  # files of earlier versions have none; the centres have moved away from them
 
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:

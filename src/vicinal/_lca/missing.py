@@ -176,6 +176,7 @@ def _keep_gauss(estimator: Any, X: np.ndarray, weight: np.ndarray | None, path: 
     estimator.mixture_ = SharedMixture(
         kept.centres.astype(X.dtype), kept.covariance, log_weights, estimator.engine, names
     )
+    estimator.rows_ = kept.rows.astype(X.dtype)
     found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, estimator.engine)
     estimator._left_out_scores, estimator._incomplete_rows = found.scores, X.copy()
     problem = leave_one_out(kept.rows, weight, estimator.engine)

@@ -132,3 +132,15 @@ def check_sizes(
             f"rows, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
         )
     return d, k
+
+
+def check_can_hold_out(density: Any) -> None:
+    """Raise if a fitted density has too few rows to build frames without one of them."""
+    neighbors, k = density._neighbors, density.n_neighbors_
+    if neighbors is None:
+        check_soft_rows(int(np.isfinite(density.mixture_.log_weights).sum()), 3, " when rows are left out")
+    elif neighbors.shape[1] == k:
+        raise ValueError(
+            f"n_neighbors={k} needs at least {k + 2} training points when a row is left out, got {len(neighbors)}. Lower "
+            "n_neighbors or add data."
+        )

@@ -1,7 +1,7 @@
 """Manifold Parzen Windows: a kernel at every training row that is flat across the local manifold."""
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
+from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.neighbors import nearest_neighbors
@@ -19,11 +20,16 @@ from vicinal._density.selection import Selection
 from vicinal._engine import Engine, Work, available_threads, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
-from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
+from vicinal._manifold_parzen.held_out_frames import (
+    fold_log_density,
+    held_out_log_density,
+    rows_held_out_of_frames,
+    rows_held_out_of_soft_frames,
+)
 from vicinal._manifold_parzen.inputs import (
+    check_can_hold_out,
     check_parameters,
     check_sizes,
-    check_soft_rows,
     clone_but_keep_metric,
     in_bandwidths,
     rows_under_metric,
@@ -399,22 +405,25 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        mixture = self.mixture_
-        n = len(mixture.centres)
+        mixture, n = self.mixture_, len(self.mixture_.centres)
         if isinstance(mixture, SharedMixture):
             return mixture.left_out_score_samples()
-        if self._neighbors is not None and self._neighbors.shape[1] == self.n_neighbors_:
-            raise ValueError(
-                f"n_neighbors={self.n_neighbors_} needs at least {self.n_neighbors_ + 2} training rows when a row is left out, "
-                f"got {n}. Lower n_neighbors or add data."
-            )
-        if self._neighbors is None:
-            check_soft_rows(int(np.isfinite(mixture.log_weights).sum()), 3, " when rows are left out")
+        check_can_hold_out(self)
         engine = resolved_engine(self.engine, frame_work(n, mixture.frames.shape))
         scores = self._held_out(
             mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n), engine
         )
         return check_log_density(scores[0])
+
+    def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
+        """Yield training rows with the density without them, as `held_out_score_samples` scores them."""
+        mixture = self._mixture()
+        if isinstance(mixture, SharedMixture):
+            return super()._held_out_rows(rows)
+        check_can_hold_out(self)
+        if self._soft_rows is not None:
+            return rows_held_out_of_soft_frames(mixture, self._soft_rows, rows, _FOLDS)
+        return rows_held_out_of_frames(mixture, np.asarray(self._neighbors), rows)
 
     @property
     def local_frames_(self) -> NDArray[Any]:

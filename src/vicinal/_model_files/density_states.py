@@ -241,6 +241,7 @@ DENSITY_STATES: dict[str, State] = {
             "reg_gauss_": maybe(floats("d", "d")),
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
+            "rows_": maybe(floats("n", "a", least=-LARGEST, most=LARGEST)),  # earlier files have none
             "effective_neighbors_": floats("n", least=0),
             "left_out_scores": private("_left_out_scores", floats("n", finite=False)),
             **_INCOMPLETE_ROWS,

@@ -212,7 +212,7 @@ def _without_rows(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the state of a metric without the density of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
         stub = find_class("RowsLeftOut")(type(estimator).__name__)
-        kept = {name: value for name, value in vars(estimator).items() if name != "_incomplete_rows"}
+        kept = {name: value for name, value in vars(estimator).items() if name not in ("_incomplete_rows", "rows_")}
         return {name: stub if _holds_rows(value) else value for name, value in kept.items()}
     if type(estimator).__module__.startswith("sklearn."):
         return dict(vars(estimator))

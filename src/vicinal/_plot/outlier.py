@@ -20,7 +20,7 @@ def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any
     Parameters
     ----------
     detector : fitted DensityOutlierDetector
-        Its density must be ParzenWindows, LCA or LocalLCA, alone or after scalers; see `DensityOutlierDetector.explain`.
+        Its density must be one of vicinal's, alone or after scalers; see `DensityOutlierDetector.explain`.
     row : array-like of shape (n_features,) or (1, n_features), or int
         A new row, or the position of a training row, which is then left out.
     most : int, default=12
