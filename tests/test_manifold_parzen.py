@@ -22,7 +22,7 @@ from vicinal._density.mixture_density import MixtureDensityMixin
 
 ALL_TWINS = (
     "the check's data hold every row several times, where the held-out likelihood is unbounded: noise='auto' "
-    "refuses them and says why"
+    "raises an explanatory error"
 )
 EXPECTED_FAILURES = {
     "auto": {
