@@ -2,13 +2,13 @@
 
 ::
 
-      this process        holds the rows, decides (orders, plans, accuracy), and adds what comes back
-          |               per pass: the code of a piece, the metric, and vectors that have changed
-      each worker         holds the rows, maps them by the metric and packs them by itself, and does whole subtrees of the
+      this process        holds the rows, decides (orders, plans, accuracy), and adds the results
+          |               in each pass, sends the code of a piece, the metric, and vectors that have changed
+      each worker         holds the rows, maps them by the metric and packs them, and computes whole subtrees of the
                           tree of sums (`_sharing.py`), about `TASKS_PER_THREAD` for each of its threads
 
-Tasks are idempotent and know nothing of each other: Dask runs those of a lost worker elsewhere.  What the workers were sent
-is sent again where it was lost.  The active client is found at each call and never kept.
+Tasks are idempotent and independent of each other: Dask runs those of a lost worker elsewhere.  Data that a lost worker held
+are sent again.  The active client is found at each call and never kept.
 """
 
 import time
@@ -35,9 +35,9 @@ from vicinal._engine._tuning import LEAST_TASK_PAIRS, PAIR_COST, SHARED_WORK, TA
 from vicinal._version import __version__
 
 _HELD = 32  # arrays that a problem keeps on the workers: those that were used last
-_ASK_AGAIN = 1.0  # seconds after which the threads of the workers are counted again
-_FEW_WORKERS = 32  # up to so many are told ahead what they will need: a message to each
-_ATTEMPTS = 6  # times that data are sent again after workers that held them were lost
+_ASK_AGAIN = 1.0  # the interval after which the threads of the workers are counted again, in seconds
+_FEW_WORKERS = 32  # up to this many workers are sent in advance what they will need, which takes a message to each
+_ATTEMPTS = 6  # how often data are sent again after workers that held them were lost
 _MEMORY = "Each worker holds all rows, and two copies of them under the metric."
 
 
@@ -53,7 +53,7 @@ class DaskBackend:
     name: ClassVar[str] = "dask"
 
     def __init__(self, points: Points, engine: Engine) -> None:
-        active_client()  # its absence should not be noticed in the middle of a fit
+        active_client()  # its absence should be reported before a fit begins
         kind = "reference" if numba_is_missing() else "cpu"
         self._here = backend_class(kind)(points, replace(engine, kind=kind))
         self._cluster = ClusterSharing()
@@ -69,7 +69,7 @@ class _PlacedOnCluster:
 
     _SWEEPS = frozenset(
         (
-            "log_sums", "softmax_sums", "scatter", "class_pull", "class_gradient", "class_agreement", "softmax_pull",
+            "log_sums", "softmax_sums", "scatter", "squares", "class_pull", "class_gradient", "class_agreement", "softmax_pull",
             "class_shares", "entropies", "log_sums_table",
         )
     )  # fmt: skip
@@ -90,7 +90,7 @@ class _PlacedOnCluster:
         return sweep
 
     def _those(self, queries: Queries) -> "ClusterSharing | None":
-        """Return who shares the work on some queries: nobody if it is small even if no pair is skipped."""
+        """Return the `Sharing` for the work on some queries; None if the work is small even if no pair is skipped."""
         n = len(self._here.points.rows)
         if float(queries.count(n)) * n * self._pair_cost < SHARED_WORK:
             return None
@@ -100,7 +100,7 @@ class _PlacedOnCluster:
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield those of the placement; what the caller does between two of them is done by this process."""
+        """Yield the results of the placement; the caller's work between two of them is done by this process."""
         those = self._those(queries)
         with shared_by(those):
             found = iter(self._here.candidates(queries, k, floors))
@@ -119,7 +119,7 @@ class _Sent:
         self.future = future
 
 
-# What the workers have, by client and content: problems that hold the same rows share them.
+# The data on the workers, by client and content; problems with the same rows share them.
 _sent: weakref.WeakValueDictionary[tuple[str, str], _Sent] = weakref.WeakValueDictionary()
 
 
@@ -128,10 +128,10 @@ class ClusterSharing:
 
     def __init__(self) -> None:
         self._recipes = Recipes()
-        self.pair_cost = PAIR_COST  # that of the placement whose work is shared
+        self.pair_cost = PAIR_COST  # of the placement whose work is shared
         self._workers: tuple[float, dict[str, int]] = -np.inf, {}  # when they were counted, and the threads of each
-        self._was_asked = False  # whether workers have done anything for the problem
-        self._foreseen: Any = None  # what stands for a thing until it is made
+        self._was_asked = False  # whether workers have computed anything for the problem
+        self._foreseen: Any = None  # a placeholder for an object that workers have begun to make
         self._made_ahead: list[Future] = []
         self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
 
@@ -141,8 +141,8 @@ class ClusterSharing:
         self._foreseen = None
 
     def foresee(self, make: Callable[..., Any], *args: Any) -> None:
-        """Let workers begin to make something, while this process makes it, too: nobody waits for that."""
-        if not self._was_asked:  # small problems never ask workers
+        """Let workers begin to make something while this process makes it as well, without waiting for them."""
+        if not self._was_asked:  # small problems are never sent to workers
             return
         client = active_client()
         workers = self._threads_of_workers(client)
@@ -154,7 +154,7 @@ class ClusterSharing:
         job = self._job(packed, packed.dumps(self._foreseen), NOTHING)
         try:
             data = self._data(client, packed.data)
-        except LostError:  # they are asked for it again later
+        except LostError:  # they are requested again later
             return
         self._made_ahead += [
             client.submit(make_ahead, job, *data, workers=[name], key=new_key("vicinal.at"), pure=False)
@@ -201,14 +201,14 @@ class ClusterSharing:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def _tasks_wanted(self, costs: np.ndarray | None) -> int:
-        """Return how many tasks the work should be cut into: so many for each thread, but none that is over before it is
-        sent."""
+        """Return how many tasks the work should be cut into: a given number for each thread, but none that takes less time than
+        sending it."""
         threads = max(sum(self._threads_of_workers(active_client()).values()), 1)
         most = TASKS_PER_THREAD * threads
         return most if costs is None else int(min(most, max(costs.sum() / LEAST_TASK_PAIRS, threads)))
 
     def _threads_of_workers(self, client: Client) -> dict[str, int]:
-        """Return the threads of each worker, as they were counted a moment ago."""
+        """Return the number of threads of each worker, counted at most a moment ago."""
         now, (asked, workers) = time.monotonic(), self._workers
         if now - asked > _ASK_AGAIN:
             workers = threads_of_workers(client)
@@ -218,9 +218,9 @@ class ClusterSharing:
     def _answers(
         self, work: Callable[[Any], Any], groups: list[Group], filled: Filled, costs: list[float]
     ) -> Iterator[Any]:
-        """Yield what tasks make of groups of pieces, in order, and put what they fill where it belongs.
+        """Yield the results of tasks on groups of pieces, in order, and copy the arrays that they fill.
 
-        Those that cost most are begun first: at the end, no worker waits long for another one.
+        The most expensive tasks are started first, so that no worker waits long for another one at the end.
         """
         self._was_asked = True
         heaviest_first = sorted(range(len(groups)), key=lambda i: -costs[i])
@@ -245,8 +245,8 @@ class ClusterSharing:
                 attempts += 1
                 if attempts >= _ATTEMPTS:
                     raise RuntimeError(
-                        f"the Dask workers lost what they were sent {attempts} times ({error}): they are restarted or killed "
-                        f"faster than they can answer, most likely because their memory is full. {_MEMORY} Look at their logs, "
+                        f"the Dask workers lost their data {attempts} times ({error}): they are restarted or killed "
+                        f"faster than they can respond, most likely because their memory is full. {_MEMORY} Look at their logs, "
                         "and give them more memory."
                     ) from None
                 self._held.clear()
@@ -264,7 +264,7 @@ class ClusterSharing:
 
     @staticmethod
     def _taken(answer: Answer, filled: Filled) -> Any:
-        """Return the results of a task; what it filled is put where it belongs."""
+        """Return the results of a task, and copy the arrays that it filled."""
         for array, part in zip(filled.arrays, answer.filled, strict=True):
             if array.size:
                 array[answer.start : answer.start + len(part)] = part
@@ -284,7 +284,7 @@ class ClusterSharing:
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
         """Return the arrays as data of the cluster; those that it does not have are sent.
 
-        Dask gives tasks to workers that hold some of their data.  Those that hold none would have nothing to do, so that the
+        Dask gives tasks to workers that hold some of their data.  Workers that hold none would be idle, so the
         first data of a problem are sent to all of them.
         """
         missing = {}
