@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from vicinal._density.density_input import rows_as_passed
 from vicinal._density.explanation import acts_by_column, in_units_of_data
-from vicinal._density.loo_bandwidth import LOO_PASSES
+from vicinal._density.loo_bandwidth import LOO_PASSES, scores_of_fit
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._mixtures import SharedMixture
 
@@ -25,7 +25,11 @@ def left_out_scores(density: Any) -> np.ndarray | None:
     """Return log-densities of a density's training rows without themselves; None if it cannot leave rows out."""
     if hasattr(density, "held_out_score_samples"):
         return density.held_out_score_samples()
-    if rows_in(density) is not None:
+    rows = rows_in(density)
+    if rows is not None:
+        known = scores_of_fit(density)
+        if known is not None and len(known) == len(rows):
+            return known.copy()
         return density._mixture().left_out_score_samples(LOO_PASSES)
     return density.score_samples(None) if isinstance(density, MixtureDensityMixin) else None
 
