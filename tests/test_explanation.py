@@ -130,7 +130,7 @@ def test_what_cannot_be_explained_is_an_error_that_says_so(table, density, named
 
 
 def test_rows_that_were_filled_in_are_explained_in_their_own_columns():
-    """A pipeline that scales and then fills gaps keeps its columns; explaining it was refused."""
+    """A pipeline that scales and then fills gaps keeps its columns; explaining it used to raise an error."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3)) * [1.0, 10.0, 100.0]
     X[:, 2] += 5.0 * X[:, 1]

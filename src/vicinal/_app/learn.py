@@ -74,7 +74,7 @@ def learn(arguments: Namespace, console: Console) -> None:
 
 
 def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, PreparedTable | LargeTable, list[str]]":
-    """Return the table, the features that are learned from, and which of them follow from others."""
+    """Return the table, the features to learn from, and which of them are linear combinations of others."""
     method = arguments.method
     blocks = open_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
     options = {
@@ -103,7 +103,7 @@ def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, Prepar
 
 
 def _whole(blocks: "TableBlocks | list[pd.DataFrame]", arguments: Namespace) -> "tuple[pd.DataFrame, int]":
-    """Return a table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
+    """Return a table in memory, or the sample of a large one that ``--max-rows`` requests, and the number of its rows."""
     import pandas as pd
 
     if isinstance(blocks, list):
@@ -198,7 +198,7 @@ def _sample(prepared: PreparedTable, arguments: Namespace, console: Console, see
     if most is None or n <= most:
         if n > _MANY_ROWS and arguments.method in _EXACT:
             console.warn(
-                f"{arguments.method} visits all pairs of {n:,} rows in every pass, which may take long. "
+                f"{arguments.method} visits all pairs of {n:,} rows in every pass, which may take a long time. "
                 "Use --max-rows 20000 to learn from a sample."
             )
         return prepared

@@ -71,7 +71,9 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
     learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
     supervision.add_argument(
-        "--target", metavar="COL", help="the column of classes (nca: or of numbers), not a feature"
+        "--target",
+        metavar="COL",
+        help="the column of classes (for nca, classes or numbers); it is not used as a feature",
     )
     supervision.add_argument(
         "--groups",
@@ -84,7 +86,9 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         metavar="FILE",
         help="a table of two columns: pairs of rows that belong together, as row numbers from 0 or as values of --id",
     )
-    learn.add_argument("--id", metavar="COL", help="the column that identifies rows in --pairs, not a feature")
+    learn.add_argument(
+        "--id", metavar="COL", help="the column that identifies rows in --pairs; it is not used as a feature"
+    )
     learn.add_argument(
         "--set",
         action="append",
@@ -95,7 +99,9 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
     learn.add_argument(
         "--max-rows", type=positive, metavar="N", help="learn from a random sample of N rows; default: all"
     )
-    learn.add_argument("--no-scale", action="store_true", help="do not standardise the columns, as is done by default")
+    learn.add_argument(
+        "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
+    )
     add_output(
         learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
     )
@@ -258,7 +264,7 @@ Fit a metric or a density to the columns of a table and save it, with the kinds 
   parzen           Parzen windows: a density with one kernel width
   manifold-parzen  a density whose kernels follow the data
 
-Columns that name or count the rows are left out. lca, lca-gauss, local-lca, parzen and manifold-parzen learn only from
+Columns that identify or number the rows are left out. lca, lca-gauss, local-lca, parzen and manifold-parzen learn only from
 quantities: they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
 step while a density is learned; transform and neighbors add no noise.
 """
@@ -315,17 +321,17 @@ def _general_options() -> _Parser:
 def _table_options() -> _Parser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("reading tables")
-    group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not say")
+    group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not determine it")
     group.add_argument("--sep", metavar="CHAR", help="the column separator of CSV; default: detected (a tab in TSV)")
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV and TSV; default utf-8")
     group.add_argument(
-        "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV, as in --decimal ,; default ."
+        "--decimal", metavar="CHAR", help="the decimal separator of CSV and TSV, as in --decimal ,; default ."
     )
     group.add_argument(
         "--na",
         action="append",
         metavar="TEXT",
-        help="a text that means a missing value in CSV and TSV besides nothing, NA and nan, as in --na '?'; may be repeated",
+        help="a string that marks missing values in CSV and TSV, besides empty cells, NA and nan, as in --na '?'; may be repeated",
     )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(
@@ -338,7 +344,7 @@ def _table_options() -> _Parser:
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),
         default="refuse",
-        help="how to treat missing values: refuse the table (default), leave such rows out, fill them in from a density, "
+        help="how to treat missing values: stop with an error (default), leave such rows out, fill them in from a density, "
         "or learn and score densities from the known values",
     )
     return parser

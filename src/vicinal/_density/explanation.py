@@ -163,7 +163,7 @@ def _judge(
 
 
 def _patterns(gaps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows that lack the same columns, and the columns that they have; not rows that have none."""
+    """Yield the rows that lack the same columns, and the columns that they have; rows without any values are skipped."""
     patterns, pattern_of = np.unique(gaps, axis=0, return_inverse=True)
     for p, missing in enumerate(patterns):
         if not missing.all():
@@ -225,7 +225,7 @@ def _surprises_of_training_rows(detector: Any, density: Any, patterns: list[np.n
 
 
 def _training_gaps(steps: Any, density: Any, own: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return where values of training rows were missing: for the density itself, or for a step that fills them in."""
+    """Return which values of training rows were missing: for the density itself, or for a step that fills them in."""
     before = [] if steps is None else [getattr(step, "density_", None) for _, step in steps.steps]
     known = next((rows for rows in map(incomplete_rows_in, [density, *before]) if rows is not None), None)
     return np.zeros(shape, dtype=bool) if known is None else np.isnan(known[own])
@@ -251,12 +251,12 @@ def acts_by_column(steps: Pipeline) -> bool:
 
 
 def _is_left_alone(step: Any) -> bool:
-    """Return whether a step leaves the known values of all columns as they are."""
+    """Return whether a step does not change the known values of any column."""
     return step == "passthrough" or getattr(step, "keeps_columns", False)
 
 
 def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
-    """Return what the steps made of rows, as the rows were."""
+    """Return rows transformed by the steps in their original form."""
     for _, step in reversed(steps.steps):
         table = table if _is_left_alone(step) else step.inverse_transform(table)
     return table
@@ -279,5 +279,5 @@ def _check_explains(density: Any) -> np.ndarray:
 
 
 def forget_reference(detector: Any) -> None:
-    """Drop what is kept for a detector that is fitted again."""
+    """Drop the cached surprises of a detector that is fitted again."""
     _references.pop(detector, None)

@@ -36,13 +36,13 @@ def loo_variance(problem: LeaveOneOut, density: Any = None, *, max_iter: int = 2
     Parameters
     ----------
     problem : LeaveOneOut
-        Of rows that all differ; see `merged_twins`.
+        The problem of rows that all differ; see `merged_twins`.
     density : estimator, optional
         The density that is fitted to exactly these rows; `scores_of_fit` then returns their scores.
     """
     n, d = problem.rows.shape
     total = np.trace(scatter_of_rows(problem.rows, problem.weight)) / d
-    # If rows are far apart, the objective has few digits for the width; where it is too coarse, the update still works.
+    # If rows are far apart, the objective has few digits for the width; if it is too coarse, the update still works.
     negligible_step = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
     at, slope = float(np.log(total)), 0.0
     with one_blas_thread_beside_pairs(n, d):  # this includes the algebra between the passes
@@ -103,16 +103,16 @@ def _climb(
     negligible_step: float,
     tol: float,
 ) -> tuple[FitPath, float]:
-    """Return the path from a logarithm of the variance, and the slope of the displacement in the end.
+    """Return the path from a logarithm of the variance, and the slope of the displacement at its end.
 
     Parameters
     ----------
     slope : float
-        Of the displacement ``update - at``, as far as it is known: 0 takes the plain step first.
+        The slope of the displacement ``update - at``, if it is known; 0 takes the plain step first.
     least_step : float
         The displacement, times the number of columns, that ends the path.
     negligible_step, tol : float
-        A pass that gains no more than `tol` ends the path as well where the displacement is no larger than this.
+        A pass that gains no more than `tol` also ends the path if the displacement is no larger than this.
     """
     d = width.n_features
     with record:
@@ -121,9 +121,9 @@ def _climb(
         while len(record.objectives) < max_iter:
             displacement = update - at
             stride = displacement / max(1.0 - slope, 1e-3)  # the root of the secant
-            # The gradient in log v is d/2 times the displacement: what is left to gain is far below tol.
+            # The gradient in log v is d/2 times the displacement: the remaining gain is far below tol.
             if abs(displacement) * d * max(1.0, abs(displacement)) <= least_step:
-                raise record.end(Reason.CONVERGED, "the update no longer moves")
+                raise record.end(Reason.CONVERGED, "the update no longer changes the width")
             if slope != 0.0 and 0.25 * d * displacement * stride <= _LEAST_GAIN:
                 raise record.end(Reason.CONVERGED, f"the next step would gain no more than {_LEAST_GAIN:g}")
             trial = at + float(np.clip(stride, -3.0, 3.0))

@@ -66,7 +66,7 @@ class MixtureDensityMixin(NotebookMixin):
         weight : array of shape (n,), optional
             Rows of weight zero do not make a column vary.
         width : str
-            The parameter that can give the kernel a width, for the message where all rows are equal.
+            The parameter that can give the kernel a width, for the message if all rows are equal.
         kept : boolean array of shape (d,), optional
             Columns that stay although they are constant, because a parameter gives the kernel a width along them.
         """
@@ -110,7 +110,7 @@ class MixtureDensityMixin(NotebookMixin):
         return whole
 
     def off_constants(self, X: ArrayLike) -> NDArray[Any]:
-        """Return which rows have another value than all training rows in a column that was constant there.
+        """Return which rows differ from the training rows in a column that is constant in these.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class MixtureDensityMixin(NotebookMixin):
     _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
     def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
-        """Return the work of scoring so many rows so many times under the fitted mixture, as its placement states it."""
+        """Return the work of scoring a number of rows a number of times under the fitted mixture, as its placement states it."""
         return Work(n_queries, n_points, n_features, passes)
 
     def _before_fit(self) -> None:
@@ -172,7 +172,7 @@ class MixtureDensityMixin(NotebookMixin):
         return gather(self)
 
     def _mixture(self) -> Any:
-        """Return the fitted mixture with the current `engine`, because a model may be used on another machine than
+        """Return the fitted mixture with the current `engine`, because a model may be used on a different machine from
         the one on which it was fitted."""
         check_is_fitted(self)
         self.mixture_.engine = self.engine
@@ -207,7 +207,7 @@ class MixtureDensityMixin(NotebookMixin):
         return self.mixture_.score_samples(self._active(check_rows(self, X, reset=False)))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
-        """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
+        """Return the mean log-density of the rows of X, or the leave-one-out mean of the training rows if X is None."""
         return float(self.score_samples(X).mean())
 
     def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:

@@ -72,7 +72,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     engine_ : str
         The backend of the pairwise computations of the fit; if there are none, the one that would score the training rows.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -132,7 +132,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         forget_gaps(self)
         forget_scores_of_fit(self)
         gaps = has_gaps(rows)
-        given = not isinstance(self.bandwidth, str)  # with which the kernel also has a width along constant columns
+        given = not isinstance(self.bandwidth, str)  # this gives the kernel a width along constant columns as well
         if gaps:
             self._constants = None
         else:
@@ -183,7 +183,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                 path, found = fit_gaps(known, weight, self.engine, GapFit(first, filled), update, Recorder())
             except np.linalg.LinAlgError:
                 raise ValueError(
-                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values, because their known values "
+                    f"bandwidth={self.bandwidth!r} found no width for these rows with missing values, because their known values "
                     "hardly differ, or repeat those of other rows. Pass bandwidth as a number."
                 ) from None
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
@@ -193,7 +193,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         return path.parameters.centres.astype(X.dtype)
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
-        """Return the pair work of a fit, or of scoring its rows where it has none."""
+        """Return the pair work of a fit, or of scoring its rows if the fit has none."""
         searched = isinstance(self.bandwidth, str) and self.bandwidth == "loo"
         return Work(n_samples, n_samples, n_features, LOO_PASSES if searched else 1)
 

@@ -1,8 +1,8 @@
 """Scores of the training rows that hold up if some of these rows are outliers.
 
-"Which of these rows are strange?" and "is this new row unlike those?" are different questions.  A new row is compared with all
-training rows, because they are what is known.  Among the training rows themselves outliers must be expected, and these should not
-count as neighbours: the strangest rows are left out as neighbours (they keep a score), and the others are compared with the rest.
+"Which of these rows are unusual?" and "is this new row unlike them?" are different questions.  A new row is compared with all
+training rows, because these are the only information about ordinary rows.  The training rows themselves may include outliers, which should not
+count as neighbours: the most unusual rows are left out as neighbours (they keep a score), and all rows are compared with the rest.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def robust_scores(mixture: SharedMixture, views: TrainingViews, weight: np.ndarr
     There are three scores per row: the log-density, the kernel at a row outside of small groups, and the kernel at the fifth
     nearest row.  All of them have the scale of the first, and the lowest counts.  Twice, the 5 % of the rows whose scores are
     lowest are left out as neighbours.  The first time only the fifth neighbours are found again, from the lists of
-    neighbours.  The second time the densities are computed again, too, which takes one pass over all pairs.  The neighbour
+    neighbours.  The second time the densities are computed again as well, which takes one pass over all pairs.  The neighbour
     outside of groups is so far away that leaving out a few rows hardly changes its distance, so it stays.
 
     Parameters

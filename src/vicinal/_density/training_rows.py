@@ -22,7 +22,7 @@ def last_step(density: Any) -> Any:
 
 
 def left_out_scores(density: Any) -> np.ndarray | None:
-    """Return log-densities of a density's training rows without themselves; None where it cannot leave rows out."""
+    """Return log-densities of a density's training rows without themselves; None if it cannot leave rows out."""
     if hasattr(density, "held_out_score_samples"):
         return density.held_out_score_samples()
     rows = rows_in(density)
@@ -35,7 +35,7 @@ def left_out_scores(density: Any) -> np.ndarray | None:
 
 
 def rows_in(density: Any) -> np.ndarray | None:
-    """Return the training rows, where they are the centres of a mixture with one kernel; else None."""
+    """Return the training rows if they are the centres of a mixture with one kernel, else None."""
     mixture = getattr(density, "mixture_", None)
     # LCA-Gauss moves its centres along the Gaussian directions.
     moved = hasattr(density, "gaussian_components_")
@@ -76,13 +76,13 @@ def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
 
 
 def fingerprint(rows: np.ndarray) -> str:
-    """Return a text that identifies a table, bit for bit."""
+    """Return a string that identifies a table, bit for bit."""
     rows = np.ascontiguousarray(rows)
     return hashlib.sha256(f"{rows.shape} {rows.dtype} ".encode() + rows.tobytes()).hexdigest()
 
 
 def weights_in(density: Any) -> np.ndarray | None:
-    """Return the weights, of mean one, that a density was fitted with; None where all rows count the same."""
+    """Return the weights, of mean one, that a density was fitted with; None if all rows have the same weight."""
     mixture = getattr(density, "mixture_", None)
     log_weights = getattr(mixture, "log_weights", None)
     if log_weights is None or np.ptp(log_weights) == 0:

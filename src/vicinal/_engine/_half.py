@@ -6,9 +6,9 @@ of a softmax with row weights r,
     W + W' = b_i b_j K_ij (f_i + f_j)    with    f = r / (b Z),
 
 so a second half sweep gives ``(W + W') V``.  A scatter is ``V' diag(m) V - V' (W + W') V`` with ``m = (W + W') 1``, and
-needs that product for the rows of each pair only, not for its columns: ``n^2`` exponentials and ``1.5 n^2 k``
-multiply-adds in all.  Between two sweeps the exponentials are kept where matrix products made them and the memory has
-room for them.
+needs that product only for the rows of each pair, not for its columns: ``n^2`` exponentials and ``1.5 n^2 k``
+multiply-adds in total.  Between two sweeps, exponentials that were computed by matrix products are kept if they fit into
+the memory.
 
 Rows are shifted by the largest score that they could have, less what typical rows leave unused (`CompiledPairs.raise_scores`).
 A row without any near neighbour underflows under that shift. It is returned as underflowed, and the caller computes it again
@@ -66,12 +66,12 @@ class HalfSweeps:
     Parameters
     ----------
     pairs : CompiledPairs
-        Of points against themselves, without log-weights.
+        The pairs of points against themselves, without log-weights.
     weights : float64 array of shape (n,), optional
         The weights b; all positive.
     threads, memory : int
     n_values : int
-        Columns of the widest values, for the choice between fused kernels and matrix products.
+        The number of columns of the widest values, for the choice between fused kernels and matrix products.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 """Compiled: points against themselves, each pair once for both of its rows, for few coordinates.
 
 The kernel K_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  A block of rows, which begins at the row `start` of a tile,
-meets the tiles from_tile..to_tile that are not before its own; a pair gives to its row in `row_sums` (padded to whole
-ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles,
-so memory traffic does not grow with n.  Rows shift by `bounds`; the caller finds those whose sum underflowed.
-`queries`, `bounds`, `left_out` and `values` are those of the block, everything else is of all points.  `weights` b, in
-tiles padded with zeros, are the last column of the values; where there are none, all weights are 1.
+is combined with the tiles from_tile..to_tile that are not before its own; a pair adds to its row in `row_sums` (padded to
+whole ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles,
+so memory traffic does not grow with n.  Rows are shifted by `bounds`; the caller finds those whose sum underflowed.
+`queries`, `bounds`, `left_out` and `values` are those of the block; everything else is for all points.  `weights` b, in
+tiles padded with zeros, are the last column of the values; if there are none, all weights are 1.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def _half_exponentials(
 
 
 def _half_signature(own: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
-    """Return the signature of a symmetric kernel from the types of its own arguments."""
+    """Return the signature of a symmetric kernel from the types of its additional arguments."""
 
     def signature(real: Any) -> Any:
         a2, a3 = real[:, ::1], real[:, :, ::1]
@@ -186,7 +186,7 @@ def half_scatter(
 ) -> None:
     """``M V`` for ``M_ij = K_ij (f_i + f_j)``, to the rows of each pair; to its columns only ``M b``.
 
-    A tile that meets itself gives half of it to its rows and half to its columns, as all others do.  `factors` f are
+    The pairs within a tile add half to its rows and half to its columns, as all others do.  `factors` f are
     padded with zeros to whole tiles.
     """
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
@@ -248,7 +248,7 @@ def half_matches(
     row_sums: np.ndarray,
     column_sums: np.ndarray,
 ) -> None:
-    """``K 1``, and the same over class mates alone; points sorted by class, mates of row i at mates_from..to."""
+    """``K 1``, and the same over class mates only; points are sorted by class, mates of row i at mates_from..to."""
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     n_rows = queries.shape[0]
     for t in range(from_tile, to_tile):

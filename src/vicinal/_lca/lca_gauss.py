@@ -135,7 +135,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     engine_ : str
         The backend of the pairwise computations.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
         if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     rows_ : ndarray of shape (n_samples, n_active)
         The training rows (missing values are filled in); the centres of the kernels have moved along the Gaussian directions.
@@ -238,7 +238,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(rows, weight, "full", _REMEDIES)) from None
-            # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
+            # Values that repeat (a grid of integers) leave directions without width even if there are many rows.
             reg = least_penalty(*counted_rows(rows, weight))
             path = self._fit_directions(rows, weight, reg, reg_gauss)
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
@@ -293,7 +293,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def _penalties(self, X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the columns that vary, and the two penalties on them.
 
-        Refuses what has no answer, and searches for "auto".
+        Raise an error for data without a solution, and search for "auto".
         """
         reg, reg_gauss = (check_reg(getattr(self, name), X.shape[1], name) for name in ("reg", "reg_gauss"))
         # Penalties give both parts a width along constant columns, so these are kept.
@@ -324,7 +324,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def _search(
         self, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray | None, reg_gauss: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the penalties that are not given (None), from rows that count."""
+        """Return the penalties that are not given (None), from rows of positive weight."""
         structure, answerable = Structure("full"), is_answerable(X, "full")
         gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_rule(reg_gauss)]
         if has_plenty(X, structure):

@@ -72,7 +72,7 @@ class Making(NamedTuple):
         return count_members(self.n_neighbors, self.vicinity, n_rows)
 
     def kernels(self, Z: np.ndarray, near: np.ndarray, squares: np.ndarray | None) -> tuple[Kernels, Vicinities]:
-        """Return the kernels of near rows, shape (n, m), at these squared distances, where the vicinities are soft."""
+        """Return the kernels of near rows, shape (n, m), at these squared distances if the vicinities are soft."""
         vicinities = make_vicinities(near, None if self.vicinity == "nearest" else squares, self.n_neighbors)
         return make_kernels(Z, vicinities, self.depth, self.weight, self.center, self.engine), vicinities
 
@@ -210,9 +210,9 @@ def first_kernels(Z: np.ndarray, near: np.ndarray, making: Making) -> tuple[Kern
     Parameters
     ----------
     Z : array of shape (n, D)
-        The rows where the shared covariance is the identity.
+        The rows in coordinates in which the shared covariance is the identity.
     near : integer array of shape (n, m)
-        The nearest rows of each row; m as ``making.count_members`` says.
+        The nearest rows of each row; m is given by ``making.count_members``.
     making : Making
     """
     return making.kernels(Z, near, None if making.vicinity == "nearest" else squared_distances(Z, near))
@@ -225,7 +225,7 @@ def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Mak
     ----------
     Z : array of shape (n, D)
     kernels : Kernels
-        Those that the metrics come from.
+        The kernels that define the metrics.
     candidates : integer array of shape (n, m)
         The rows that may become neighbours.
     making : Making
@@ -237,7 +237,7 @@ def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Mak
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:
     """Return LCA's covariance for some of the rows that `base` was fitted to, or that of all rows if it cannot be fitted.
 
-    The penalty is of the same family and factor as that of `base`, where its search chose one.
+    The penalty is of the same family and factor as that of `base`, if its search chose one.
     """
     start = base.components_[:, base.active_features_]
     reg = base.reg_[np.ix_(base.active_features_, base.active_features_)]

@@ -68,7 +68,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     n_components : int or "auto", default="auto"
         d, the number of directions of the local scatter. With 0, every kernel has the shared covariance.
     n_neighbors : int or "auto", default="auto"
-        k, the number of rows in a vicinity, the row itself not counted; at least ``n_components``.
+        k, the number of rows in a vicinity, not counting the row itself; at least ``n_components``.
     noise : float or "auto", default="auto"
         :math:`\sigma^2`, a variance in squared units of the data, which may be 0.
     shared : float or "auto", default="auto"
@@ -235,7 +235,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         return base
 
     def _choose(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> Choice:
-        """Return the member of the family, by held-out rows unless all is given."""
+        """Return the member of the family, chosen by held-out rows unless all parameters are given."""
         self.cv_results_, self.best_score_ = None, None
         self.objectives_, self.n_iter_ = np.array([]), 0
         self.converged_ = self.base_ is None or self.base_.converged_
@@ -284,7 +284,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
         """Return the folds of the search with the rows that they hold out."""
-        # Rows of weight 0 take no place in the folds; splits that are given count all rows.
+        # Rows of weight 0 are not part of the folds; splits that the user passes include all rows.
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         if self.selection is None:
             held_out_once = len(counted) > _MANY_ROWS
@@ -306,7 +306,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         return folds
 
     def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine) -> None:
-        """Make the kernels from all rows, and keep them with their density."""
+        """Compute the kernels from all rows, and store them with their density."""
         self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_ = choice
         sigma = np.eye(X.shape[1]) if self.base_ is None else self.base_.covariance_
         covariance = Shared(choice.shared, choice.noise).covariance(sigma)
@@ -435,9 +435,9 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     @property
     def neighbors_(self) -> NDArray[Any]:
-        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors); three times as many of a soft one."""
+        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors); three times as many for a soft vicinity."""
         check_is_fitted(self)
         neighbors = getattr(self, "_neighbors", None)
         if neighbors is None:
-            raise AttributeError("neighbors_ exists only where kernels have directions.")
+            raise AttributeError("neighbors_ exists only if kernels have directions.")
         return neighbors

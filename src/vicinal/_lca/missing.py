@@ -41,7 +41,7 @@ _LIMITS = {"max_iter": MAX_PASSES, "tol": TOL}
 
 
 def _check_collapse(covariance: np.ndarray, data_covariance: np.ndarray) -> np.ndarray:
-    """Return the covariance, where its smallest variance in units of the data's spread is not lost in rounding."""
+    """Return the covariance if its smallest variance, in units of the data's spread, is not lost in rounding."""
     whitened = np.linalg.solve(data_covariance, covariance)
     if not np.isfinite(covariance).all() or not np.linalg.eigvals(whitened).real.min() > COLLAPSE:
         raise CollapseError
@@ -59,7 +59,7 @@ def fit_lca_to_gaps(
 ) -> None:
     """Fit an LCA to rows with missing values.
 
-    The penalty is `reg` or, where that is None, `data_share` times the covariance of the data.
+    The penalty is `reg` or, if that is None, `data_share` times the covariance of the data.
     """
     check_columns_known(X, getattr(estimator, "feature_names_in_", None))
     rows = X.astype(np.float64)

@@ -103,7 +103,7 @@ def free_parameters(structure: Structure, n_features: int) -> int:
 
 
 def has_plenty(X: np.ndarray, structure: Structure) -> bool:
-    """Return whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
+    """Return whether there are so many rows that the search is skipped; rows with an exact twin are not counted."""
     enough = max(PLENTY * free_parameters(structure, X.shape[1]), _PLENTY_IN_ALL)
     return len(X) >= enough and len(X) - count_twins(X) >= enough
 
@@ -121,7 +121,7 @@ def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
 
 
 def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
-    """Return the covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
+    """Return the covariance of the rows, shrunk towards its diagonal in units of the columns' standard deviations.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) 
 
 
 def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Return what is used where no penalty is needed but for directions in which the rows do not differ."""
+    """Return the penalty that is used if none is needed except in directions in which the rows do not differ."""
     return _SMALLEST["shrunk"] * family_matrix("shrunk", X, weight)
 
 
@@ -161,7 +161,7 @@ class Fold(Protocol):
         ...
 
     def fit(self, family: str, factor: float, start: Any) -> tuple[Any, float]:
-        """Fit with a penalty, from a start (None: the usual one); return where it ended and the held-out score."""
+        """Fit with a penalty, from a start (None: the usual one); return its result and the held-out score."""
         ...
 
 
@@ -174,7 +174,7 @@ class Choice(NamedTuple):
     at_edge: bool
 
     def best_of(self, family: str) -> float | None:
-        """Return the best factor of one family, or None where none of them has a finite score."""
+        """Return the best factor of one family, or None if none of them has a finite score."""
         mine = self.table["family"] == family
         scores = self.table["mean_test_score"][mine]
         return float(self.table["factor"][mine][scores.argmax()]) if np.isfinite(scores).any() else None
@@ -233,7 +233,7 @@ def _scout(folds: Sequence[Fold], family: str, largest: float) -> tuple[float, f
 def _compare(folds: Sequence[Fold], family: str, factors: Sequence[float]) -> list[tuple[float, np.ndarray]]:
     """Return factors of one family in decreasing order, with their scores per fold; more follow while the last is the best.
 
-    One factor is judged by itself.
+    A single factor is not compared with others.
     """
     factors = [f for f in factors if 0.99 * _SMALLEST[family] <= f <= 1.01 * _LARGEST]
     path = _Path(folds, family)
@@ -285,7 +285,7 @@ def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
 
 
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
-    """Return the fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
+    """Return the fixed folds as (training rows, their weights, held-out rows, their weights); equal weights are None.
 
     Rows that alone make a column vary are never held out: without them the column would have no scale.
     """
@@ -305,7 +305,7 @@ def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarr
 
 
 def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None:
-    """Return the choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
+    """Return the choice for ``reg="auto"``; None without folds, if too few rows differ to hold any out."""
     if not folds:
         return None
     # The other structures depend only on the diagonal of R, or on its trace.

@@ -20,9 +20,9 @@ from vicinal._leave_one_out import counted_rows
 
 
 class PenaltyChoiceMixin:
-    """Mixin of LCA that settles the penalty of a fit."""
+    """Mixin of LCA that chooses the penalty of a fit."""
 
-    # What LCA has.
+    # Attributes and methods of LCA.
     reg: Any
     active_features_: np.ndarray
     _active_names: Any
@@ -38,7 +38,7 @@ class PenaltyChoiceMixin:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto".
 
-        `varies` says which columns vary in rows of which X is a sample.
+        `varies` states which columns vary in the rows of which X is a sample.
         """
         given = check_reg(self.reg, X.shape[1])
         # A penalty gives the kernel a width along constant columns, so they are kept.
@@ -61,7 +61,7 @@ class PenaltyChoiceMixin:
         return X, given[np.ix_(self.active_features_, self.active_features_)]
 
     def _search(self, X: np.ndarray, weight: np.ndarray | None, structure: Structure, remedies: Remedies) -> np.ndarray:
-        """Return the penalty for ``reg="auto"``, from rows that count."""
+        """Return the penalty for ``reg="auto"``, from rows of positive weight."""
         self.reg_search_ = None
         if has_plenty(X, structure):
             answerable = is_answerable(X, *structure)

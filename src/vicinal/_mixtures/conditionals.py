@@ -79,9 +79,9 @@ def column_conditionals(
     mixture : MixtureBase
     X : array of shape (m, d)
     left_out : integer array of shape (m,), optional
-        The component that is left out for each row.
+        The component to leave out for each row.
     shares : tuple of float
-        Of the quantiles; none are computed by default.
+        The probabilities of the quantiles; by default none are computed.
     replaced : Replacements, optional
         Components that have other covariances for some rows.
     """

@@ -73,7 +73,7 @@ def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any
 
 
 def _at(value: float, low: float, high: float) -> float:
-    """Return where a value lies when the interval goes from -1 to 1; beyond the edge where a constant has no interval."""
+    """Return the position of a value if the interval is scaled to [-1, 1]; beyond the edge if a constant has no interval."""
     if high <= low:
         return 0.0 if value == low else float(np.copysign(np.inf, value - low))
     return (value - 0.5 * (low + high)) / (0.5 * (high - low))
