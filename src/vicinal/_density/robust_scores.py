@@ -75,7 +75,9 @@ def _densities_of(mixture: SharedMixture, kept: np.ndarray) -> np.ndarray:
     rest = SharedMixture(mixture.centres[kept], mixture.covariance, mixture.log_weights[kept], mixture.engine)
     # Rows among themselves take half a sweep; the few others are new to them.
     scores = np.empty(len(kept))
-    scores[kept], scores[~kept] = rest.left_out_score_samples(LOO_PASSES), rest.score_samples(mixture.centres[~kept])
+    scores[kept] = rest.left_out_score_samples(LOO_PASSES)
+    if not kept.all():
+        scores[~kept] = rest.score_samples(mixture.centres[~kept])
     return scores
 
 
