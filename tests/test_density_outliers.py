@@ -465,3 +465,11 @@ def test_the_steps_of_a_pipeline_may_fill_missing_values_in():
         DensityOutlierDetector(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(X).predict(strange)
     with pytest.raises(ValueError, match="contains NaN"):
         DensityOutlierDetector(ParzenWindows(0.5)).fit(holed)
+
+
+@pytest.mark.parametrize("n", [7, 14])
+def test_few_rows_of_which_none_is_left_out(n):
+    """None of a few rows is among the lowest 5 %, and there was no row to score: "Found array with 0 sample(s)"."""
+    rows = np.random.default_rng(0).normal(size=(n, 1))
+    detector = DensityOutlierDetector.from_density(LCA(reg=0.1).fit(rows))
+    assert np.isfinite(detector.training_scores_).all()

@@ -76,7 +76,7 @@ def _densities_of(mixture: SharedMixture, kept: np.ndarray) -> np.ndarray:
     # Rows among themselves take half a sweep; the few others are new to them.
     scores = np.empty(len(kept))
     scores[kept] = rest.left_out_score_samples(LOO_PASSES)
-    if not kept.all():
+    if not kept.all():  # of a few rows, none is left out
         scores[~kept] = rest.score_samples(mixture.centres[~kept])
     return scores
 
