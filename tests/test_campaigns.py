@@ -33,7 +33,7 @@ def test_a_case_that_ends_its_process_is_bad_and_the_others_are_tried(capsys):
     tally, summaries = tried()
     assert (tally.clean["number"], tally.bad["?"]) == (7, 1)
     assert "bad: case 3, ?: the case ended its process with 5" in capsys.readouterr().out
-    assert summaries == ["that was all"] * 2
+    assert set(summaries) == {"that was all"}  # one worker may have done all that was left
 
 
 def test_a_case_that_goes_on_after_the_end_is_cut_off(capsys, monkeypatch):

@@ -23,7 +23,7 @@ import numpy as np
 
 import vicinal
 from campaigns.harness import Bad, Case, Skip, environment
-from vicinal import io
+from vicinal import cli, io
 
 CASES = 100
 LONGEST = 900.0
@@ -49,8 +49,8 @@ _OUTPUTS = {"learn": "out.vicinal", "compare": "out.html", "papers": "papers"}
 
 def check(case: Case) -> str:
     """Kill one process, and check the files that it leaves and the next run."""
-    if not hasattr(signal, "SIGKILL"):
-        raise Skip("there is no SIGKILL")
+    if not hasattr(os, "fork"):
+        raise Skip("there is no fork")
     case.what = str(case.choice(["save", "save", "learn", "learn", "compare", "compare", "papers"]))
     with TemporaryDirectory(prefix="vicinal-campaign-") as folder:
         return _save(case, Path(folder)) if case.what == "save" else _command(case, Path(folder))
@@ -82,12 +82,47 @@ def _save(case: Case, folder: Path) -> str:
     return "the old file or the new one"
 
 
-def _run(arguments: list[str], folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "vicinal", *arguments]
-    with open(folder / "said.json", "wb") as said:
-        return subprocess.Popen(
-            command, cwd=folder, env=environment(), stdout=said, stderr=subprocess.PIPE, start_new_session=True
-        )
+class _Command:
+    """A command in a forked process, so that only the work is repeated in each case, and not the imports."""
+
+    def __init__(self, arguments: list[str], folder: Path) -> None:
+        self._folder = folder
+        self.returncode: int | None = None
+        self._pid = os.fork()
+        if self._pid == 0:
+            code = 1
+            try:
+                os.chdir(folder)
+                for descriptor, name in ((1, "said.json"), (2, "words.txt")):
+                    os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+                code = cli.main(arguments)
+            except SystemExit:
+                code = 2
+            finally:
+                os._exit(code)
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the command is running."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, seconds: float = float("inf")) -> bool:
+        """Return whether the command ended within some seconds."""
+        end = time.monotonic() + seconds
+        while self.poll() is None and time.monotonic() < end:
+            time.sleep(0.002)
+        return self.returncode is not None
+
+    def kill(self) -> None:
+        """Kill the command."""
+        os.kill(self._pid, signal.SIGKILL)
+        self.wait()
+
+    def words(self) -> str:
+        """Return the messages."""
+        return (self._folder / "words.txt").read_text()
 
 
 def _table(folder: Path) -> None:
@@ -110,18 +145,18 @@ def _undisturbed(name: str) -> _Plain:
         folder = Path(text)
         _table(folder)
         began = time.monotonic()
-        process = _run(_COMMANDS[name], folder)
-        begins = _wait_for_work(process, folder / f"{_OUTPUTS[name]}.partial") if name != "papers" else 0.0
-        _, words = process.communicate()
-        if process.returncode:
-            raise Skip(f"{name} ends with {process.returncode}: {words.decode()[-200:]}")
+        command = _Command(_COMMANDS[name], folder)
+        begins = _wait_for_work(command, folder / f"{_OUTPUTS[name]}.partial") if name != "papers" else 0.0
+        command.wait()
+        if command.returncode:
+            raise Skip(f"{name} ends with {command.returncode}: {command.words()[-200:]}")
         return _Plain(time.monotonic() - began, begins, _result(name, folder))
 
 
-def _wait_for_work(process: subprocess.Popen, partial: Path) -> float:
+def _wait_for_work(command: _Command, partial: Path) -> float:
     """Wait until a command has kept its first piece of work, after the line that identifies it; return the seconds."""
     began = time.monotonic()
-    while process.poll() is None and not _pieces(partial):
+    while command.poll() is None and not _pieces(partial):
         time.sleep(0.002)
     return time.monotonic() - began
 
@@ -178,10 +213,10 @@ def _command(case: Case, folder: Path) -> str:
         resume = partial.exists()  # it may have finished
         command = [*_COMMANDS[case.what], *["--resume"] * resume]
     pieces = _pieces(partial)
-    again = _run(command, folder)
-    _, words = again.communicate()
+    again = _Command(command, folder)
+    again.wait()
     if again.returncode:
-        raise Bad(f"the next run ends with {again.returncode}: {words.decode()[-300:]}")
+        raise Bad(f"the next run ends with {again.returncode}: {again.words()[-300:]}")
     if _result(case.what, folder) != plain.result:
         raise Bad("the next run gives another answer")
     litter = [str(path.relative_to(folder)) for ending in ("tmp", "partial") for path in folder.rglob(f"*.{ending}")]
@@ -191,27 +226,24 @@ def _command(case: Case, folder: Path) -> str:
         return "it had ended before the kill"
     if not resume:
         return "the same answer after a kill"
-    reused = int(words.split(b"reused ")[1].split()[0]) if case.what == "learn" else pieces
+    reused = int(again.words().split("reused ")[1].split()[0]) if case.what == "learn" else pieces
     return "the same answer, continued with --resume" if reused else "the same answer with --resume, nothing was kept"
 
 
-def _killed(case: Case, command: list[str], folder: Path, plain: _Plain) -> bool:
+def _killed(case: Case, arguments: list[str], folder: Path, plain: _Plain) -> bool:
     """Start a command and kill it at a random moment; return False if it had ended before."""
-    process = _run(command, folder)
+    command = _Command(arguments, folder)
     if case.what != "papers" and case.chance(0.8):
-        _wait_for_work(process, folder / f"{_OUTPUTS[case.what]}.partial")
+        _wait_for_work(command, folder / f"{_OUTPUTS[case.what]}.partial")
         wait = float(case.rng.uniform(0.0, 1.0)) * (plain.seconds - plain.begins)
         case.text += f" killed {wait:.2f} s after it began to keep its work"
     else:
         wait = float(case.rng.uniform(0.3, 1.05)) * plain.seconds
         case.text += f" killed after {wait:.2f} of {plain.seconds:.2f} s"
-    try:
-        process.communicate(timeout=wait)
+    if command.wait(wait):
         return False
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return True
+    command.kill()
+    return True
 
 
 def _lose_the_end(case: Case, partial: Path) -> None:

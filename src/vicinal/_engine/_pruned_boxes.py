@@ -214,7 +214,7 @@ def _offset_of_bin(b: int) -> float:
 def _bin_of(beyond: float) -> int:
     """Return the bin of a tile that is so much farther than the nearest one: the last whose offset is not larger."""
     if beyond < _FINE:
-        return int64(beyond)  # type: ignore[call-overload]
+        return int(beyond)
     # The exponent and the first three digits of a number: eighths of octaves.
     b = min(_FINE + (_to_bits(beyond / _FINE) >> 49) - (1023 << 3), _BINS - 1)
     return b - 1 if _offset_of_bin(b) > beyond else b  # the quotient may have been rounded up

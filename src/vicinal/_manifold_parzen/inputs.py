@@ -141,6 +141,6 @@ def check_can_hold_out(density: Any) -> None:
         check_soft_rows(int(np.isfinite(density.mixture_.log_weights).sum()), 3, " when rows are left out")
     elif neighbors.shape[1] == k:
         raise ValueError(
-            f"n_neighbors={k} needs at least {k + 2} training points when a row is left out, got {len(neighbors)}. Lower "
+            f"n_neighbors={k} needs at least {k + 2} training rows when a row is left out, got {len(neighbors)}. Lower "
             "n_neighbors or add data."
         )
