@@ -164,7 +164,7 @@ def show_leads(seeds):
     """Print the leads on other draws, and save nothing."""
     sources = (*CHOSEN_ON, *HELD_OUT)
     lines = [line for seed in seeds for source in sources for line in measure(source, seed, SHARES, FOR_LEADS)]
-    print("| vicinal less | fits | AUC | average precision |\n|---|---|---|---|")
+    print("| vicinal minus | fits | AUC | average precision |\n|---|---|---|---|")
     for other in FOR_LEADS[1:]:
         for kind in ("contaminated", "clean"):
             print(f"| {other} | {kind} | {leads(lines, [source.name for source in sources], other, kind)} |")
@@ -189,7 +189,7 @@ def markdown(results):
             table = summary(lines, [s], kind)
             cells = [f"{table[d]['auc']:.2f} / {table[d]['ap']:.2f}" for d in DETECTORS]
             out.append(f"| {s} | " + " | ".join(cells) + " |")
-    out += ["\nvicinal less KNN, contaminated fits: mean over the sets and its standard error\n"]
+    out += ["\nvicinal minus KNN, contaminated fits: mean over the sets and its standard error\n"]
     out += ["| | AUC | average precision |", "|---|---|---|"]
     out += [f"| {group} | " + leads(lines, names, "KNN", "contaminated") + " |" for group, names in groups.items()]
     out += ["\nby kind and share of outliers, contaminated fits, all sets\n"]

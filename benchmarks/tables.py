@@ -51,7 +51,7 @@ def scatter_table(report):
 def density_table(report):
     names = ["scikit-learn", "scipy", "mlpack", "KDEpy", "torch", "pykeops"]
     lines = [
-        "| 10,000 queries, 100,000 points | vicinal | " + " | ".join(names) + " |",
+        "| 10,000 new rows, 100,000 training rows | vicinal | " + " | ".join(names) + " |",
         "|" + "---|" * (len(names) + 2),
     ]
     for result in report["results"]:

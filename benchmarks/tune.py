@@ -214,14 +214,14 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     found["HALF_PRODUCT_ROWS"] = lambda: best_of(
         grid(64, 128, 256, 512),
         lambda: scatter(n, 128),
-        lambda size: once | {"_half.HALF_PRODUCT_ROWS": size},
+        lambda size: once | {"_half_sweeps.HALF_PRODUCT_ROWS": size},
     )
-    by_products = once | both("_half.HALF_PRODUCTS_FROM", 0) | {"_half.CACHED_BYTES": 0}
+    by_products = once | both("_half.HALF_PRODUCTS_FROM", 0) | {"_half_sweeps.CACHED_BYTES": 0}
     found["COSTLY_COORDINATES"] = lambda: crossing(
         grid(16, 32, 64, 96, 128, 192),
         lambda d: scatter(min(n, 4000), d),
-        by_products | {"_half.COSTLY_COORDINATES": NEVER},
-        by_products | {"_half.COSTLY_COORDINATES": 0},
+        by_products | {"_half_sweeps.COSTLY_COORDINATES": NEVER},
+        by_products | {"_half_sweeps.COSTLY_COORDINATES": 0},
     )
     found["ARRAY_BLOCK_PAIRS"] = lambda: best_of(
         grid(2**14, 2**16, 2**18, 2**20, 2**22),

@@ -22,7 +22,7 @@ COMPILED = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config, specs):
-    """One BLAS thread per worker: idle threads of OpenBLAS spin, and would take the cores from the other workers."""
+    """Use one BLAS thread per worker, because idle threads of OpenBLAS spin and would take the cores from the other workers."""
     if len(specs) > 1:
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
@@ -30,7 +30,7 @@ def pytest_xdist_setupnodes(config, specs):
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels_are_compiled_once(request, tmp_path_factory):
-    """Workers of a run of all tests share the compiling out: each would meet most kernels, and compile them for itself."""
+    """Divide the compilation between the workers of a full run: otherwise each would compile most kernels itself."""
     if not hasattr(request.config, "workerinput") or len(request.session.items) < MANY_TESTS:
         return
     with contextlib.suppress(ModuleNotFoundError):  # without Numba nothing is compiled
@@ -63,14 +63,14 @@ def _compile_what_nobody_else_does(folder):
 
 @pytest.fixture(scope="session", autouse=True)
 def nobody_waits_for_the_disk():
-    """Files are written as ever, but not flushed to the disk: that makes no difference unless the machine loses its power."""
+    """Do not flush files to the disk, which makes no difference unless the machine loses its power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
 def pytest_collection_finish(session):
-    """Thousands of collected tests stay until the end: the garbage collector need not look at them again and again."""
+    """Exclude the thousands of collected tests, which stay until the end, from garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -84,9 +84,9 @@ SHORT = {
 
 
 def _short_search():
-    """LCA searches its penalty in two folds and one family, and NCA tries no starts: for tests of what is done with a model.
+    """Let LCA search its penalty in two folds and one family, and NCA try no starts, for tests of what is done with a model.
 
-    Most of the time of a small fit goes into these searches, which have tests of their own.
+    These searches take most of the time of a small fit, and have separate tests.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SHORT.items():
@@ -100,7 +100,7 @@ short_search_in_this_file = pytest.fixture(_short_search, scope="module")
 
 @pytest.fixture
 def whole_search(short_search_in_this_file):
-    """The searches as they are, for a test in a file of short ones."""
+    """Restore the full searches, for a test in a file that shortens them."""
     short_search_in_this_file.undo()
     yield
     for name, value in SHORT.items():

@@ -284,7 +284,7 @@ def fitted(name):
 
 @cache
 def fitted_once(name):
-    """The same fit for all who only look at it."""
+    """Return a shared fit, for tests that do not change it."""
     return fitted(name)
 
 

@@ -70,7 +70,7 @@ def test_pairs_to_model_and_report(folder, capsys):
 
 
 class Noise:
-    """A map that makes every search a lottery."""
+    """A map that makes every search random."""
 
     def transform(self, X):
         return np.random.default_rng(len(X)).normal(size=np.shape(X))

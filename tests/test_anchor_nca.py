@@ -112,6 +112,7 @@ def test_queries_in_a_table_of_their_own_and_weights():
     np.testing.assert_array_equal(one.components_, other.components_)
 
 
+@pytest.mark.slow
 def test_triplets_and_mined_negatives_run_and_help():
     triplets = np.column_stack([PAIRS, np.roll(PAIRS[:, 1], 1)])
     for extra in ({"triplets": triplets}, {"pairs": PAIRS, "negatives": triplets[:, [0, 2]]}):

@@ -61,7 +61,7 @@ def metric(table):
 
 
 def test_mixed_columns_have_the_types_of_the_whole_file(folder, in_blocks):
-    """Block by block, pandas would find numbers where the whole file has texts: 1 and "1.0" were two categories."""
+    """Block by block, pandas would read numbers where the whole file has text: 1 and "1.0" were two categories."""
     n = 60
     frame = pd.DataFrame(
         {
@@ -86,12 +86,12 @@ def test_mixed_columns_have_the_types_of_the_whole_file(folder, in_blocks):
 @pytest.mark.parametrize(
     ("form", "output"),
     [
-        ("table.csv", "out.csv"),
         ("table.csv", "out.npy"),
         ("table.csv", "-"),
-        ("table.parquet", "out.npz"),
-        ("table.parquet", "out.csv.gz"),
         ("parts", "out.parquet"),
+        pytest.param("table.csv", "out.csv", marks=pytest.mark.slow),
+        pytest.param("table.parquet", "out.npz", marks=pytest.mark.slow),
+        pytest.param("table.parquet", "out.csv.gz", marks=pytest.mark.slow),
     ],
 )
 def test_transform_in_blocks_writes_the_same_table(form, output, table, metric, in_blocks, capsys):
@@ -186,6 +186,7 @@ def test_pairs_name_rows_of_all_blocks(table, in_blocks):
     np.testing.assert_allclose(found[-1].components_, whole[-1].components_, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_lca_of_a_large_table_keeps_a_sample_that_fits(folder, in_blocks, capsys):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(6_000, 6)) + 5.0 * rng.integers(2, size=(6_000, 1))

@@ -107,7 +107,7 @@ SEARCHING = ("NCA lbfgs", "NCA cg", "NCA diagonal", "PairNCA", "LCA accelerated"
 
 
 class Watcher:
-    """A callback that remembers what it was given, and may stop."""
+    """A callback that records its arguments, and may stop the fit."""
 
     def __init__(self, stop_at=None, error=StopIteration):
         self.stop_at, self.error, self.vectors, self.counts = stop_at, error, [], []
@@ -156,7 +156,7 @@ def test_it_is_called_once_per_iteration_with_a_vector_and_a_count(name):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_watching_changes_nothing(name):
-    """Also where a callback writes into its vector."""
+    """This also holds if a callback writes into its vector."""
 
     def careless(parameters, n_iter):
         parameters[:] = 0.0
@@ -214,7 +214,7 @@ def test_it_stops_all_starts(estimator, y, error):
 
 
 def test_the_search_of_lca_gauss_can_be_stopped_anywhere():
-    """The passes of all runs count, and what is kept is never worse than EM's own answer."""
+    """The passes of all runs count, and the result is never worse than that of EM itself."""
     plain, whole = LCAGauss(tol=1e-5, reg=0.0, reg_gauss=0.0).fit(X), Watcher()
     searched = LCAGauss(reduce=True, tol=1e-5, callback=whole, reg=0.0, reg_gauss=0.0).fit(X)
     assert whole.counts == list(range(1, searched.n_iter_ + 1))

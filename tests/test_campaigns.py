@@ -33,7 +33,7 @@ def test_a_case_that_ends_its_process_is_bad_and_the_others_are_tried(capsys):
     tally, summaries = tried()
     assert (tally.clean["number"], tally.bad["?"]) == (7, 1)
     assert "bad: case 3, ?: the case ended its process with 5" in capsys.readouterr().out
-    assert summaries == ["that was all"] * 2
+    assert set(summaries) == {"that was all"}  # one worker may have done all that was left
 
 
 def test_a_case_that_goes_on_after_the_end_is_cut_off(capsys, monkeypatch):
@@ -41,6 +41,12 @@ def test_a_case_that_goes_on_after_the_end_is_cut_off(capsys, monkeypatch):
     tally, _ = tried(0.5, hang=True)
     assert tally.verdicts["left out: the time was over"] >= 1
     assert not tally.bad["?"] or "case 0" not in capsys.readouterr().out
-    monkeypatch.setattr(workers, "LONG", 0.1)
-    tried(0.5, hang=True)
-    assert "bad: case 0, ?: the case did not end in" in capsys.readouterr().out
+
+
+def test_a_case_that_takes_too_long_is_bad_and_the_others_are_tried(capsys, monkeypatch):
+    monkeypatch.setattr(workers, "LONG", 3.0)
+    tally, _ = tried(hang=True)
+    assert (tally.clean["number"], tally.bad["?"]) == (6, 2)
+    said = capsys.readouterr().out
+    assert "bad: case 0, ?: the case did not end in 3 seconds; try it again with --start 0 --cases 1" in said
+    assert "bad: case 3, ?: the case ended its process with 5" in said

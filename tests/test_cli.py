@@ -83,7 +83,7 @@ def test_a_model_without_directions_has_no_neighbors(table, capsys):
     assert "one Gaussian describes its training rows best" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("method", ["lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen"])
+@pytest.mark.parametrize("method", ["lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen"])
 def test_learn_then_use(table, capsys, method):
     supervised = ["--target", "kind"] if method in ("rca", "nca") else ["--drop", "kind"]
     if method == "lca-gauss":  # which by itself finds that one Gaussian describes these rows best
@@ -91,8 +91,8 @@ def test_learn_then_use(table, capsys, method):
     assert run("learn", "table.csv", "--method", method, *supervised, "-o", "model.vicinal") == OK
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "left out 1 column of texts: 'colour' (3 values" in captured.err
-    assert "they name or count the rows: identifier: 'name'" in captured.err
+    assert "left out 1 column of text: 'colour' (3 values" in captured.err
+    assert "they identify or number the rows: identifier: 'name'" in captured.err
     model = model_io.load("model.vicinal")
     assert list(model.feature_names_in_) == FEATURES
     # columns are picked by name: order and company do not matter
@@ -331,7 +331,7 @@ def test_what_is_odd_about_the_columns_is_said(folder, capsys):
     frame.to_csv("odd.csv")  # with an index column that has no name
     assert run("learn", "odd.csv", "--method", "parzen", "-o", "m.vicinal") == OK
     err = capsys.readouterr().err
-    assert "left out, because they name or count the rows: counter: 'Unnamed: 0', 'id'" in err
+    assert "left out, because they identify or number the rows: counter: 'Unnamed: 0', 'id'" in err
     assert "are constant: 'same'" in err
     assert "have no values: 'empty'" in err
     assert "'age' (39 of 40 entries are numbers; row 11 holds 'n/k'" in err
@@ -563,8 +563,21 @@ def test_score_explains_outliers_and_holds_a_false_discovery_rate(table, capsys)
     assert "expected a number between 0 and 1, got '2'" in capsys.readouterr().err
     assert run("learn", "features.csv", "--method", "lca-gauss", "-q", "-o", "g.vicinal") == OK
     capsys.readouterr()
-    assert run("score", "g.vicinal", "new.csv", "--explain", "-q") == MODEL
-    assert "--explain: explain needs a density in which all training rows share one kernel" in capsys.readouterr().err
+    assert scored(capsys, "g.vicinal", "new.csv", "--explain")["why"].notna().any()
+
+
+@pytest.mark.parametrize("method", ["lca-gauss", "local-lca", "manifold-parzen"])
+def test_score_explains_by_densities_whose_kernels_moved_or_differ(table, capsys, method):
+    """Training rows of LocalLCA, whose kernels are at the means of vicinities, were taken for new rows."""
+    table[FEATURES].to_csv("features.csv", index=False)
+    assert run("learn", "features.csv", "--method", method, "-q", "-o", "m.vicinal") == OK
+    own = scored(capsys, "m.vicinal", "--training", "--explain", "--contamination", "0.1")
+    assert own["why"].isna().tolist() == (own["outlier"] == 0).tolist()
+    same = scored(capsys, "m.vicinal", "features.csv", "--explain", "--contamination", "0.1")
+    pd.testing.assert_frame_equal(same, own)
+    detector = vicinal.DensityOutlierDetector.from_density(model_io.load("m.vicinal")[1:], contamination=0.1)
+    first = int(np.flatnonzero(own["outlier"])[0])
+    assert own["why"][first] == "; ".join(detector.explain(None, rows=[first]).reasons(0))
 
 
 def test_scores_of_detectors_and_weighted_densities_made_in_python(table, capsys):
@@ -654,7 +667,7 @@ def test_a_fault_of_ours_is_told_apart(table, capsys, monkeypatch):
 
 
 def test_help_is_light():
-    """`--help` must not import what a command needs: that is what makes it immediate."""
+    """`--help` must not import what a command needs, so that it is immediate."""
     code = "import sys, vicinal.cli\ntry: vicinal.cli.main(['--help'])\nexcept SystemExit: pass\nprint([m for m in ('numpy', 'sklearn', 'pandas', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -713,7 +726,7 @@ def test_a_full_disk_on_stdout(table):
     "ending", ["csv", *(pytest.param(ending, marks=pytest.mark.slow) for ending in ("parquet", "npz"))]
 )
 def test_a_full_disk_leaves_the_old_file(table, ending):
-    """A limit on the size of files stands for a disk that fills up half way."""
+    """A limit on the size of files simulates a disk that becomes full."""
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
     out = Path(f"out.{ending}")
     out.write_bytes(b"the old content")
@@ -741,7 +754,9 @@ def test_unwritable_output(table, capsys):
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, INTERRUPTED), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_an_interruption_ends_without_a_trace(folder, number, code):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(600, 12)), columns=[f"x{i}" for i in range(12)])
@@ -803,7 +818,7 @@ def test_columns_that_look_like_identifiers_are_mentioned(folder, capsys):
     frame["width"] = rng.choice(10**6, size=30, replace=False)  # "id" inside a word is no id
     frame.to_csv("t.csv", index=False)
     assert run("learn", "t.csv", "--method", "parzen", "-o", "m.vicinal") == OK
-    assert "they name or count the rows: identifier: 'customer', 'order_id'" in capsys.readouterr().err
+    assert "they identify or number the rows: identifier: 'customer', 'order_id'" in capsys.readouterr().err
     assert list(model_io.load("m.vicinal").feature_names_in_) == ["x", "y", "width"]
 
 
@@ -992,7 +1007,7 @@ SPELLINGS = {
 def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsys, case, spelling):
     """Commands replaced the user's table by the result, with exit code 0.
 
-    The input is no table and no model, so that a command which opened it before it refused would end with the exit
+    The input is neither a table nor a model, so a command that opened it before rejecting it would end with the exit
     code of bad data.
     """
     path = folder / "a.csv"
@@ -1048,7 +1063,7 @@ def test_files_that_do_not_exist_yet_are_told_apart_by_where_they_would_be(folde
 
 
 def test_a_new_output_in_a_linked_folder(table, capsys):
-    """Next to the data, by a link: written. Where the missing data would be: refused."""
+    """An output beside the data is written through a link; an output at the place of missing data is rejected."""
     link_to(".", "linked")
     assert run("learn", "table.csv", "--method", "parzen", "--drop", "kind", "-o", "linked/m.vicinal", "-q") == OK
     assert run("inspect", "m.vicinal") == OK
@@ -1113,7 +1128,7 @@ WRITING = {
 
 
 def write_rows_that_are_alike():
-    """Vectors of which every two in a row agree in some columns and differ loudly in the others."""
+    """Vectors of which each successive pair agrees in some columns and differs strongly in the others."""
     rng = np.random.default_rng(0)
     same, noise = np.repeat(rng.normal(size=(60, 6)), 2, axis=0), 3.0 * rng.normal(size=(120, 6))
     np.save("rows.npy", np.hstack([same, noise]))
@@ -1153,7 +1168,7 @@ def test_messages_speak_the_language_of_the_command_line(table, capsys):
     learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method"]
     assert run(*learn, "manifold-parzen", "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
     said = capsys.readouterr().err
-    assert "ManifoldParzen: --set n_neighbors=300 needs at least 301 training points, got 120." in said
+    assert "ManifoldParzen: --set n_neighbors=300 needs at least 301 training rows, got 120." in said
     assert "Lower n_neighbors (--set n_neighbors=...) or add data." in said
     assert run(*learn, "lca", "--set", "max_iter=2", "--set", "reg=0.1") == OK
     said = capsys.readouterr().err
@@ -1388,8 +1403,16 @@ def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(ta
     assert scores["log_density"][5] == pytest.approx(float(mine[0]) - np.log(scale), rel=1e-5)
 
 
-@pytest.mark.parametrize("missing", ["marginalise", "impute"])
-@pytest.mark.parametrize("method", ["parzen", "lca", "lca-gauss"])
+@pytest.mark.parametrize(
+    ("method", "missing"),
+    [
+        ("parzen", "marginalise"),
+        ("lca", "impute"),
+        ("lca-gauss", "marginalise"),
+        pytest.param("lca", "marginalise", marks=pytest.mark.slow),
+        pytest.param("lca-gauss", "impute", marks=pytest.mark.slow),
+    ],
+)
 def test_training_rows_with_gaps_are_known_again(table, capsys, method, missing):
     """Training rows used to be scored as new rows, each with its own kernel in the density."""
     table["steps"] = np.random.default_rng(1).poisson(3.0, size=120)  # a rounded column, whose noise depends on the row
@@ -1427,7 +1450,7 @@ def test_training_rows_with_gaps_are_known_again(table, capsys, method, missing)
 
 
 def test_gaps_in_a_column_that_a_density_does_not_see_cost_no_row(table, capsys):
-    """A switch with gaps made `learn --method lca` refuse the table, and --missing drop left out rows that it could use."""
+    """A boolean column with gaps made `learn --method lca` reject the table, and --missing drop left out rows that it could use."""
     rng = np.random.default_rng(0)
     table["ok"] = np.where(rng.random(120) < 0.3, np.nan, rng.integers(2, size=120))
     table.to_csv("table.csv", index=False)

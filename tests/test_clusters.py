@@ -35,7 +35,7 @@ def test_workers_learn_and_score_as_one_process_does(tmp_path, monkeypatch, caps
 
 @contextlib.contextmanager
 def scheduler_and_worker(folder):
-    """The address of a scheduler with one worker, both processes of their own, started as the documentation says."""
+    """The address of a scheduler with one worker, in separate processes, started as in the documentation."""
     file = folder / "scheduler.json"
     commands = [
         ["scheduler", "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(file)],

@@ -107,7 +107,7 @@ class Spy(TransformerMixin, BaseEstimator):
 
 
 def test_nothing_of_a_test_fold_is_ever_fitted():
-    """Rows carry their number: each fit sees exactly the training rows of its fold, raw."""
+    """Rows contain their number: each fit gets exactly the raw training rows of its fold."""
     X, y = nuisance_data(60)
     X = np.column_stack([np.arange(60.0), X])
     Spy.seen = []
@@ -551,7 +551,7 @@ def same_results(one, other):
 
 
 class Killed(Exception):
-    """Stands for a process that is killed: nothing of the comparison catches it."""
+    """Simulates a process that is killed: the comparison does not catch it."""
 
 
 def test_what_is_done_is_kept_and_not_done_again(few, tmp_path):
@@ -586,7 +586,7 @@ def test_what_is_done_is_kept_and_not_done_again(few, tmp_path):
 
 
 def test_what_is_kept_survives_cuts_and_damage(tmp_path, monkeypatch):
-    """A kill while the file was tidied lost all of it, a damaged line was an error of json, and an empty file was refused."""
+    """A kill while the file was rewritten lost all of it, a damaged line was an error of json, and an empty file was rejected."""
     monkeypatch.setattr(kept_outcomes, "_digest", lambda plan: plan)
     path, names = tmp_path / "comparison.partial", ["a", "b", "c"]
 
@@ -682,7 +682,7 @@ def test_one_gaussian_ahead_of_all_kernel_densities_is_said():
 
 
 def test_gaps_are_marginalised_where_that_is_asked_for():
-    """The score of a row with a gap is the density of what is known of it, in the units of the data."""
+    """The score of a row with a gap is the density of its known values, in the units of the data."""
     rng = np.random.default_rng(2)
     X = rng.normal(size=(80, 2)) * [1.0, 50.0] + [3.0, -7.0]
     X[::5, 0] = np.nan

@@ -10,7 +10,7 @@ from vicinal._words import duration
 
 
 class Clock:
-    """A clock that the test moves."""
+    """A clock that the test advances."""
 
     def __init__(self):
         self.now = 0.0

@@ -181,7 +181,7 @@ def test_rows_at_any_distance_have_probabilities(kind, unit):
 
 
 def test_means_are_in_the_precision_of_the_rows():
-    """They used to come out in float64 whatever the rows were; covariances stay in float64."""
+    """They used to be float64 for rows of any precision; covariances stay in float64."""
     X = np.random.default_rng(0).normal(size=(60, 2)) + 4.0 * np.repeat([[0.0], [1.0]], 30, axis=0)
     exact = ConstrainedGaussianMixture(2, random_state=0).fit(X)
     single = ConstrainedGaussianMixture(2, random_state=0).fit(X.astype(np.float32))

@@ -1,7 +1,9 @@
 """Regression tests for damaged tables, which used to end in a traceback of another library and exit code 1."""
 
+import io
 import os
 import sys
+import zipfile
 from contextlib import suppress
 
 import numpy as np
@@ -9,7 +11,7 @@ import pandas as pd
 import pytest
 from campaigns import harness, tables
 
-from vicinal._app.errors import DATA
+from vicinal._app.errors import DATA, DataFailure
 from vicinal._app.table_writer import TableWriter
 from vicinal._app.tables import TableOptions, read_table
 from vicinal.cli import main
@@ -66,9 +68,53 @@ def test_damage_is_exit_code_3_and_one_sentence(ending, content, tmp_path, capsy
     assert not (tmp_path / "m.vicinal").exists()
 
 
+_SHEET = (
+    '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>{}</sheetData></worksheet>'
+)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        '<row r="1"><c r="A1"/></row><row r="1048576"><c r="XFD1048576"><v>2</v></c></row>',
+        '<row r="1"><c r="A1"><v>1</v></c></row><row r="100000000000"><c><v>2</v></c></row>',
+        '<row r="1"><c r="A1"><v>1</v></c></row><row r="1e11"><c><v>2</v></c></row>',
+        '<row><c r="ZZZ1"><v>1</v></c></row>' + "<row><c><v>2</v></c></row>" * 500,
+    ],
+)
+def test_cells_far_from_the_others_do_not_fill_the_memory(rows, tmp_path, capsys, monkeypatch):
+    """A workbook of 5 kB took more than 100 GB: openpyxl and pandas make all cells up to the last row and column."""
+    pytest.importorskip("openpyxl")
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile(io.BytesIO(tables._whole("xlsx"))) as old, zipfile.ZipFile("far.xlsx", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, _SHEET.format(rows) if name.endswith("sheet1.xml") else old.read(name))
+    with monkeypatch.context() as patch:
+        patch.setattr(pd, "read_excel", None)  # it is refused before
+        assert main(["learn", "far.xlsx", "--method", "parzen", "-o", "m.vicinal"]) == DATA
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "far.xlsx has a sheet with at least" in said
+    assert "--max-unpacked" in said
+
+
+def test_empty_cells_of_a_workbook_count_towards_the_size_that_the_option_allows(tmp_path, monkeypatch):
+    openpyxl = pytest.importorskip("openpyxl")
+    monkeypatch.chdir(tmp_path)
+    book = openpyxl.Workbook()
+    for row, column, value in ((1, 1, "a"), (1, 2, "b"), (2, 1, 0.5), (2, 2, 1.5), (5000, 2, 2.5)):
+        book.active.cell(row, column, value)
+    book.save("table.xlsx")
+    frame = read_table("table.xlsx", TableOptions(max_unpacked=f"{5000 * 2 * 32 / 1024} KB"))
+    assert frame.shape == (4999, 2)
+    assert frame["b"].iloc[-1] == 2.5
+    with pytest.raises(DataFailure, match="at least 5,000 rows and 2 columns"):
+        read_table("table.xlsx", TableOptions(max_unpacked="312 KB"))
+
+
 @pytest.mark.parametrize("decimal", [".", ","])
 def test_numbers_are_read_to_the_last_bit(decimal, tmp_path):
-    """With pandas 2 the last bit could differ, so that `score` took training rows for new ones."""
+    """With pandas 2 the last bit could differ, so that `score` treated training rows as new ones."""
     rows = np.random.default_rng(0).normal(size=(300, 2)) * 10.0 ** np.random.default_rng(1).uniform(
         -9, 9, size=(300, 2)
     )
@@ -92,6 +138,21 @@ def test_names_that_turn_the_text_around_are_escaped(tmp_path, capsys, monkeypat
     assert not set(said) & set("\u202e\u2028\x1b\x85")
 
 
+def test_a_name_with_a_line_feed_is_no_line_of_its_own(tmp_path, capsys, monkeypatch):
+    """A column could be called ``a\\nvicinal: error: ...`` and pretend to be a message of the command."""
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a\nFAKE", "b"])
+    table["kind\nFAKE"] = ["x\nFAKE", "y"] * 15
+    table.to_parquet("t.parquet")
+    assert main(["learn", "t.parquet", "--method", "lca", "--set", "reg=0.1", "-o", "m.vicinal"]) == 0
+    assert main(["inspect", "m.vicinal"]) == 0
+    assert main(["learn", "t.parquet", "--method", "rca", "--target", "kind\nFAKE", "-o", "m.vicinal"]) == 0
+    assert main(["score", "m.vicinal", "t.parquet"]) != 0
+    lines = [line for text in capsys.readouterr() for line in text.splitlines()]
+    assert sum("\\nFAKE" in line for line in lines) >= 3
+    assert not any(line.lstrip().startswith("FAKE") for line in lines)
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_cells_are_escaped_on_a_terminal_and_kept_in_a_pipe(terminal, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
@@ -103,7 +164,7 @@ def test_cells_are_escaped_on_a_terminal_and_kept_in_a_pipe(terminal, capsys, mo
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
 def test_a_file_whose_name_is_not_utf_8_can_be_spoken_of(tmp_path, capsysbinary, monkeypatch):
-    """Its name could not be written to the terminal, and was taken for a fault of vicinal."""
+    """Its name could not be written to the terminal, which was reported as a bug in vicinal."""
     monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"t\xff.csv")
     pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a", "b"]).to_csv(name, index=False)

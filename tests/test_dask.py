@@ -1,7 +1,9 @@
 """Test Dask: results on workers are bitwise equal to those of one process, even if workers are lost; collections are accepted and returned."""
 
+import concurrent.futures
 import copy
 import itertools
+import operator
 import os
 import pickle
 import signal
@@ -42,14 +44,14 @@ from vicinal._dask.rows import DaskRows  # noqa: E402
 from vicinal._engine import Match, _dask, prepare  # noqa: E402
 from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
-from vicinal._engine._sharing import FAN, Touched, TreeSum, nodes_by_cost  # noqa: E402
+from vicinal._engine._sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
 ENOUGH = 2**32  # bytes that a worker may use: far more than it needs
 
 
 @pytest.fixture(scope="module")
 def client():
-    """Two workers, each a process of its own with one thread."""
+    """Two workers, each a separate process with one thread."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": ENOUGH}
     with (
         dask.config.set({"distributed.worker.profile.enabled": False}),
@@ -61,7 +63,7 @@ def client():
 
 @pytest.fixture(autouse=True)
 def small_work_is_sent(monkeypatch):
-    """Let workers do what would be faster here, so that tests are short."""
+    """Let workers do work that would be faster in this process, so that tests are short."""
     monkeypatch.setattr("vicinal._engine._dask.SHARED_WORK", 4e7)
 
 
@@ -136,7 +138,7 @@ def sums_of(engine, rows, metric, codes, log_weights):
 
 @pytest.mark.parametrize(("n", "d", "scale", "weighted"), [(3200, 5, 1.0, False), (6400, 2, 30.0, True)])
 def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
-    """Dense, weighted, and pruned: the plan depends on the data alone, and workers run the kernels of the local engine."""
+    """Dense, weighted, and pruned: the plan depends only on the data, and workers run the kernels of the local engine."""
     rows, codes = clustered(n, d)
     log_weights = np.log(np.random.default_rng(1).random(n) + 0.1) if weighted else None
     local, there = (sums_of(kind, rows, scale * np.eye(d), codes, log_weights) for kind in ("cpu", "dask"))
@@ -186,8 +188,49 @@ def test_what_travels_in_a_pass(client, monkeypatch):
         assert 0 < after[worker] - before[worker] <= (8 * n + 16 * d * d) * (done.count(worker) + n_passes)
 
 
+def test_the_heaviest_tasks_are_begun_first(client, monkeypatch):
+    """Their results are used in the order of the pieces all the same."""
+    begun, submit = [], _dask.ClusterSharing._submit
+
+    def noted(client, work, job, groups, data):
+        begun.extend(len(group.pieces) for group in groups)
+        return submit(client, work, job, groups, data)
+
+    monkeypatch.setattr(_dask.ClusterSharing, "_submit", staticmethod(noted))
+    monkeypatch.setattr(_dask, "LEAST_TASK_PAIRS", 1)
+    costs = np.array([1.0] * 60 + [50.0] * 4)
+    nodes = list(_dask.ClusterSharing().run_nodes(lambda i: (np.full(1, float(i)),), range(64), NOTHING, costs))
+    assert begun[:4] == [1, 1, 1, 1]  # heavy pieces are alone
+    assert max(begun) == 16
+    assert [node.sums[0][0] for node in nodes[-4:]] == [60.0, 61.0, 62.0, 63.0]
+    tree = TreeSum()
+    for node in nodes:
+        tree.add(node.sums, node.level)
+    assert tree.total()[0][0] == sum(range(64))
+
+
+def test_sums_are_sent_if_workers_save_enough_time(client):
+    """Two threads save half of the work."""
+    sharing = _dask.ClusterSharing()
+    enough = 2.0 * _dask.SHARED_WORK / sharing.pair_cost
+    assert sharing.takes(np.array([enough]))
+    assert not sharing.takes(np.array([0.99 * enough]))
+    assert sharing.takes(None)
+
+
+def test_a_task_that_fails_is_an_error_before_the_others_end(client, monkeypatch):
+    monkeypatch.setattr(cluster_module, "LOOK_EVERY", 0.1)
+    end = distributed.Event()
+    waits = client.submit(end.wait, 60, pure=False)
+    fails = client.submit(operator.truediv, 1, 0, pure=False)
+    with pytest.raises(ZeroDivisionError):
+        in_time(lambda: list(cluster_module.finished(client, [waits, fails], lambda: "")), 30)
+    assert not waits.done()
+    end.set()
+
+
 def test_kernels_travel_by_name():
-    """Those that this process has never used, too: a worker uses its own, compiled or not."""
+    """This includes kernels that this process has never used: a worker uses its own, compiled or not."""
     from vicinal._engine import _half_kernels, _order
 
     packed = Packed(Recipes())
@@ -213,7 +256,7 @@ def fitted_here():
 
 
 def while_busy(client, act, name=None):
-    """Do something to the cluster, from another thread, as soon as a worker, or that of a name, has a piece of work."""
+    """Change the cluster, from another thread, as soon as a worker (or the one with a given name) has a piece of work."""
 
     def watch():
         for _ in range(3000):
@@ -238,7 +281,7 @@ def test_a_killed_worker_changes_no_bit(client, fitted_here):
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
     np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_)
     assert model.engine_ == "dask"
-    client.wait_for_workers(2, timeout=60)
+    wait_for_two_workers(client)
     assert set(client.run(os.getpid).values()) != set(processes.values())
 
 
@@ -250,6 +293,17 @@ def limit_workers(client, size):
     """Let nannies kill workers that use more than 95 % of a size."""
     for nanny in client.cluster.workers.values():
         nanny.memory_manager.memory_limit = size
+
+
+def wait_for_two_workers(client):
+    """Wait until two workers accept tasks.  A nanny may give up after several kills; both workers are then replaced."""
+    limit_workers(client, ENOUGH)
+    if not any(len(cluster_module.threads_of_workers(client)) == 2 or time.sleep(0.05) for _ in range(300)):
+        client.cluster.scale(0)
+        wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"])
+        client.cluster.scale(2)
+    client.wait_for_workers(2, timeout=60)
+    wait_until(lambda: len(cluster_module.threads_of_workers(client)) == 2)
 
 
 def test_workers_killed_for_their_memory_change_no_bit(client, fitted_here):
@@ -265,7 +319,7 @@ def test_workers_killed_for_their_memory_change_no_bit(client, fitted_here):
     model = exact_lca("dask").fit(ROWS)
     thread.join()
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
-    client.wait_for_workers(2, timeout=60)
+    wait_for_two_workers(client)
     assert not processes & set(client.run(os.getpid).values())
 
 
@@ -274,16 +328,14 @@ def test_workers_that_never_have_enough_memory_are_an_error(client, monkeypatch)
     monkeypatch.setattr("vicinal._engine._dask._ATTEMPTS", 2)
     limit_workers(client, 200 * 2**20)
     try:
-        with pytest.raises(RuntimeError, match=r"workers lost what they were sent 2 times.*Each worker holds all rows"):
+        with pytest.raises(RuntimeError, match=r"workers lost their data 2 times.*Each worker holds all rows"):
             exact_lca("dask").fit(ROWS)
     finally:
-        limit_workers(client, ENOUGH)
-        client.wait_for_workers(2, timeout=60)
+        wait_for_two_workers(client)
 
 
 def test_a_worker_lost_while_data_are_sent_does_not_hang(client):
-    """Dask's own broadcast asks a lost worker for ever, and holds a lock that every later one needs."""
-    client.wait_for_workers(2, timeout=60)
+    """Dask's own broadcast contacts a lost worker forever, and holds a lock that every later broadcast needs."""
     stopped = next(iter(client.run(os.getpid).values()))
     os.kill(stopped, signal.SIGSTOP)
     timer = threading.Timer(0.5, os.kill, (stopped, signal.SIGKILL))
@@ -293,7 +345,7 @@ def test_a_worker_lost_while_data_are_sent_does_not_hang(client):
         sent = in_time(lambda things=things: broadcast_again(client, things), 20)
         for found, expected in zip(client.gather(list(sent.values())), things.values(), strict=True):
             np.testing.assert_array_equal(found, expected)
-    client.wait_for_workers(2, timeout=60)
+    wait_for_two_workers(client)
 
 
 def broadcast_again(client, things):
@@ -304,17 +356,21 @@ def broadcast_again(client, things):
 
 
 def in_time(work, seconds):
-    """Return what some work returns, in a thread of its own, or fail if it takes too long."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
-    thread.start()
-    thread.join(seconds)
-    assert found, "it hangs, or has failed"
-    return found[0]
+    """Run some work in a separate thread and return its result, or fail if it takes too long."""
+    found = concurrent.futures.Future()
+
+    def run():
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found.result(seconds)
 
 
 def use_share(share, dask_worker):
-    """Let what a worker holds be some share of the memory that it may use."""
+    """Let the data of a worker be a given share of the memory that it may use."""
     dask_worker.memory_manager.memory_limit = int(dask_worker.monitor.get_process_memory() / share)
 
 
@@ -325,7 +381,7 @@ def impatient(monkeypatch):
 
 
 def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impatient):
-    """Dask pauses it, and leaves the tasks with it that it was given before; others do them."""
+    """Dask pauses it and does not reassign its earlier tasks; other workers compute them."""
     name = next(iter(client.scheduler_info()["workers"]))
     before = client.submit(time.sleep, 1.0, workers=[name], pure=False)  # so that tasks wait there
     thread = while_busy(client, lambda _: client.run(use_share, 0.87, workers=[name]), name)
@@ -338,7 +394,7 @@ def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impat
     np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_)
     del before
     client.run(use_share, 0.01)
-    wait_until(lambda: len(cluster_module.threads_of_workers(client)) == 2)
+    wait_for_two_workers(client)
 
 
 def test_if_the_memory_of_all_workers_is_full_there_is_an_error(client, impatient):
@@ -354,7 +410,7 @@ def test_if_the_memory_of_all_workers_is_full_there_is_an_error(client, impatien
         ):
             work()
     client.run(use_share, 0.01)
-    wait_until(lambda: len(cluster_module.threads_of_workers(client)) == 2)
+    wait_for_two_workers(client)
 
 
 def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
@@ -499,7 +555,7 @@ def test_a_table_in_memory_is_not_promised_for_a_collection(client):
 
 @pytest.mark.parametrize("asked", ["transform", "score_samples"])
 def test_what_cannot_be_answered_is_refused_at_once(client, asked):
-    """Not by a worker, when the answer is computed."""
+    """The error is raised here, not by a worker when the result is computed."""
     ask = getattr(LCA(reg=0.0).fit(dd.from_pandas(FRAME, npartitions=2)), asked)
     with (
         pytest.raises(ValueError, match="X has 4 features, but LCA is expecting 3"),

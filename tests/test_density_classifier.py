@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -31,14 +32,26 @@ EXPECTED_FAILURES = {
 @parametrize_with_checks(
     [
         DensityClassifier(),
-        DensityClassifier(ParzenWindows(bandwidth=0.5)),
-        DensityClassifier(ManifoldParzen(n_components=1, n_neighbors=1, noise=0.3)),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(type(estimator.density), {}),
 )
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        DensityClassifier(ParzenWindows(bandwidth=0.5)),
+        DensityClassifier(ManifoldParzen(n_components=1, n_neighbors=1, noise=0.3)),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator, EXPECTED_FAILURES.get(type(estimator.density)))
 
 
 @pytest.fixture
@@ -187,7 +200,7 @@ def test_bad_data(two_classes):
     ids=["diag", "reg=0", "LCAGauss"],
 )
 def test_a_column_that_is_constant_in_one_class_is_evidence(density):
-    """LCA refused such columns, because the densities of the classes cannot be compared in different columns."""
+    """LCA rejected such columns, because the densities of the classes cannot be compared in different columns."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), np.repeat([0, 1], 40)
     X[y == 1, 2] = 5.0

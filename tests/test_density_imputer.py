@@ -261,7 +261,7 @@ def test_local_directions_are_searched_for_in_rows_with_gaps():
 
 
 def test_draws_cover_what_was_hidden():
-    """Draws from the mixture itself, which is wider than the data by its kernel, covered .94 to .99 where .90 is meant."""
+    """Draws from the mixture itself, which is wider than the data by its kernel, covered .94 to .99 instead of .90."""
     inside, total = 0, 0
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -286,7 +286,7 @@ def test_draws_of_a_constant_column_are_the_constant():
 
 @pytest.mark.parametrize("density", [None, *FITS.values()], ids=["default", *FITS])
 def test_a_constant_column_of_complete_training_rows_is_filled_in(density):
-    """ParzenWindows does not see such a column, and the imputer did not know that."""
+    """ParzenWindows ignores such a column, which the imputer did not take into account."""
     X = np.column_stack([COMPLETE, np.full(80, 4.0)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the constant column

@@ -112,7 +112,7 @@ def test_bad_steps(steps, message):
 
 
 def test_float32_rows_have_the_same_noise_alone_and_among_large_values():
-    """The answer was float64 where a large value was among the rows, and float32 for the same row alone."""
+    """The result was float64 if the rows contained a large value, and float32 for the same row alone."""
     X = np.append(COUNTS[:, :1], 1e6).astype(np.float32)[:, None]
     dequantizer = Dequantizer([1.0]).fit(X)
     whole = dequantizer.transform(X)

@@ -21,12 +21,16 @@ EXTRAS = {"dask", "distributed", "faiss", "onnx", "pynndescent", "sentence_trans
 
 # Their examples take many seconds; slow tests run them.
 LONG = {
+    "docs/adapters.md",
     "docs/density_classification.md",
     "docs/empty_cell.md",
+    "docs/larger_than_memory.md",
     "docs/lca.md",
+    "docs/manifold_parzen.md",
     "docs/more_than_one_machine.md",
     "docs/nca.md",
     "docs/outliers.md",
+    "docs/pictures.md",
     "docs/report.md",
     "docs/tutorials/messy_table.md",
     "docs/tutorials/outliers_in_a_table.md",
@@ -34,6 +38,7 @@ LONG = {
     "docs/tutorials/search_in_fewer_dimensions.md",
     "vicinal._lca.lca_gauss",
     "vicinal._lca.local_lca",
+    "vicinal._plot.metric_field",
 }
 
 

@@ -3,7 +3,7 @@
 The tests run on every backend of `_backends.BACKENDS`, so that a new one is held to all of them by its line in that table (Dask, which
 needs a cluster, is held to the bits of "cpu" in tests/test_dask.py).
 A backend that can do the same work in several ways (the compiled one has fused kernels, matrix products and differences,
-and sees each pair once or twice) is held to them on each of its ways: `WAYS` says how each is forced.
+and sees each pair once or twice) is tested with each of its methods: `WAYS` defines how each is forced.
 """
 
 import importlib
@@ -40,7 +40,7 @@ def each_pair_once(patch):
     patch.setattr(module("_compiled_rows"), "HALF_SUMS_FROM_ROWS", 0)
     patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_ROWS", 0)
     patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_COORDINATES", defaultdict(int))
-    patch.setattr(module("_half"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
+    patch.setattr(module("_half_sweeps"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
 
 
 def _products_from(patch, coordinates):
@@ -60,7 +60,7 @@ def products(patch):
     _products_from(patch, 0)
     for file, name, size in (
         ("_compiled_rows", "PRODUCT_ROWS", 24),
-        ("_half", "HALF_PRODUCT_ROWS", 200),
+        ("_half_sweeps", "HALF_PRODUCT_ROWS", 200),
     ):
         patch.setattr(module(file), name, size)
 
@@ -75,14 +75,14 @@ def nothing_kept(patch):
 
 
 def pruned(patch):
-    """Pruned work, however few the rows and little the saving."""
+    """Force pruned work, even for few rows and little gain."""
     for file, name in (("_cpu", "POINTS"), ("_pruned_placed", "POINTS"), ("_pruned_placed", "QUERIES")):
         patch.setattr(module(file), f"PRUNED_FROM_{name}", 0)
     patch.setattr(module("_pruned").PrunedSweeps, "pays", lambda *_: True)
 
 
 class Way(NamedTuple):
-    """A backend, and what makes it take one of its ways."""
+    """A backend, and the settings that force one of its methods."""
 
     backend: str
     forced: tuple = ()
@@ -108,7 +108,7 @@ WAYS = [
 
 @pytest.fixture(params=WAYS, ids=lambda way: way.name)
 def kind(request, monkeypatch):
-    """The name of a backend that is made to take one of its ways."""
+    """The name of a backend that is forced to use one of its methods."""
     if request.param.backend == "torch":
         pytest.importorskip("torch").set_num_threads(1)
     monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**13)  # several blocks, however few the rows
@@ -179,7 +179,7 @@ def literal_scatter(weights, u, v):
 
 
 def literal_match(match):
-    """m_ij for all pairs."""
+    """The agreement m_ij of all pairs."""
     values = match.values
     if match.kind == "class":
         return (values[:, None] == values).astype(float)
@@ -189,7 +189,7 @@ def literal_match(match):
 
 
 def literal_pull(p, m, row_weights, rows, images, objective):
-    """The agreement a_i of the queries, which are resident rows, and the pull on all images, as `_contract.Pull` says."""
+    """The agreement a_i of the queries, which are resident rows, and the pull on all images, as defined by `_contract.Pull`."""
     m = m[rows]
     a = (p * m).sum(axis=1, keepdims=True)
     w = np.zeros((len(images), len(images)))
@@ -202,7 +202,7 @@ def literal_pull(p, m, row_weights, rows, images, objective):
 
 
 class Case:
-    """Rows under a metric, with everything optional, and what the literal loop makes of them.
+    """Rows under a metric, with everything optional, and the results of the literal loop.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ case = cache(Case)  # the same case serves all backends
 
 
 def small_cases(dtype, dimensions=(3, 1, 5, 2)):
-    """With weights or without, with the row itself or without, in turn."""
+    """Cases with and without weights, with and without the row itself."""
     options = itertools.cycle(itertools.product((True, False), repeat=2))
     for d, (weights, own) in zip(dimensions, options, strict=False):
         yield case(dtype, d=d, weights=weights, own=own)
@@ -384,6 +384,10 @@ def check_scatter(case, kind):
             got = placed.scatter(r, **case.asked(queries), space=of)
             assert_close(got.log_sums, log_sums, case.dtype)
             assert_close(got.scatter, case.scatter(queries, of), case.dtype)
+        if queries != "new":
+            squares = placed.squares(r, case.asked(queries)["queries"])
+            assert_close(squares.log_sums, log_sums, case.dtype)
+            assert_close(squares.total, np.trace(case.scatter(queries, "images")), case.dtype)
         got = placed.scatter(**case.asked(queries))
         assert_close(got.scatter, case.scatter(queries, "images", weighted=False), case.dtype)
         local = placed.local_scatters(r, **case.asked(queries))
@@ -415,10 +419,19 @@ def check_pull(case, kind, rule, objective):
 
 @precisions
 @objectives
-@sizes
 @pytest.mark.parametrize("rule", ["class", "gaussian", "dot"])
-def test_pull_equals_the_literal_loop(kind, dtype, objective, size, rule):
-    for case in cases(dtype, size, kind):
+def test_pull_equals_the_literal_loop(kind, dtype, objective, rule):
+    for case in small_cases(dtype):
+        check_pull(case, kind, rule, objective)
+
+
+@precisions
+@pytest.mark.parametrize(
+    ("rule", "objective"),
+    [("class", "accuracy"), ("class", "likelihood"), ("gaussian", "likelihood"), ("dot", "accuracy")],
+)
+def test_pull_over_several_tiles_equals_the_literal_loop(kind, dtype, rule, objective):
+    for case in large_cases(dtype, kind):
         check_pull(case, kind, rule, objective)
 
 
@@ -431,7 +444,7 @@ def case_of_positive_weights(dtype):
 
 @precisions
 def test_positive_weights(kind, dtype):
-    """Beside a point of weight 0, as all other cases with weights have one, no pair is visited only once."""
+    """With a point of weight 0, which all other cases with weights have, no pair is visited only once."""
     case = case_of_positive_weights(dtype)
     check_softmax(case, kind)
     check_scatter(case, kind)
@@ -677,7 +690,7 @@ def test_blocks_do_not_depend_on_threads_whatever_the_memory(kind):
 
 @pytest.mark.parametrize("force", [fused, products])
 def test_exponentials_that_are_kept_are_those_made_anew(force, monkeypatch):
-    """With room for them, the exponentials of the first sweep serve the second: the same bits with little memory."""
+    """If they fit into the memory, the second sweep uses the exponentials of the first; the bits are the same with little memory."""
     each_pair_once(monkeypatch)
     force(monkeypatch)
     X, match = rows_with_a_hermit(), Match("class", np.arange(1700) % 3)
@@ -726,7 +739,7 @@ def test_new_rows_that_are_resident_rows(kind):
 @precisions
 @pytest.mark.parametrize("n", [3, 600])
 def test_a_row_that_sees_no_other(kind, dtype, n):
-    """The only row of weight, leaving itself out: its log-sum is -inf, and the others do not mind."""
+    """The only row of positive weight leaves itself out: its log-sum is -inf, and the others are not affected."""
     X = np.random.default_rng(5).normal(size=(n, 2)).astype(dtype)
     log_weights = np.full(n, -np.inf)
     log_weights[1] = 0.0
@@ -836,7 +849,7 @@ def test_isolated_points_keep_their_softmax(kind):
 
 
 def test_a_row_at_1e20_does_not_harm_the_others(kind):
-    """A mean that such a row takes part in would round every other row away."""
+    """Centring by a mean that includes such a row would round every other row away."""
     X = np.random.default_rng(7).normal(size=(600, 3))
     codes = np.arange(600) % 2
     far = np.vstack([X, np.full((1, 3), 1e20)])
@@ -964,7 +977,7 @@ def _headroom_means(dtype, own, X, values):
 
 
 def test_rows_far_from_all_others_need_no_second_look(monkeypatch):
-    """On data in large units every row's exponentials used to underflow, and every row was done twice."""
+    """On data in large units every row's exponentials used to underflow, and every row was computed twice."""
     X = 6.3 * np.random.default_rng(7).normal(size=(700, 40))
     half_squares = 0.5 * cdist(X, X, "sqeuclidean") + np.diag(np.full(700, np.inf))
     assert 600 < np.median(half_squares.min(axis=1)) < half_squares.min(axis=1).max() < 1200
@@ -980,7 +993,7 @@ def test_rows_far_from_all_others_need_no_second_look(monkeypatch):
 
 @precisions
 def test_data_in_huge_units(kind, dtype):
-    """No exponential of any row survives a common bound: every row needs a maximum of its own."""
+    """No exponential of any row survives a common bound: every row needs its own maximum."""
     X = (1e3 * np.random.default_rng(9).normal(size=(600, 3))).astype(dtype)
     softmax = literal_softmax(X, X, None, np.arange(600))
     placed = placed_rows(kind, X, match=Match("class", np.arange(600) % 2))
@@ -1005,8 +1018,9 @@ def test_values_of_another_precision_or_of_whole_numbers(kind, dtype):
 
 
 @precisions
-@pytest.mark.parametrize("present", [[5], []], ids=["one point", "no point"])
-@pytest.mark.parametrize("n", [1, 30, 300])
+@pytest.mark.parametrize(
+    ("n", "present"), [(1, []), (30, [5]), (30, []), (300, [5]), (300, [])], ids=lambda value: str(value)
+)
 def test_a_row_that_sees_nobody_has_no_neighbours_and_no_nan(kind, dtype, present, n):
     """Its log-sum is -inf and its weights are 0; the fused kernels used to divide 0 by 0."""
     rng = np.random.default_rng(15)

@@ -90,7 +90,7 @@ NO_PAIRS = {
 
 
 class Distortion:
-    """What makes every verb of a placement lie, by a little for sums and thoroughly for neighbours."""
+    """A mixin that distorts every method of a placement: sums slightly, and neighbours completely."""
 
     def log_sums(self, queries, by_class=False):
         found = super().log_sums(queries, by_class)
@@ -126,7 +126,7 @@ class DistortingBackend(ArrayBackend):
 
 @pytest.fixture
 def distort(monkeypatch):
-    """A function that puts the distorting backend in the place of all others."""
+    """A function that replaces all backends by the distorting one."""
 
     def start():
         monkeypatch.setattr(_arrays, "DistortingBackend", DistortingBackend, raising=False)
@@ -349,7 +349,7 @@ def test_no_other_library_is_asked_for_pairs_of_rows():
 
 
 def test_no_other_file_walks_over_blocks_of_pairs():
-    """Whoever holds pairs of rows has to ask how much memory there is for them."""
+    """All code that holds pairs of rows must take the memory budget into account."""
     folder = Path(vicinal.__file__).parent
     files = (file for file in folder.rglob("*.py") if "memory_bytes" in file.read_text(encoding="utf-8"))
     names = {file.relative_to(folder).as_posix() for file in files}

@@ -1,6 +1,6 @@
 """The laws of the pair engine on a CUDA device: ``python -m pytest -m gpu``.
 
-The laws are those of `test_engine.py`.  Here the torch backend is held to them on each of its ways on a GPU.
+The laws are those of `test_engine.py`.  Here the torch backend is tested with each of its methods on a GPU.
 """
 
 import inspect
@@ -13,11 +13,15 @@ import test_engine_frames as frame_laws
 
 from vicinal._engine import Match
 
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("there is no CUDA device", allow_module_level=True)
+
 pytestmark = pytest.mark.gpu
 
 
 def fused(patch):
-    """The ways that the placement takes of itself."""
+    """The methods that the placement chooses by itself."""
 
 
 def tile_centres(patch):
@@ -55,10 +59,7 @@ def torch_operations(patch):
     params=[fused, tile_centres, pruned, each_pair_twice, torch_operations], ids=lambda force: force.__name__
 )
 def kind(request, monkeypatch):
-    """The torch backend, made to take one of its ways on a GPU."""
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("there is no CUDA device")
+    """The torch backend, forced to use one of its methods on a GPU."""
     if request.param is not torch_operations:
         pytest.importorskip("triton")
     request.param(monkeypatch)
@@ -194,7 +195,7 @@ def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeyp
     for module in (_half_cuda, _pruned_cuda, _rows_cuda):
         monkeypatch.setattr(module, "kernels", Refused())
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
-    with pytest.warns(RuntimeWarning, match="Triton cannot make kernels for this device"):
+    with pytest.warns(RuntimeWarning, match="Triton cannot compile kernels for this device"):
         scatter = placed.scatter().scatter
     laws.assert_close(scatter, expected[0])
     laws.assert_close(placed.log_sums(X[:20] + 0.5), expected[1])
@@ -202,7 +203,7 @@ def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeyp
 
 @laws.precisions
 def test_pruned_sums_keep_their_certificate(dtype):
-    """Of the rows' sums nothing is missing beyond what is certified, and that is at most what was asked for."""
+    """The sums of the rows lack no more than what is certified, and the certificate is at most the requested error."""
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")

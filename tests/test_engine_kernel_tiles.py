@@ -12,7 +12,7 @@ from vicinal._engine._kernel_tiles import KernelTiles
 
 @pytest.fixture
 def forced(monkeypatch):
-    """Skip tiles however few the rows and little the saving."""
+    """Force the skipping of tiles, even for few rows and little gain."""
     pruning.force_pruning(monkeypatch.setattr)
     monkeypatch.setattr(choice, "PRUNED_FROM_POINTS", 0)
 
@@ -31,6 +31,15 @@ def frames_of(rows, depth=2, noise=0.01):
     return np.ascontiguousarray(turned.transpose(2, 0, 1)[:depth]), variances, noise
 
 
+def kernel_of(rows, family):
+    """The same kernels as frames, or as full covariances."""
+    frames, variances, noise = frames_of(rows)
+    if family == "frames":
+        return Frames(frames, variances, noise)
+    full = noise * np.eye(3) + np.einsum("lnj,ln,lnk->njk", frames, variances, frames)
+    return Covariances(np.linalg.inv(np.linalg.cholesky(full)))
+
+
 def both(rows, kernel, error, **options):
     """The same problem with tiles that are skipped, and with every pair."""
     return (prepare(Engine("cpu", error=level), rows, **options).at(kernel) for level in (error, 0.0))
@@ -39,11 +48,7 @@ def both(rows, kernel, error, **options):
 @pytest.mark.parametrize("error", [1e-2, 1e-6])
 @pytest.mark.parametrize("family", ["frames", "covariances"])
 def test_what_is_skipped_stays_below_the_certificate(forced, rows, family, error):
-    frames, variances, noise = frames_of(rows)
-    kernel = Frames(frames, variances, noise)
-    if family == "covariances":
-        full = noise * np.eye(3) + np.einsum("lnj,ln,lnk->njk", frames, variances, frames)
-        kernel = Covariances(np.linalg.inv(np.linalg.cholesky(full)))
+    kernel = kernel_of(rows, family)
     log_weights = np.random.default_rng(2).uniform(-9, 0, size=len(rows))
     log_weights[::50] = -np.inf
     skipping, dense = both(rows, kernel, error, log_weights=log_weights, leave_one_out=True)
@@ -56,7 +61,7 @@ def test_what_is_skipped_stays_below_the_certificate(forced, rows, family, error
 
 
 def test_a_table_of_depths_and_noises_keeps_its_certificate(forced, rows):
-    """All of them share the tiles, so that each must be judged by its own widths; pairs are skipped as well."""
+    """All of them share the tiles, so each must be bounded by its own widths; pairs are skipped as well."""
     frames, variances, _ = frames_of(rows)
     kernel = Frames(frames, variances, [0.3, 0.003], [0, 2])
     rng = np.random.default_rng(3)
@@ -68,7 +73,7 @@ def test_a_table_of_depths_and_noises_keeps_its_certificate(forced, rows):
 
 
 def test_wider_kernels_than_the_tiles_know_are_noticed(forced, monkeypatch):
-    """The law above fails where kernels reach farther than their tiles believe."""
+    """The law above fails if kernels reach farther than the bounds of their tiles."""
     made, rows = KernelTiles._extremes, np.random.default_rng(0).normal(size=(1500, 3))
 
     def too_narrow(rows, kernels, positions):
@@ -80,13 +85,23 @@ def test_wider_kernels_than_the_tiles_know_are_noticed(forced, monkeypatch):
     assert np.any(dense.log_sums() - skipping.log_sums() > skipping.problem.certified_row_error + 1e-10)
 
 
-def test_pairs_above_a_floor_are_those_of_all_pairs(forced, rows):
-    listed = []
-    for placed in both(rows, Frames(*frames_of(rows)), 1e-6, leave_one_out=True):
-        parts = list(placed.neighbors_above(1e-3))
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("family", ["frames", "covariances"])
+def test_pairs_above_a_floor_are_those_of_all_pairs(forced, rows, family, new):
+    listed, queries = [], rows[::-1] + 0.01 if new else None
+    for placed in both(rows, kernel_of(rows, family), 1e-6, leave_one_out=True):
+        parts = list(placed.neighbors_above(1e-3, queries))
         listed.append({(int(i), int(j)) for query, point, _ in parts for i, j in zip(query, point, strict=True)})
     assert listed[0] == listed[1]
     assert len(listed[0]) > len(rows)
+
+
+def test_few_tiles_of_covariances_are_looked_at_for_listed_pairs(forced, rows, monkeypatch):
+    seen, reached = [], KernelTiles.reached
+    monkeypatch.setattr(KernelTiles, "reached", lambda self, *at: seen.append(reached(self, *at)) or seen[-1])
+    placed = prepare(Engine("cpu", threads=1, error=1e-6), rows).at(kernel_of(rows, "covariances"))
+    assert sum(len(query) for query, _, _ in placed.neighbors_above(1e-3)) > len(rows)
+    assert np.mean([len(tiles) for tiles in seen]) < 0.5 * (len(rows) / 64)
 
 
 def test_a_floor_that_no_pair_reaches_lists_nothing(forced, rows):
@@ -96,7 +111,7 @@ def test_a_floor_that_no_pair_reaches_lists_nothing(forced, rows):
 
 
 def test_a_row_that_sees_nobody_visits_everything(forced, rows):
-    """Its sum is 0, so that nothing is small beside it; the others keep theirs."""
+    """Its sum is 0, so no tile is negligible for it; the other sums are correct."""
     log_weights = np.full(len(rows), -np.inf)
     log_weights[0] = 0.0
     skipping, dense = both(rows, Frames(*frames_of(rows)), 1e-3, log_weights=log_weights, leave_one_out=True)

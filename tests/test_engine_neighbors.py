@@ -127,7 +127,7 @@ def test_all_that_tie_with_the_kth_are_listed(name, d):
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("d", [2, 15])
 def test_distances_tie_to_twelve_digits(name, d):
-    """Beyond the error of a tree or of products, too."""
+    """This also holds beyond the error of a tree or of products."""
     rng = np.random.default_rng(d)
     directions = rng.normal(size=(100, d))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -141,7 +141,7 @@ def test_distances_tie_to_twelve_digits(name, d):
 @pytest.mark.usefixtures("way")
 def test_fewer_points_than_neighbors_are_refused():
     for X in (np.zeros((4, 2)), np.arange(8.0).reshape(4, 2)):
-        with pytest.raises(ValueError, match="k=4 neighbours were asked for, but some queries may see fewer"):
+        with pytest.raises(ValueError, match="k=4 neighbours were requested, but some queries have fewer"):
             prepare("reference", X, leave_one_out=True).at().nearest(4)
 
 
@@ -160,7 +160,7 @@ def test_threads_and_blocks_do_not_change_neighbors():
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
 def test_the_centre_takes_no_digits_from_the_rows(scale):
-    """The bulk of the rows can be had back: what was subtracted has so few digits that nothing was rounded."""
+    """Most rows can be recovered exactly: the centre that was subtracted has so few digits that nothing was rounded."""
     rng = np.random.default_rng(0)
     X = scale * (rng.normal(size=(400, 4)) * [1, 1e-6, 1e3, 1] + [0, 1, 1e6, 40])
     X[3] = 1e5 * scale

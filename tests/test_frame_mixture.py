@@ -145,7 +145,7 @@ def test_answers_do_not_depend_on_tiles_threads_or_memory(kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mixture_is_placed_once_for_each_engine(kind, monkeypatch):
-    """Rows that come one by one must not pay for packing all frames; other settings must not get the old placement."""
+    """Scoring rows one by one must not pack all frames each time; other settings must not reuse the old placement."""
     mixture = random_mixture(150, 20, 4, engine=kind)
     X = np.random.default_rng(2).normal(size=(3, 20))
     expected = mixture.score_samples(X)

@@ -1,5 +1,7 @@
 """Test that groups of outliers in the training rows do not raise each other's scores."""
 
+import copy
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -7,6 +9,9 @@ from sklearn.metrics import roc_auc_score
 from vicinal import LCA, DensityOutlierDetector, Engine, LCAGauss, ManifoldParzen, ParzenWindows, io
 from vicinal._density import groups
 from vicinal._density.groups import ScoreScale, scale_of_scores, strangest_of, training_views, weighted_quantile
+from vicinal._density.loo_bandwidth import scores_of_fit
+from vicinal._density.robust_scores import _densities_of
+from vicinal._density.training_rows import left_out_scores
 
 pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
@@ -212,3 +217,31 @@ def test_weighted_quantiles_and_scales():
     views = [np.array([0.0, 1.0]), np.array([10.0, 0.0])]
     lowest = strangest_of(views, [ScoreScale(0.0, 1.0), ScoreScale(10.0, 5.0)])
     np.testing.assert_allclose(lowest, [0.0, -2.0])
+
+
+def test_scores_of_the_last_pass_of_a_fit_are_those_of_a_loaded_density(tmp_path):
+    """A detector takes the leave-one-out scores of a fresh density from its fit, and forgets them when it is fitted again."""
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    density = ParzenWindows().fit(X)
+    known = left_out_scores(density)
+    np.testing.assert_allclose(known, density.mixture_.left_out_score_samples(), rtol=1e-12)
+    assert scores_of_fit(density) is not None
+    assert scores_of_fit(copy.deepcopy(density)) is None
+    twins = ParzenWindows().fit(np.r_[X, X[:5]])
+    assert scores_of_fit(twins) is None
+    density.set_params(bandwidth=2.0).fit(X)
+    np.testing.assert_array_equal(left_out_scores(density), density.mixture_.left_out_score_samples())
+
+
+def test_all_rows_may_remain_neighbours():
+    """Rows that are equally strange are all kept, so that there are no others to score."""
+    corners = np.array(np.meshgrid([0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0])).reshape(4, -1).T
+    detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(corners)
+    np.testing.assert_allclose(detector.training_scores_, detector.training_scores_[0])
+    mixture = detector.density_.mixture_
+    everyone = np.ones(len(corners), dtype=bool)
+    np.testing.assert_allclose(_densities_of(mixture, everyone), mixture.left_out_score_samples(), rtol=1e-12)
+    some = everyone & (np.arange(len(corners)) > 2)
+    rest = ParzenWindows(0.5).fit(corners[3:])
+    expected = np.r_[rest.score_samples(corners[:3]), rest.score_samples(None)]
+    np.testing.assert_allclose(_densities_of(mixture, some), expected, rtol=1e-12)

@@ -75,7 +75,7 @@ def test_rows_to_climb_from_are_refused_where_squares_overflow(size):
 
 @pytest.mark.parametrize(("size", "width"), [(1e151, 1.0), (1e149, 1e-3)])
 def test_rows_too_far_to_be_explained_are_refused(size, width):
-    """It was a warning of NumPy about an overflow, and an answer made of infinities."""
+    """The result was a warning of NumPy about an overflow, and infinite numbers."""
     detector = vicinal.DensityOutlierDetector(ParzenWindows(width)).fit(X)
     with pytest.raises(ValueError, match=r"X.* holds values of magnitude .*, whose squares overflow float64"):
         detector.explain(np.full((2, 3), size))
@@ -127,7 +127,7 @@ def test_draws_that_float32_cannot_hold_are_refused():
 @pytest.mark.parametrize("estimator", [RCA(), vicinal.MMC(), vicinal.MMC(structure="diag"), LCA()])
 def test_columns_in_tiny_units_are_named(estimator, factor):
     """Their variances are subnormal or zero, which gave "array must not contain infs or NaNs"."""
-    with pytest.raises(ValueError, match=r"1 of 3 columns \(0\) spread over .* whose square underflows"):
+    with pytest.raises(ValueError, match=r"1 of 3 columns \(0\) have a range of at most .* whose square underflows"):
         estimator.fit(narrow(factor), Y)
 
 
@@ -146,7 +146,7 @@ def test_weights_over_600_orders_of_magnitude():
 
 
 def test_lda_finds_no_more_directions_than_columns_that_vary():
-    """With four classes it returned two components where three were asked for; without any, an IndexError."""
+    """With four classes it returned two components instead of the requested three; without any, an IndexError."""
     rows, classes = X * [1.0, 0.0, 1.0], np.arange(60) % 4
     with pytest.raises(ValueError, match=r"finds 2 directions .*got n_components=3"):
         NCA(3, init="lda", max_iter=1).fit(rows, classes)
@@ -188,9 +188,9 @@ def test_a_collapse_under_the_least_penalty_is_explained():
 
 
 def test_texts_are_told_as_such():
-    with pytest.raises(ValueError, match=r"X must hold numbers, got a text .*'a'.*tables.prepare"):
+    with pytest.raises(ValueError, match=r"X must hold numbers, got text .*'a'.*tables.prepare"):
         RCA().fit([["a"], ["b"]], [0, 0])
-    with pytest.raises(ValueError, match=r"sample_weight must hold numbers, got a text"):
+    with pytest.raises(ValueError, match=r"sample_weight must hold numbers, got text"):
         ParzenWindows(1.0).fit(X, sample_weight=["a"] * 60)
 
 
@@ -242,7 +242,7 @@ def test_what_a_model_file_lacks_is_noticed_at_load(tmp_path, forged):
     else:
         classifier = vicinal.DensityClassifier(ParzenWindows(1.0)).fit(X, Y)
         classifier.constant_variances_ = np.ones((2, 3))
-        with pytest.raises(TypeError, match=r"constant_variances_ .* 0 but for the columns that were constant"):
+        with pytest.raises(TypeError, match=r"constant_variances_ .* 0 except for the columns that were constant"):
             vicinal.io.save(classifier, tmp_path / "model.vicinal")
 
 
@@ -270,15 +270,16 @@ def test_the_range_of_huge_whole_numbers_is_not_formed():
 def test_a_text_among_images_to_map_back_is_told_as_such():
     """The error was NumPy's, "could not convert string to float: 'a'", which names neither the argument nor a remedy."""
     frame = pd.DataFrame(X[:2]).assign(text="a")
-    with pytest.raises(ValueError, match=r"X must hold numbers, got a text .*'a'"):
+    with pytest.raises(ValueError, match=r"X must hold numbers, got text .*'a'"):
         RCA().fit(X, Y).inverse_transform(frame)
 
 
 @pytest.mark.parametrize("factor", [1e-318, 1e-300, 1e-160])
 def test_anchors_whose_squares_underflow_are_refused(factor):
-    """The start, divided by so small a unit, overflowed."""
+    """The initial matrix overflowed when it was divided by so small a unit."""
     with pytest.raises(
-        ValueError, match=r"the rows in pairs hold values of magnitude .*underflow float64; expected at least"
+        ValueError,
+        match=r"the rows in pairs contain values of magnitude at most .*underflow float64; expected at least",
     ):
         vicinal.AnchorNCA(max_iter=2, random_state=0).fit(factor * X, Y)
 
@@ -340,7 +341,7 @@ def test_weights_of_which_one_row_has_all_leave_no_variance(fall):
     """LCA divided by a weighted variance of 0, or squared rows in units of a standard deviation of 1e-155."""
     weight = np.where(np.arange(5) == 2, 1.0, fall)
     rows = X[:5] * [1.0, 1.0, 1e-100]
-    with pytest.raises(ValueError, match=r"columns .* have a variance of .* at most under sample_weight"):
+    with pytest.raises(ValueError, match=r"columns .* have a variance of at most .* under sample_weight"):
         LCA(max_iter=10).fit(rows, sample_weight=weight)
 
 
@@ -377,7 +378,7 @@ def test_a_bandwidth_does_not_shrink_to_nothing_beside_missing_values(rows):
     """For equal rows of which one lacks a value, ParzenWindows ended with a bandwidth of 1e-51 after 100 passes."""
     rows = rows.copy()
     rows[-1, 0] = np.nan
-    with pytest.raises(ValueError, match=r"finds no width .*Pass bandwidth as a number"):
+    with pytest.raises(ValueError, match=r"found no width .*Pass bandwidth as a number"):
         ParzenWindows().fit(rows)
 
 

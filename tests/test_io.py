@@ -148,7 +148,7 @@ def neural(**options):
 
 @cache
 def fitted(name):
-    """Fits of an estimator, the same ones for all tests, which only look at them."""
+    """Fits of an estimator, shared by all tests, which do not change them."""
     if name not in HOW_TO_FIT:
         pytest.fail(f"vicinal.{name} is a public estimator without an entry in HOW_TO_FIT of {__file__}: add one.")
     return [make() for make in HOW_TO_FIT[name]]
@@ -494,8 +494,9 @@ def test_a_random_state_that_points_outside_of_its_key_is_refused(position):
         Reader(writer.arrays).value({**tree, "position": position})
 
 
-def test_endless_lists_are_refused(tmp_path):
-    density = vicinal.DensityClassifier(priors={f"{i:099}": 0.5 for i in range(400_000)})
+def test_endless_lists_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("vicinal._model_files.model_file._MAX_HEADER", 2**20)
+    density = vicinal.DensityClassifier(priors={f"{i:099}": 0.5 for i in range(20_000)})
     with pytest.raises(ValueError, match=r"too many parts.*MB"):
         io.save(density, tmp_path / "model.vicinal")
     assert not os.listdir(tmp_path)
@@ -506,7 +507,7 @@ def test_endless_lists_are_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def small_file(tmp_path_factory):
-    """Small enough to break at every byte; with numbers, texts and arrays of both."""
+    """A file small enough to be damaged at every byte, with numbers, strings and arrays of both."""
     path = tmp_path_factory.mktemp("small") / "model.vicinal"
     names = LabelEncoder().fit(["é", "b"])
     io.save(Pipeline([("scale", MaxAbsScaler().fit([[0.25, 0.5]])), ("names", names)]), path)

@@ -41,7 +41,7 @@ def write(tmp_path, monkeypatch):
 
 
 def peak_of(path):
-    """What loading said, and the most memory that it took beyond what was there."""
+    """Return the outcome of loading, and the peak of the additional memory."""
     tracemalloc.start()
     try:
         said = str(io.load(path))
@@ -181,7 +181,7 @@ def test_keys_of_a_dict_do_not_collide(write):
 
 
 def test_a_number_of_outputs_is_not_written_out(write):
-    """Its names were made one by one to count them, as many as the file said."""
+    """Its names were created one by one to count them, as many as the file claimed."""
     writer = Writer()
     normalizer = make_pipeline(Normalizer().fit(X), LCA(reg=0.0).fit(X))
     tree = writer.estimator(normalizer)

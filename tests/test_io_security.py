@@ -78,7 +78,7 @@ def write_changed(path, estimator, change):
 
 
 def assert_does_nothing(path, match):
-    """The file is refused; fitting what was loaded, if anything was, leaves the folder as it was."""
+    """Check that the file is rejected, or that fitting the loaded estimator leaves the folder unchanged."""
     before, message = sorted(path.parent.rglob("*")), "the file was loaded"
     try:
         loaded = io.load(path)

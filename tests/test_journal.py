@@ -38,7 +38,7 @@ GAPS = {
 
 
 class Killed(BaseException):
-    """Stands for a process that is killed in the middle of a pass."""
+    """Simulates a process that is killed in the middle of a pass."""
 
 
 def kill():
@@ -102,7 +102,7 @@ def test_a_killed_fit_goes_on_with_the_same_bits(folder, passes, method):
 
 
 def killed_when(records, kept, command):
-    """Run the command in a process of its own, and kill it as soon as so many records are kept."""
+    """Run the command in a separate process, and kill it as soon as a number of records are saved."""
     process = subprocess.Popen(
         [sys.executable, "-m", "vicinal", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -116,9 +116,9 @@ def killed_when(records, kept, command):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
-@pytest.mark.parametrize("what", ["learn", "compare"])
+@pytest.mark.parametrize("what", ["learn", pytest.param("compare", marks=pytest.mark.slow)])
 def test_a_process_that_is_killed_in_earnest_goes_on(folder, passes, capsys, what):
-    """`kill -9` gives no process the time to put anything in order."""
+    """`kill -9` gives a process no time to clean up."""
     if what == "learn":
         command, records = ["learn", "table.csv", *METHODS["lca"], "-o", "done"], 4
     else:
@@ -174,7 +174,7 @@ def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_wa
 @pytest.mark.parametrize("left", [b"", b'{"what": "vici'])
 @pytest.mark.parametrize("resume", [[], ["--resume"]])
 def test_a_header_that_a_kill_cut_off_is_written_anew(folder, passes, left, resume):
-    """The next run said that the empty file was none of vicinal, and that one should move it away."""
+    """The next run reported that the empty file was not a file of vicinal and should be moved away."""
     command = ["learn", "table.csv", *METHODS["parzen"], "-q", "-o", "model.v"]
     (folder / "model.v.partial").write_bytes(left)
     assert main([*command, *resume]) == OK

@@ -5,6 +5,7 @@ The order is read from CONTRIBUTING.md. A room is a folder of the package or a m
 
 import ast
 import re
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ SOURCE = ROOT / "src" / "vicinal"
 
 
 class Import(NamedTuple):
-    """One imported name: where the line stands, and the module and the name that it asks for."""
+    """One imported name: the position of the line, and the module and the name that it imports."""
 
     file: Path
     line: int
@@ -153,6 +154,20 @@ def test_what_breaks_the_rule(file, source, expected):
     else:
         assert len(faults) == 1
         assert expected in faults[0]
+
+
+# -- folders: the README of a folder says what each of its files is for ------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks"])
+def test_the_readme_of_a_folder_names_each_of_its_files(folder):
+    text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    named = [name.rstrip("/") for name in re.findall(r"`([\w*./]+)`", text)]
+    files = [file.name for file in (ROOT / folder).iterdir() if not file.name.startswith(("README", "_", "."))]
+    missing = sorted(
+        name for name in files if not any(fnmatch(name, pattern) or pattern.startswith(f"{name}/") for pattern in named)
+    )
+    assert not missing, f"{folder}/README.md does not say what these files are for: {missing}"
 
 
 # -- sizes: a file and a function that can be read at once -------------------------------------------------------------

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import check_grad
@@ -53,17 +54,17 @@ def expected_failures(estimator):
     return failures
 
 
-@parametrize_with_checks([LCA(reg=0.1), LCA("diag", reg=0.1, solver="em")], expected_failed_checks=expected_failures)
+@parametrize_with_checks([LCA(reg=0.1)], expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([LCA()], expected_failed_checks=expected_failures)
+@pytest.mark.parametrize("estimator", [LCA("diag", reg=0.1, solver="em"), LCA()], ids=str)
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
-def test_scikit_learn_checks_with_a_search(estimator, check):
-    check(estimator)
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator, expected_failures(estimator))
 
 
 @pytest.fixture

@@ -214,8 +214,17 @@ def ordinary():
 
 @pytest.mark.filterwarnings("ignore:.*held-out rows score higher:UserWarning")
 @pytest.mark.filterwarnings("ignore:LocalLCA. the search chose 0.001:sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ordinary())
-@pytest.mark.parametrize("make", [LCA, lambda: LCAGauss(tol=1e-3), LocalLCA])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((LCA, name) for name in ordinary()),
+        *(
+            pytest.param(make, name, marks=[] if name in ("twins", "wide", "ties", "far") else pytest.mark.slow)
+            for make in (lambda: LCAGauss(tol=1e-3), LocalLCA)
+            for name in ordinary()
+        ),
+    ],
+)
 def test_nothing_ordinary_is_refused(make, name, request):
     X = ordinary()[name]
     model = make()

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -24,11 +25,18 @@ def best(model):
     return {"n_components": model.n_components_, "n_neighbors": model.n_neighbors_, "noise": model.noise_}
 
 
-@parametrize_with_checks([ManifoldParzen(), selecting([0, 1], 1, [0.1, 1.0], cv=2)])
+@parametrize_with_checks([selecting([0, 1], 1, [0.1, 1.0], cv=2)])
 @pytest.mark.filterwarnings("ignore:.*are constant:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*the search chose:sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*are constant:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*the search chose:sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_checks_of_the_default_search():
+    check_conventions(ManifoldParzen())
 
 
 GRID = {"n_components": [0, 1, 2, 3], "n_neighbors": [4, 8], "noise": [0.003, 0.03, 0.3]}
@@ -197,7 +205,7 @@ def test_metric_names_and_clone():
     ("options", "error", "match"),
     [
         ({"criterion": "likelihood"}, ValueError, "criterion must be one of 'log_likelihood'"),
-        ({"n_neighbors": [3, 30]}, ValueError, "n_neighbors=30 needs at least 31 training points in every split"),
+        ({"n_neighbors": [3, 30]}, ValueError, "n_neighbors=30 needs at least 31 training rows in every split"),
         ({"n_neighbors": [0]}, ValueError, "n_neighbors must be at least 1"),
         ({"n_neighbors": [2.5]}, TypeError, "n_neighbors must be an integer"),
         ({"n_components": [9], "n_neighbors": [2]}, ValueError, "n_components=9 needs at least 9 features"),

@@ -37,7 +37,7 @@ def test_named_starts_are_scikit_learns(load, init, n_components):
 
 @pytest.mark.parametrize("init", ["identity", "random", "pca", "lda"])
 def test_the_first_pass_is_at_the_named_start(init):
-    """The callback of neither library sees the start, but the first objective does."""
+    """Neither library passes the start to its callback, but the first objective depends on it."""
     X, y = load_iris(return_X_y=True)
     ours = NCA(2, init=init, random_state=5, max_iter=30).fit(X, y)
     theirs = NeighborhoodComponentsAnalysis(2, init=init, random_state=5)

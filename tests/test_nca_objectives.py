@@ -218,7 +218,7 @@ def test_effective_neighbors_at_both_ends():
 
 
 def test_effective_neighbors_far_from_the_origin():
-    """The two formulas agree where both are accurate; the second serves where squares are huge."""
+    """The two formulas agree where both are accurate; the second is used if squares are huge."""
     A = STARTS["low rank"]
     away = np.linalg.pinv(A) @ np.ones(2)
     skip = np.where(np.arange(N) % 2, np.arange(N), -1)

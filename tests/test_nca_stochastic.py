@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from estimator_checks import check_conventions
 from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -44,13 +45,9 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks(
-    [NCA(solver=StochasticGradient(n_neighbors=5), random_state=0)],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
-)
 @pytest.mark.filterwarnings("ignore:all .* targets are equal:UserWarning")
-def test_scikit_learn_checks_with_few_neighbors(estimator, check):
-    check(estimator)
+def test_scikit_learn_checks_with_few_neighbors():
+    check_conventions(NCA(solver=StochasticGradient(n_neighbors=5), random_state=0), EXPECTED_FAILURES)
 
 
 RNG = np.random.default_rng(0)

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from estimator_checks import check_conventions
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
@@ -34,20 +35,24 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "a row of weight 2 is left out as a whole when its own neighbours are chosen, while the second copy of a "
+        "repeated row stays its neighbour; also, other batches are drawn"
+    ),
+}
+
+
 @parametrize_with_checks(
-    [
-        NeuralNCA(max_iter=3, device="cpu", random_state=0),
-        NeuralNCA(objective="pairs", max_iter=3, device="cpu", random_state=0),
-    ],
-    expected_failed_checks=lambda estimator: {
-        "check_sample_weight_equivalence_on_dense_data": (
-            "a row of weight 2 is left out as a whole when its own neighbours are chosen, while the second copy of a "
-            "repeated row stays its neighbour; also, other batches are drawn"
-        ),
-    },
+    [NeuralNCA(max_iter=3, device="cpu", random_state=0)], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+def test_scikit_learn_checks_of_pairs():
+    check_conventions(NeuralNCA(objective="pairs", max_iter=3, device="cpu", random_state=0), EXPECTED_FAILURES)
 
 
 # -- the objectives of a batch are those of the exact estimators -----------------------------------------------
@@ -126,7 +131,7 @@ def test_parity_becomes_a_line():
 
 
 def polar_correlations(Z, angles, heights):
-    """How well the direction and the distance from some centre tell the angle and the height."""
+    """How well the direction and the distance from some centre predict the angle and the height."""
     order = np.argsort(angles)
 
     def correlations(centre):

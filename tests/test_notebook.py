@@ -53,7 +53,7 @@ def test_facts_of_a_fit(lca):
     # In standard deviations: in units of the columns, one in millimetres would count a million times what it does in metres.
     squares = np.square(lca.components_ * lca.mixture_.centres.std(axis=0)).sum(axis=0)
     shares = squares / squares.sum()
-    assert "that one standard deviation of a column makes" in fitted_html(lca)
+    assert "share of one standard deviation of each column in the squared distance" in fitted_html(lca)
     assert [float(text) for text in re.findall(r">([0-9.]+) %<", fitted_html(lca))] == pytest.approx(
         100 * np.sort(shares)[::-1], abs=0.06
     )
@@ -119,7 +119,7 @@ def test_a_comparison_and_a_path():
 
 
 def test_what_was_found_in_a_table_and_in_a_search():
-    """Encoders, dequantizers and imputers said no more than the number of their columns; an evaluation had no HTML."""
+    """Encoders, dequantizers and imputers showed only the number of their columns; an evaluation had no HTML."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"a": rng.normal(size=40), "b": rng.poisson(5.0, size=40), "c": [EVIL, "x"] * 20})
     assert "3 columns: 1 continuous, 1 lattice, 1 category" in fitted_html(vicinal.TableEncoder().fit(table))

@@ -5,15 +5,21 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import RCA, OnlineRCA
 
 
-@parametrize_with_checks([OnlineRCA(), OnlineRCA(step=0.01)])
+@parametrize_with_checks([OnlineRCA()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+def test_scikit_learn_checks_of_a_given_step():
+    check_conventions(OnlineRCA(step=0.01))
 
 
 def stream(rng, mixing, n_chunklets, sizes=(2, 3)):

@@ -44,13 +44,13 @@ def no_data_folder(monkeypatch):
 
 
 def vicinal(*arguments, folder):
-    """`vicinal papers` as a process of its own."""
+    """Run `vicinal papers` in a separate process."""
     command = [sys.executable, "-m", "vicinal.cli", "papers", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def in_process(*arguments, folder):
-    """The same here, which does not have to import everything again."""
+    """Run the same in this process, which does not import everything again."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -67,7 +67,16 @@ def in_process(*arguments, folder):
 # -- the experiments ----------------------------------------------------------------------------------------------
 
 
-LONGER = {("lca", "section_7"), ("mparzen", "figure_1"), ("nca", "figure_2"), ("rca", "figure_1"), ("rca", "section_3")}
+LONGER = {
+    ("lca", "figure_1"),
+    ("lca", "section_7"),
+    ("mparzen", "figure_1"),
+    ("mparzen", "table_2"),
+    ("nca", "figure_2"),
+    ("rca", "figure_1"),
+    ("rca", "figure_5"),
+    ("rca", "section_3"),
+}
 
 
 @pytest.mark.parametrize(
@@ -350,7 +359,7 @@ def measure(setting):
     ],
 )
 def test_typed_numbers_are_refused(prose, found, tmp_path):
-    """Three had been typed into pages, and one of them had become false."""
+    """Three numbers had been typed into pages, and one of them had become wrong."""
     module = ModuleType("made.figure_9")
     source = tmp_path / "figure_9.py"
     source.write_text(TYPED.format(about="What it shows.", prose=prose))
@@ -418,6 +427,7 @@ def test_quick_mode_does_not_mind_a_data_folder_that_is_gone(tmp_path, monkeypat
 # -- the command --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
     done = vicinal("rca", "--figure", "11", "--quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr

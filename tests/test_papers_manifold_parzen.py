@@ -1,6 +1,7 @@
 """Test the parts of the experiments of the Manifold Parzen paper."""
 
 import numpy as np
+import pytest
 
 from vicinal import DensityClassifier, ManifoldParzen, ParzenWindows
 from vicinal.papers._experiment import Setting, experiments
@@ -24,6 +25,7 @@ def test_ten_digits_keep_their_labels():
     assert parts[0][0].min() == -1
 
 
+@pytest.mark.slow
 def test_twos_of_mnist(data_dir):
     parts = twos(Setting(full=True, data_home=str(data_dir)))
     assert [len(part) for part in parts] == [5400, 558, 1032]

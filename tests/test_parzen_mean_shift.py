@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from estimator_checks import check_conventions
 from scipy.optimize import approx_fprime, minimize
 from scipy.spatial.distance import pdist
 from scipy.stats import multivariate_normal
@@ -31,13 +32,12 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks(
-    [ParzenMeanShift(ParzenWindows(1.0)), ParzenMeanShift(ManifoldParzen(1, 3, 0.5))],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES[type(estimator.density)],
+@pytest.mark.parametrize(
+    "estimator", [ParzenMeanShift(ParzenWindows(1.0)), ParzenMeanShift(ManifoldParzen(1, 3, 0.5))], ids=str
 )
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
-def test_scikit_learn_checks_of_other_densities(estimator, check):
-    check(estimator)
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator, EXPECTED_FAILURES[type(estimator.density)])
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_bad_parameters(blobs):
 
 
 def test_modes_are_in_the_precision_of_the_rows(blobs):
-    """They used to come out in float64 whatever the rows were."""
+    """They used to be float64 for rows of any precision."""
     X, _ = blobs
     exact = ParzenMeanShift(ParzenWindows(1.0)).fit(X)
     single = ParzenMeanShift(ParzenWindows(1.0)).fit(X.astype(np.float32))

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.slow
 def test_every_fault_can_be_planted_and_there_are_sixty():
-    """A slow test: whoever changes one of these lines may mend the list later."""
+    """This test is slow, so that a change of one of these lines does not require an immediate change of the list."""
     code = """
 import runpy, sys
 sys.path.insert(0, "tests/planted_faults")

@@ -48,7 +48,7 @@ def literal_balanced_rand(y_true, y_pred, balance):
 
 
 def literal_purity(X, y, k):
-    """Sec. 8 of the RCA paper: sort every other row by distance, count right ones. For data without ties."""
+    """Sec. 8 of the RCA paper: sort the other rows by distance and count those of the same class. For data without ties."""
     purity = np.zeros(k)
     for i in range(len(X)):
         others = [j for j in range(len(X)) if j != i]

@@ -11,7 +11,7 @@ from vicinal._supervision import read_chunklets
 
 
 def things(n, d=40, seed=0, loud=2.0):
-    """Pairs of views of n things, with 10 loud directions in which views differ."""
+    """Pairs of views of n objects, with 10 directions in which the views differ strongly."""
     rng = np.random.default_rng(seed)
     X = np.repeat(rng.normal(size=(n, d)), 2, axis=0)
     X += loud * rng.normal(size=(2 * n, 10)) @ rng.normal(size=(10, d)) + 0.3 * rng.normal(size=(2 * n, d))

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from scipy.linalg import eigh, helmert, sqrtm, subspace_angles
 from sklearn.base import clone
 from sklearn.covariance import ledoit_wolf
@@ -27,9 +28,15 @@ from vicinal._rca.shrinkage import contrast_shrinkage
 pytestmark = pytest.mark.filterwarnings("ignore:.*directions are kept:UserWarning")
 
 
-@parametrize_with_checks([RCA(), RCA(n_components=1, shrinkage=0.1), RCA(shrinkage=0, unbiased=True)])
+@parametrize_with_checks([RCA()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", [RCA(n_components=1, shrinkage=0.1), RCA(shrinkage=0, unbiased=True)], ids=str)
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator)
 
 
 def literal_covariance(X, chunklets, unbiased=False):
@@ -239,6 +246,7 @@ def test_directions_that_are_dropped_or_rest_on_shrinkage_are_told():
         RCA().fit(np.c_[X, X[:, 0] + X[:, 1]], y)
 
 
+@pytest.mark.slow
 def test_shrinkage_helps_in_768_dimensions_with_few_pairs():
     rng = np.random.default_rng(5)
     d, n_pairs = 768, 150
@@ -384,7 +392,7 @@ def degenerate_tables(rng):
 def test_random_degenerate_data_give_a_finite_answer_or_a_clear_error():
     rng = np.random.default_rng(17)
     answers = 0
-    for _ in range(60):
+    for _ in range(30):
         for X in degenerate_tables(rng):
             y = rng.integers(-1, max(1, len(X) // 2), size=len(X))
             for shrinkage in (0, "auto", 1.0):
@@ -583,7 +591,7 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
             lambda: RCA().fit(X6 * 1e-90, [0, 0, 1, 1, 2, 2]),
             "Fourth powers of X underflow: rows differ by .*e-89, expected 1e-70",
         ),
-        (lambda: RCA().fit(X6 * 1e-200, [0, 0, 1, 1, 2, 2]), "columns .* spread over .*e-199"),
+        (lambda: RCA().fit(X6 * 1e-200, [0, 0, 1, 1, 2, 2]), "columns .* have a range of at most .*e-199"),
         (
             lambda: RCA(n_components=4).fit(X6, [0, 0, 0, 1, 1, 1]),
             "n_components=4 is more than the 3 features",

@@ -38,6 +38,7 @@ def test_recall_against_the_definition(example):
     assert example.recall(X, groups) == pytest.approx(np.mean(literal))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_word_forms(example, data_dir):
     X, groups = example.glove_groups()

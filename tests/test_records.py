@@ -97,7 +97,7 @@ def test_fields_are_parameters_of_the_estimator():
 
 
 def test_fields_are_searched_through_a_pipeline():
-    X, y = load_iris(return_X_y=True)
+    X, y = (array[::3] for array in load_iris(return_X_y=True))
     pipeline = make_pipeline(StandardScaler(), NCA(2, objective=Objective(), max_iter=5, random_state=0))
     pipeline = make_pipeline(pipeline, vicinal.SoftNeighborsClassifier())
     grid = {"pipeline__nca__objective__penalty": [0.0, 0.1], "pipeline__nca__objective__kind": ["likelihood"]}

@@ -202,10 +202,11 @@ def test_a_metric_of_ones_own():
     comparison = vicinal.compare(
         X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1
     )
-    summary = vicinal.report(X, y, comparison=comparison).summary
+    report = vicinal.report(X, y, comparison=comparison)
+    summary = report.summary
     assert summary["views"]["planes"][summary["views"]["after"]]["label"] == "mine"
     assert summary["outliers"] is None
-    Outline(vicinal.report(X, y, comparison=comparison).html())
+    Outline(report.html())
 
 
 def test_nothing_worked_is_a_report_too():
@@ -270,6 +271,7 @@ def test_one_self_contained_document(report):
         assert 'aria-label="' in attributes
 
 
+@pytest.mark.slow
 def test_size_stays_small_for_many_rows_and_columns():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 60))
@@ -404,7 +406,16 @@ def several_data_sets():
 
 
 DATA_SETS = {name: rest for name, *rest in several_data_sets()}
-LONGER = {"labels", "many columns, LCA", "numbers", "no labels"}  # of those, slow tests run
+# The default run has the three cases of what was once lost, a number and no labels; slow tests run the others.
+LONGER = {
+    "labels",
+    "many columns, LCA",
+    "numbers",
+    "no labels",
+    "an engine",
+    "labels, densities only",
+    "estimators of one's own",
+}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -543,7 +554,7 @@ def test_nice_ticks():
     assert nice_ticks(3, 3) == [3]
 
 
-@pytest.mark.parametrize("metric", ["rca", "nca", "pls"])
+@pytest.mark.parametrize("metric", ["rca", pytest.param("nca", marks=pytest.mark.slow), "pls"])
 def test_a_numeric_target_has_a_report_and_code_that_runs(tmp_path, monkeypatch, capsys, metric):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(80, 3)) * [0.1, 3.0, 3.0], columns=["a", "b", "c"])

@@ -21,7 +21,7 @@ X = np.random.default_rng(0).normal(size=(60, 3))
 
 @pytest.fixture
 def prepared(monkeypatch):
-    """How often a mixture handed its centres to the engine."""
+    """Count how often a mixture passed its centres to the engine."""
     calls, prepare = [], mixture_module.prepare
 
     def counted(*arguments, **options):

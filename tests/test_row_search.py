@@ -9,7 +9,7 @@ RANKED_BY = ("distance", "product", "cosine")
 
 
 def by_hand(queries, rows, ranked_by, left_out=None):
-    """All scores (the larger the better) in extended precision, and the order of the rows, ties in their order."""
+    """All scores (larger is better) in extended precision, and the order of the rows, ties in their order."""
     Q, X = queries.astype(np.longdouble), rows.astype(np.longdouble)
     if ranked_by == "cosine":
         Q, X = (Z / np.sqrt((Z * Z).sum(axis=1))[:, None] for Z in (Q, X))

@@ -157,6 +157,7 @@ def test_lca_of_a_map_that_fits_into_the_memory_is_that_of_the_array(tmp_path):
         np.testing.assert_array_equal(fitted.score_samples(), expected.score_samples())
 
 
+@pytest.mark.slow
 def test_lca_of_a_large_map_learns_the_kernel_of_its_candidates(tmp_path, small_blocks):
     X = clusters(20_000)[0]
     fitted = LCA(solver="stochastic", engine=SMALL, random_state=0).fit(as_map(X, tmp_path))
@@ -218,7 +219,7 @@ def test_leave_one_out_in_a_large_file(tmp_path):
 # -- NCA ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_neighbors", [None, 20])
+@pytest.mark.parametrize("n_neighbors", [pytest.param(None, marks=pytest.mark.slow), 20])
 def test_nca_of_a_large_map_finds_the_direction_of_the_classes(n_neighbors, tmp_path, small_blocks):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=30_000)
@@ -278,6 +279,7 @@ def test_memory_of_fits_does_not_grow_with_the_file(large_map):
     assert peak_of(lambda: RCA().fit(X, y)) < 0.7 * X.nbytes
 
 
+@pytest.mark.slow
 def test_memory_of_scores_does_not_grow_with_the_file(large_map):
     X, _ = large_map
     density = ParzenWindows(0.3, engine=SMALL).fit(np.array(X[:100]))

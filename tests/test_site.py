@@ -140,7 +140,7 @@ def in_browser(test):
 
 
 def complaints(browser, address, width):
-    """What is wrong with the page that is open: words of the console, requests to elsewhere, pictures, its width."""
+    """Return the problems of the open page: console messages, requests to other hosts, missing pictures, its width."""
     found = [entry["message"] for entry in browser.get_log("browser") if "favicon.ico" not in entry["message"]]
     for entry in browser.get_log("performance"):
         message = json.loads(entry["message"])["message"]

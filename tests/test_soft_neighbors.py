@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_checks import check_conventions
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine, make_regression
 from sklearn.frozen import FrozenEstimator
@@ -36,16 +37,20 @@ CHOSEN_BANDWIDTH = (
 @parametrize_with_checks(
     [
         SoftNeighborsClassifier(),
-        SoftNeighborsClassifier(bandwidth=0.5),
         SoftNeighborsRegressor(),
-        SoftNeighborsRegressor(bandwidth=0.5),
     ],
-    expected_failed_checks=lambda estimator: (
-        {"check_sample_weight_equivalence_on_dense_data": CHOSEN_BANDWIDTH} if estimator.bandwidth is None else {}
-    ),
+    expected_failed_checks=lambda estimator: {"check_sample_weight_equivalence_on_dense_data": CHOSEN_BANDWIDTH},
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator", [SoftNeighborsClassifier(bandwidth=0.5), SoftNeighborsRegressor(bandwidth=0.5)], ids=str
+)
+def test_scikit_learn_checks_of_other_settings(estimator):
+    check_conventions(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -177,7 +177,7 @@ def test_prepare_says_what_it_did():
     prepared = prepare(messy(), target="shop")
     assert list(prepared.X)[:4] == ["weight", "items", "gift", "day"]
     said = " ".join(note.text for note in prepared.notes)
-    assert "name or count the rows: identifier: 'order_id', 'note'" in said
+    assert "identify or number the rows: identifier: 'order_id', 'note'" in said
     assert "are constant: 'currency'" in said
     narrow = prepared.measured()
     assert list(narrow.X) == ["weight", "items", "day"]
@@ -399,7 +399,7 @@ def test_amounts_and_times_written_as_texts_are_hinted_at(texts, hint):
 
 
 def test_numbers_with_decimal_commas_are_no_categories():
-    """The advice was to make 0/1 columns of them; and with one_hot that was done without a word."""
+    """The message recommended 0/1 columns for them, and with one_hot these were created without a note."""
     table = pd.DataFrame({"x": NORMAL, "price": [f"{i % 7},5" for i in range(N)]})
     [note] = prepare(table).notes
     assert "decimal=','" in note.text
@@ -417,13 +417,13 @@ def test_numbers_with_decimal_commas_are_no_categories():
 def test_a_category_of_thousands_of_values_is_refused_before_the_memory_is_full(monkeypatch):
     monkeypatch.setattr("vicinal._tables.encoding._MOST_VALUES", 40)
     table = pd.DataFrame({"x": NORMAL, "zip": 1000 + np.arange(N) // 1})
-    with pytest.raises(TableError, match="'zip' has 60 values, and 0/1 columns are made of 40 at most"):
+    with pytest.raises(TableError, match="'zip' has 60 values, and at most 40 can be converted to 0/1 columns"):
         prepare(table, types={"zip": "category"}, one_hot=True)
     assert list(prepare(table, types={"zip": "text"}, one_hot=True).X) == ["x"]
 
 
 def test_a_lattice_that_is_asked_for_without_a_step_is_completed_by_the_values():
-    """A ColumnType was taken as it is, and a step of None broke the noise later on."""
+    """A ColumnType was used unchanged, and a step of None caused an error in the noise later."""
     table = pd.DataFrame({"x": NORMAL, "gift": RNG.integers(2, size=N) * 5})
     assert column_types(table, {"gift": ColumnType("lattice")})["gift"].step == 5.0
     assert column_types(table, {"gift": ColumnType("lattice", np.float64(2.5), 0.0)})["gift"].step == 2.5

@@ -66,7 +66,7 @@ def programs(tmp_path_factory):
 
 
 def assert_found(report, programs):
-    """Only the wrong lines are complained about, each of them for its reason."""
+    """The type checker reports only the wrong lines, each with the expected reason."""
     errors = [line for line in report.splitlines() if "error" in line and ".py:" in line]
     assert not [line for line in errors if "correct.py" in line], report
     for number, word in enumerate(WRONG.values(), start=3):
@@ -93,6 +93,7 @@ def test_pyright_knows_the_arguments(programs):
     assert_found(found.stdout, programs)
 
 
+@pytest.mark.slow
 def test_editors_complete_classes_and_arguments():
     jedi = pytest.importorskip("jedi")
 

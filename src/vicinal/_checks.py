@@ -15,13 +15,13 @@ from vicinal._tensors import as_host, remember
 
 
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
-    """Call scikit-learn's ``check_array``, with a declared return type; an error about a text names the argument."""
+    """Call scikit-learn's ``check_array``, with a declared return type; an error about strings names the argument."""
     try:
         return validation.check_array(array, **options)
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        raise ValueError(f"{options.get('input_name', 'the array')} must hold numbers, got a text ({error}).") from None
+        raise ValueError(f"{options.get('input_name', 'the array')} must hold numbers, got text ({error}).") from None
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
@@ -46,7 +46,7 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
 
 
 def _rows_and_names(X: Any) -> tuple[Any, list[str] | None]:
-    """Return a source as an array and the names of its columns; anything else as it is."""
+    """Return a source as an array and the names of its columns; anything else unchanged."""
     if isinstance(X, np.ndarray):
         return X, None
     source = X if isinstance(X, ArrayRows) else as_source(X)
@@ -130,7 +130,7 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
             texts = np.array([getattr(kind, "kind", "O") not in "biuf" for kind in X.dtypes])
             where = f" Columns without numbers: {shown_columns(texts, names)}."
         return (
-            f"X must hold numbers, got a text ({message}).{where} Drop such columns, or use vicinal.tables.prepare to make numbers "
+            f"X must hold numbers, got text ({message}).{where} Drop such columns, or use vicinal.tables.prepare to make numbers "
             "of them."
         )
     if "contains NaN" in message:
@@ -230,7 +230,7 @@ def check_not_tiny(X: np.ndarray, name: str, *, least: float = 1e-150) -> None:
     largest = float(np.abs(X).max(initial=0.0))
     if 0 < largest < least:
         raise ValueError(
-            f"{name} hold values of magnitude {largest:.3g} at most, whose squares underflow float64; expected at least "
+            f"{name} contain values of magnitude at most {largest:.3g}, whose squares underflow float64; expected at least "
             f"{least:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
         )
 
@@ -252,8 +252,8 @@ def check_columns_spread(X: np.ndarray, names: Any = None, *, least: float = 1e-
     narrow = (spans > 0) & (spans < least)
     if narrow.any() if some else narrow.all():
         raise ValueError(
-            f"{narrow.sum()} of {X.shape[1]} columns ({shown_columns(narrow, names)}) spread over "
-            f"{spans[narrow].max():.3g} at most, whose square underflows; expected at least {least:g}. Rescale them, for "
+            f"{narrow.sum()} of {X.shape[1]} columns ({shown_columns(narrow, names)}) have a range of "
+            f"at most {spans[narrow].max():.3g}, whose square underflows; expected at least {least:g}. Rescale them, for "
             "example with sklearn.preprocessing.StandardScaler."
         )
 
@@ -267,7 +267,7 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
     except ValueError as error:
         if "could not convert" not in str(error):
             raise
-        raise ValueError(f"sample_weight must hold numbers, got a text ({error}).") from None
+        raise ValueError(f"sample_weight must hold numbers, got text ({error}).") from None
     if weight.min() < 0:
         raise ValueError(
             f"sample_weight must not be negative, got {int((weight < 0).sum())} negative entries (smallest "
@@ -368,7 +368,7 @@ def bandwidth_covariance(bandwidth: ArrayLike, n_features: int, name: str = "ban
 
 
 def is_positive_definite(matrix: np.ndarray) -> bool:
-    """Return whether the matrix is positive definite, judged by its correlation matrix, so that units do not matter."""
+    """Return whether the matrix is positive definite, decided by its correlation matrix, so that units do not matter."""
     scale = np.sqrt(np.diag(matrix)) if np.all(np.diag(matrix) > 0) else None
     if scale is None:
         return False

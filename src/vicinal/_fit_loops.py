@@ -14,7 +14,7 @@ A loop is a plain function that reports to a `Recorder` and returns the recorder
     return record.path()
 
 The recorder ends the ``with`` block when the loop raises its end, when the callback raises StopIteration, and when
-the user interrupts the fit (KeyboardInterrupt) after a point was kept. The loops do not print and do not depend on estimators.
+the user interrupts the fit (KeyboardInterrupt) after a point was kept. The loops print nothing and do not depend on estimators.
 """
 
 import sys
@@ -104,7 +104,7 @@ class Recorder:
     ----------
     kept : the parameters to return; None before there are any.
     objective : float
-        Theirs.
+        The objective at these parameters.
     objectives : list of float
         One entry per pass.
     """
@@ -270,7 +270,7 @@ def ascend(
         objective, gradient = objective_and_gradient(flat.reshape(shape))
         gradient = np.asarray(gradient, dtype=float).ravel()
         if not record.objectives:
-            # Conjugate gradients guess their first step from the size of the gradient: its units must not
+            # Conjugate gradients derive their first step from the size of the gradient, whose units must not
             # matter.
             size = float(np.linalg.norm(gradient))
             unit = size if size > 1e-30 else 1.0
@@ -300,8 +300,8 @@ def ascend(
         )
         if result.nit >= max_iter:
             raise record.end(Reason.LIMIT, f"max_iter={max_iter} iterations were used")
-        # SciPy stopped on its own: the gradient is zero, or rounding prevents a gain of the line search.
-        raise record.end(Reason.CONVERGED, f"the optimiser can gain no more ({result.message})")
+        # SciPy stopped by itself: the gradient is zero, or the line search finds no improvement because of rounding.
+        raise record.end(Reason.CONVERGED, f"the optimiser found no further improvement ({result.message})")
     return record.path()
 
 

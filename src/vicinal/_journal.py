@@ -7,8 +7,8 @@ state.
 Functions that make a pass are decorated with `journaled`. They return numbers and arrays that are small compared with the work.
 Outside a `keep_journal` block the decorator has no effect.
 
-The file begins with a line of JSON that says which fit it belongs to. A record is a line of JSON (the function, a digest of its
-arrays, dtypes and shapes) and the bytes of its results. A record that was cut off is made again.
+The file begins with a line of JSON that identifies the fit. A record is a line of JSON (the function, a digest of its
+arrays, dtypes and shapes) and the bytes of its results. The pass of an incomplete record is computed again.
 """
 
 import json

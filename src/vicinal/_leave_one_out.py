@@ -9,13 +9,13 @@ from vicinal._engine import Engine, Problem, prepare
 from vicinal._kernel_penalty import Penalty
 from vicinal._tensors import take_rows
 
-_ALGEBRA_ROWS = 8192  # rows that are centred at a time: a copy of all would be as large as the data
+_ALGEBRA_ROWS = 8192  # the number of rows that are centred at a time; a copy of all rows would be as large as the data
 
 
 class LeaveOneOut(NamedTuple):
-    """The rows that count, their weights, the penalty, and the resident pair problem."""
+    """The rows of positive weight, their weights, the penalty, and the resident pair problem."""
 
-    rows: np.ndarray  # (n, d): rows of weight zero are as if absent
+    rows: np.ndarray  # (n, d): rows of weight zero are left out
     weight: np.ndarray  # (n,)
     log_others: np.ndarray  # (n,), log(W - w_i): the weight that remains when row i is left out
     pairs: Problem
@@ -42,7 +42,7 @@ def leave_one_out(
     n_queries : int, optional
         Queries per pass; the default is all rows.
     passes : int
-        Passes that are expected: a constant of the solver.
+        The expected number of passes, a constant of the solver.
     """
     log_weights = None
     if weight is None:
@@ -64,7 +64,7 @@ def some_rows(problem: LeaveOneOut, positions: np.ndarray) -> LeaveOneOut:
 
 
 def merged_twins(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return each distinct row once, with the weight of all rows that are equal to it; the rows as they are where all differ.
+    """Return each distinct row once, with the weight of all rows that are equal to it; if all rows differ, return them unchanged.
 
     A row is then left out together with its twins, which would otherwise be at distance zero from it.
     """
@@ -103,7 +103,7 @@ def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarr
 
 
 class HasPairs(Protocol):
-    """What holds the rows that count as a problem of the engine, such as `LeaveOneOut`."""
+    """An object that holds the rows of positive weight as a problem of the engine, such as `LeaveOneOut`."""
 
     @property
     def pairs(self) -> Problem:
@@ -122,11 +122,11 @@ def perplexities(
     Parameters
     ----------
     problem : LeaveOneOut, or another record with `pairs`
-        Of the rows of X that count.
+        The problem of the rows of X that have positive weight.
     metric : array of shape (k, d)
     X : array of shape (n, d)
     weight : array of shape (n,), optional
-    sample : positions among the rows that count, optional
+    sample : positions among the rows of positive weight, optional
         The possible neighbours; the default is all.
     """
     counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0

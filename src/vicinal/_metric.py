@@ -46,7 +46,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         Parameters
         ----------
         X : array-like of shape (n, n_features), or a source of rows
-            The rows to transform. The rows to transform. A source is read block by block; see :func:`vicinal.io.open_rows`.
+            The rows to transform. A source is read block by block; see :func:`vicinal.io.open_rows`.
 
         Returns
         -------
@@ -63,7 +63,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     def _map_rows(self, X: Any) -> NDArray[Any]:
         X = check_rows(self, X, reset=False)
         if X.dtype != self.components_.dtype and not _holds(X.dtype, self.components_):
-            return X @ self.components_.T  # in the wider precision
+            return X @ self.components_.T  # in the wider of the two precisions
         return X @ self.components_.T.astype(X.dtype, copy=False)
 
     def get_mahalanobis_matrix(self) -> NDArray[Any]:
@@ -98,7 +98,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         -------
         distances : float64 array of shape (n, m)
             Not squared.  For neighbours in a large set, search ``transform(X)`` with
-            :class:`sklearn.neighbors.NearestNeighbors` instead of holding this matrix.
+            :class:`sklearn.neighbors.NearestNeighbors` instead of computing this matrix.
         """
         check_is_fitted(self, "components_")
         X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
@@ -234,7 +234,7 @@ def whitening(
 
     Returns
     -------
-    Whitening, or None where S is zero on the whole span.
+    Whitening, or None if S is zero on the whole span.
     """
     T = reference if basis is None else basis.T @ reference @ basis
     S = scatter if basis is None else basis.T @ scatter @ basis

@@ -1,6 +1,6 @@
 """The notebook display of a fitted estimator: what was learned, whether the fit converged, and a small picture.
 
-Texts are escaped, colours are those of the page, and no resources are loaded.
+All text is escaped, the colours are those of the page, and no resources are loaded.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class NotebookMixin:
 def fitted_html(estimator: Any) -> str:
     """Return the facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted.
 
-    Names of columns may come from anyone's table or model file: they are escaped as in a report.
+    Names of columns may come from an untrusted table or model file, so they are escaped as in a report.
     """
     try:
         check_is_fitted(estimator)
@@ -67,8 +67,8 @@ def fitted_facts(estimator: Any) -> list[str]:
         low, middle, high = np.quantile(neighbors, [0.05, 0.5, 0.95])
         facts.append(f"effective neighbours: {middle:.3g} (90 % of the rows: {low:.3g} to {high:.3g})")
     for name, said in (
-        ("n_neighbors_", "neighbours that were chosen"),
-        ("noise_", "noise (a variance) that was chosen"),
+        ("n_neighbors_", "chosen number of neighbours"),
+        ("noise_", "chosen noise (a variance)"),
         ("shrinkage_", "shrinkage"),
         ("offset_", "threshold of the scores"),
     ):
@@ -115,7 +115,7 @@ def _facts_of_tables(estimator: Any) -> list[str]:
 
 
 def _spread(estimator: Any) -> np.ndarray | None:
-    """Return the standard deviations of the training rows' columns; None where the estimator does not know them."""
+    """Return the standard deviations of the training rows' columns; None if the estimator does not hold them."""
     total = getattr(estimator, "total_covariance_", None)
     if total is not None:
         return np.sqrt(np.diag(total))
@@ -151,7 +151,7 @@ def _shares(estimator: Any) -> str:
         )
     more = f" ({len(shares) - _MOST_BARS} more)" if len(shares) > _MOST_BARS else ""
     what = "unit" if spread is None else "standard deviation"
-    caption = f'<caption style="text-align:left;opacity:.75">share of the squared distance that one {what} of a column makes{more}</caption>'
+    caption = f'<caption style="text-align:left;opacity:.75">share of one {what} of each column in the squared distance{more}</caption>'
     return f'<table style="border-collapse:collapse;font-size:13px">{caption}{"".join(rows)}</table>'
 
 

@@ -1,4 +1,4 @@
-"""The counts of `quality.neighbor_purity`: right neighbours by rank, with shared ties."""
+"""The counts of `quality.neighbor_purity`: neighbours of the same class by rank, with ties shared."""
 
 import numpy as np
 

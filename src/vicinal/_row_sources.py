@@ -19,7 +19,7 @@ import numpy as np
 
 BLOCK_BYTES = 2**25  # the size of a block of rows that is read at a time, unless the source has its own blocks
 
-# Where the sources of other libraries' tables are made, by the package of the table; each function takes the table.
+# The functions that make sources of other libraries' tables, by the package of the table; each takes the table.
 _OTHER_SOURCES = {"dask": ("vicinal._dask.rows", "DaskRows")}
 
 
@@ -49,16 +49,16 @@ class RowSource(Protocol):
         ...
 
     def take(self, positions: np.ndarray) -> np.ndarray:
-        """Return the rows at some positions, in the order asked for, shape (m, d): a copy in memory."""
+        """Return the rows at some positions, in the given order, as a copy in memory of shape (m, d)."""
         ...
 
     def kept(self) -> Any:
-        """Return all rows as a fitted density refers to them: an array that is not in memory."""
+        """Return all rows in the form that a fitted density keeps: an array that is not in memory."""
         ...
 
 
 class ArrayRows:
-    """An array, or a memory map, as a source of rows; nothing is copied but what is yielded from a memory map.
+    """An array, or a memory map, as a source of rows; only the rows that are yielded from a memory map are copied.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ class ArrayRows:
         return np.array(self._rows[positions], dtype=self.dtype)
 
     def kept(self) -> np.ndarray:
-        """Return all rows as one array that is not in memory if the source is not: the array itself, where its dtype will
-        do."""
+        """Return all rows as one array, which is not in memory if the source is not: the array itself if it has the right
+        dtype."""
         return self._rows if self._rows.dtype == self.dtype else _spill(self)
 
 
@@ -318,7 +318,7 @@ def in_file(rows: Any) -> bool:
 
 
 def all_rows(source: RowSource) -> np.ndarray:
-    """Return all rows of a source in memory, or as the memory map that they are."""
+    """Return all rows of a source in memory, or the memory map itself if the source is one."""
     if isinstance(source, ArrayRows):
         return source.kept()
     return by_blocks(lambda block: block.kept(), source)

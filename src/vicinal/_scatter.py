@@ -42,10 +42,10 @@ class ChunkletScatter:
     within : array of shape (d, d)
         Scatter of the points about the means of their chunklets: ``N`` times Eq. 1.
     fourth : array of shape (d, d)
-        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``z_k^2 z_l^2``; see `chunklet_scatter`. A
-        number, the sum of ``|z|^4``, where it comes from a model file of version 1.
+        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``z_k^2 z_l^2``; see `chunklet_scatter`. It is
+        a number, the sum of ``|z|^4``, if it comes from a model file of version 1.
     resolution : float
-        Machine epsilon of the data as they came.
+        Machine epsilon of the data in the precision in which they were passed.
     """
 
     n_rows: int
@@ -65,7 +65,7 @@ class ChunkletScatter:
 
     @property
     def fourth_moments(self) -> np.ndarray:
-        """`fourth` as a matrix; of a number, with the shape that Gaussian contrasts of this scatter would have."""
+        """`fourth` as a matrix; if it is a number, with the shape that Gaussian contrasts of this scatter would have."""
         if isinstance(self.fourth, np.ndarray):
             return self.fourth
         variances = np.diag(self.within)
@@ -320,7 +320,7 @@ def local_frames(
     weight : array of shape (n,) or (n, k), optional
         Importance of the rows as neighbours, or of the neighbours of each point.
     about : array of shape (n, D), optional
-        The centre of each scatter, where it is not the point itself.
+        The centre of each scatter; the default is the point itself.
 
     Returns
     -------
@@ -361,7 +361,7 @@ def neighbor_differences(
 ) -> np.ndarray:
     """Return rows ``sqrt(a_j) (x_j - c_i)`` for the neighbours j of some points i, shape (points, k, D).
 
-    C is x, or `about`.
+    The centre c is x, or `about` if it is given.
     """
     rows = X[neighbors].astype(np.float64)
     rows -= (X if about is None else about)[points, None, :]
@@ -371,7 +371,7 @@ def neighbor_differences(
     return rows * np.sqrt(shares / shares.sum(axis=1, keepdims=True))[:, :, None]
 
 
-# Rows whose share of a soft neighbourhood is smaller than this do not shape it.
+# Rows whose share of a soft neighbourhood is smaller than this are ignored.
 _LEAST_SHARE = 1e-20
 
 
@@ -430,7 +430,7 @@ def leading_directions(rows: np.ndarray, n_components: int) -> tuple[np.ndarray,
     squares = np.empty((n_components, b))
     direct = np.arange(b)
     if 2 * k < D or k > 2 * D:
-        # A small eigenproblem, k x k or D x D, instead of a k x D decomposition, where its squaring does no harm.
+        # A small eigenproblem, k x k or D x D, instead of a k x D decomposition, if squaring loses no accuracy.
         flat = rows.transpose(0, 2, 1)
         values, vectors = np.linalg.eigh(rows @ flat if k < D else flat @ rows)
         values, vectors = values[:, : -n_components - 1 : -1], vectors[:, :, : -n_components - 1 : -1]

@@ -29,7 +29,7 @@ def _elsewhere(device: Any) -> bool:
 
 
 def as_host(values: Any) -> Any:
-    """Return a tensor on a device, or one in a precision that NumPy does not have, as a NumPy array; anything else as it is."""
+    """Return a tensor on a device, or one in a precision that NumPy does not have, as a NumPy array; anything else unchanged."""
     if not _is_tensor(values):
         return values
     short = values.is_floating_point() and values.dtype.itemsize < 4  # NumPy has no bfloat16
@@ -72,6 +72,6 @@ def take_rows(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def _pair(rows: np.ndarray, tensor: Any) -> None:
-    """Keep a tensor as long as the array lives that is equal to it."""
+    """Keep a tensor for as long as the array that is equal to it exists."""
     key = id(rows)
     _tensors[key] = weakref.ref(rows, lambda _: _tensors.pop(key, None)), tensor

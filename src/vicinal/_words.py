@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
+def on_one_line(text: str) -> str:
+    r"""Return the text with line feeds as escapes, too, so that a name cannot pretend to be a message of its own."""
+    return printable(text).replace("\n", "\\n")
+
+
 def count(number: int, thing: str) -> str:
     """Return a number and its noun: "1 row", "1,000 rows"."""
     return f"{number:,} {thing if number == 1 else _PLURALS.get(thing, thing + 's')}"

@@ -1,4 +1,4 @@
-"""The papers' synthetic problems, and loaders for the real sets.
+"""The synthetic problems of the papers, and loaders for real data sets.
 
 The generators follow scikit-learn's ``make_*`` functions: they take a size, options and ``random_state``, and return ``X, y``.
 

@@ -3,8 +3,8 @@
 - `save`, `load`: write an estimator of vicinal to one file and restore it bit for bit; reading a file executes no code.
 - `describe`, `load_components`: inspect a file, or read only the learned matrix.
 - `open_rows`: open a table of numbers that stays in its files, for data larger than memory.
-- `to_numpy`, `to_torch`, `to_faiss`, `to_onnx`, `to_sentence_transformers`: export the learned map as arrays, a module of
-  torch, an index of faiss, an ONNX model, or modules of sentence-transformers.
+- `to_numpy`, `to_torch`, `to_faiss`, `to_onnx`, `to_sentence_transformers`: export the learned map as arrays, a torch
+  module, a faiss index, an ONNX model, or sentence-transformers modules.
 """
 
 import json

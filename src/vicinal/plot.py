@@ -212,7 +212,7 @@ def plot_purity(
     baseline: bool = True,
     ax: Any = None,
 ) -> "Axes":
-    """Draw the share of the k nearest neighbours that have the right class, for several metrics.
+    """Draw the share of the k nearest neighbours that have the same class as the row, for several metrics.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def plot_purity(
     n_neighbors : int, default=30
         The largest k; it is lowered if there are fewer rows.
     baseline : bool, default=True
-        Whether to draw the Euclidean distance of X itself and the expected value for random neighbours, too.
+        Whether to draw the curves of the Euclidean distance between the rows of X and of random neighbours as well.
     ax : matplotlib Axes, optional
         The axes to draw on; the default is a new figure.
 
@@ -287,11 +287,11 @@ def plot_metric(
     metric : fitted metric, or array of shape (d, d)
         The matrix M of the squared distance ``(x - y)' M (x - y)``.
     X : array-like of shape (n, d), optional
-        Rows. If they are given, the entries are :math:`s_i M_{ij} s_j` with the standard deviations s of the columns, that is,
+        If rows are given, the entries are :math:`s_i M_{ij} s_j` with the standard deviations s of the columns, that is,
         the contributions of differences of one standard deviation. Otherwise, the entries are in the units of the columns,
         and can be compared only if the columns have the same units.
-    feature_names : sequence of d texts, optional
-        The default is the names the metric was fitted on, or those of X, or numbers.
+    feature_names : sequence of d strings, optional
+        The names of the features. The default is the names that the metric was fitted on, or those of X, or numbers.
     ax : matplotlib Axes, optional
         The axes to draw on; the default is a new figure.
 

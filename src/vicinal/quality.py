@@ -5,7 +5,7 @@ Every score is exact and is a plain function of arrays:
 - `negative_log_likelihood`: the score of a density on held-out rows, with its standard error.
 - `clustering_accuracy`: the share of rows in the right cluster, under the best assignment of classes to clusters.
 - `balanced_rand_score`: the Rand index with equal weights for matches and mismatches.
-- `neighbor_purity`: the share of right neighbours among the first k, for comparing metrics.
+- `neighbor_purity`: the share of the first k neighbours that have the same class, for comparing metrics.
 - `mardia_test`: tests whether rows come from one Gaussian, by skewness and by kurtosis.
 - `condition_numbers`: the condition numbers of the classes before and after a metric.
 """
@@ -191,7 +191,7 @@ def balanced_rand_score(y_true: ArrayLike, y_pred: ArrayLike, *, balance: str = 
 
 
 def neighbor_purity(X: ArrayLike, y: ArrayLike, n_neighbors: int) -> NDArray[Any]:
-    r"""Return the cumulative neighbour purity: the share of right neighbours among the first k, for k = 1 .. n_neighbors.
+    r"""Return the cumulative neighbour purity: the share of the first k neighbours of the same class, for k = 1 .. n_neighbors.
 
     .. math:: \mathrm{purity}(k) = \frac1n \sum_i \frac1k \sum_{j \in N_k(i)} 1[y_j = y_i]
 
@@ -379,7 +379,7 @@ def _condition_number(rows: NDArray[Any]) -> float:
 
 
 def _white_rows(X: NDArray[Any]) -> NDArray[Any]:
-    """Return rows about their mean in coordinates of unit variance; directions without variance are dropped."""
+    """Return centred rows in coordinates of unit variance; directions without variance are dropped."""
     centred = X - X[0]  # exact zeros for constant columns
     centred -= centred.mean(axis=0)
     largest = np.abs(centred).max(axis=0)

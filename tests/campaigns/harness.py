@@ -6,8 +6,8 @@ A campaign is a module with
 - ``check(case)``: draws everything from ``case.rng``, names what it tries in ``case.what``, describes it in
   ``case.text``, and returns the verdict in a word or two ("an answer", "a clear error"). `Bad`, or any other exception,
   is a failure;
-- optionally ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), ``case.note``, a line that is printed at the end, and
-  ``summary()``, which returns more such lines.
+- optionally ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), ``LONGEST``, the seconds after which a case is stopped
+  and counted as a failure, ``case.note``, a line that is printed at the end, and ``summary()``, which returns more such lines.
 
 A case depends only on the seed and its own number, so a failure can be replayed from these two.
 """
@@ -145,15 +145,9 @@ def run(campaign: ModuleType, arguments: list[str]) -> int:
         return workers.serve(try_case, summary)
     tally, began = Tally(), time.monotonic()
     numbers = range(options.start, options.start + options.cases)
-    if options.jobs > 1:
-        command = workers.command(name, arguments)
-        summaries = workers.try_all(command, numbers, options.jobs, options.seconds, tally.take)
-    else:
-        for number in numbers:
-            if time.monotonic() - began > options.seconds:
-                break
-            tally.take(number, try_case(number))
-        summaries = [summary()]
+    command = workers.command(name, arguments)
+    longest = getattr(campaign, "LONGEST", None)
+    summaries = workers.try_all(command, numbers, options.jobs, options.seconds, tally.take, longest)
     print(f"campaign {name}, seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {time.monotonic() - began:.0f} s")
     print("\n".join([tally.table(), *filter(None, summaries)]), flush=True)
     return 1 if tally.bad else 0

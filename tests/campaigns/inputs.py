@@ -91,7 +91,7 @@ ESTIMATORS = {
 OBSCURE = re.compile(
     r"infs or NaNs|cannot convert float|Buffer dtype|out of bounds|broadcast|operands|SVD did not|not converge"
     r"|object is not|has no attribute|unsupported operand|unhashable|ufunc|not subscriptable|Singular matrix|leading minor"
-    r"|may see none|ambiguous|could not be promoted|must be real number"
+    r"|have no points|ambiguous|could not be promoted|must be real number"
 )
 _NAMED = re.compile(
     r"\b(X|y|rows?|columns?|features?|samples?|sample_weight|weights?|classes|class|labels?|chunklets?|arrays?|data|matrices)\b"

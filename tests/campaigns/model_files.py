@@ -101,7 +101,7 @@ def check(case: Case) -> str:
         return "a ValueError"
     if case.what == "bytes" and data != source.raw:
         raise Bad("a file with another content than was written was loaded")
-    _use(loaded, source.answers)
+    _use(loaded, source.answers, ordinary=case.what != "bytes" and _are_ordinary(arrays))
     return "loaded and works"
 
 
@@ -166,14 +166,27 @@ def _loaded(case: Case, size: int) -> BaseEstimator | None:
             raise Bad(f"loading {size} bytes took {seconds:.1f} s")
 
 
-def _use(loaded: BaseEstimator, expected: dict) -> None:
-    """Call all methods of a loaded estimator; only errors that describe a wrong value are allowed."""
+def _are_ordinary(arrays: dict) -> bool:
+    """Return whether all numbers are finite and of ordinary size: the others may lead to overflow, and to NaN."""
+    sizes = [np.abs(array[array != 0].astype(np.float64)) for array in arrays.values() if array.dtype.kind == "f"]
+    return all(bool(np.all((size > 1e-30) & (size < 1e30))) for size in sizes)
+
+
+def _has_nan(answer: object) -> bool:
+    numbers = np.asarray(answer)
+    return numbers.dtype.kind == "f" and bool(np.isnan(numbers).any())
+
+
+def _use(loaded: BaseEstimator, expected: dict, *, ordinary: bool) -> None:
+    """Call all methods of a loaded estimator; only errors that describe a wrong value are allowed, and no NaN."""
     if any(answer is not None for answer in expected.values()) and not _is_fitted(loaded):
         return
     for asked, answer in _answers(loaded).items():
         fine = ("ValueError", "NotFittedError", expected[asked])
         if isinstance(answer, str) and answer not in fine:
             raise Bad(f"{asked} of what was loaded raises {answer}")
+        if ordinary and _has_nan(answer) and not _has_nan(expected[asked]):
+            raise Bad(f"{asked} of what was loaded is NaN")
 
 
 def _is_fitted(estimator: BaseEstimator) -> bool:
@@ -261,7 +274,11 @@ def _repeated(case: Case, value: object) -> object:
 
 
 def _changed_array(case: Case, array: np.ndarray) -> np.ndarray:
-    kind = str(case.choice(["value", "value", "values", "row", "shape", "dtype", "scale", "order", "empty", "noise"]))
+    kind = str(
+        case.choice(
+            ["value", "value", "values", "row", "shape", "dtype", "scale", "order", "empty", "no columns", "noise"]
+        )
+    )
     case.text += f" {kind} of"
     array = array.copy()
     special = case.choice([np.nan, np.inf, -np.inf, 0.0, -1.0, 1e300, -1e300, 1e-300, 2.0, 1e9])
@@ -288,4 +305,6 @@ def _changed_array(case: Case, array: np.ndarray) -> np.ndarray:
         array = case.rng.permutation(array)
     elif kind == "empty" and array.ndim:
         array = array[:0]
+    elif kind == "no columns" and array.ndim > 1:
+        array = array[..., :0]
     return np.ascontiguousarray(array)

@@ -2,7 +2,7 @@
 
 Each case draws rows, weights, a kernel width, queries and an error, and compares the pruned sums with the dense ones in
 the same arithmetic and with a literal softmax in float64.  What skipping adds must stay below the certificate, which
-docs/engine.md proves; rounding is allowed for beside it, by `ROUNDING`.
+docs/engine.md proves; rounding errors are allowed in addition, by `ROUNDING`.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 def rows_of_kind(kind, n, d, rng):
-    """Rows whose nearest neighbours are about one unit apart, but for what their kind says."""
+    """Rows whose nearest neighbours are about one unit apart, unless their kind changes this."""
     X = rng.normal(size=(n, d))
     if kind == "clusters":
         X = 0.3 * X + 6.0 * rng.normal(size=(12, d))[rng.integers(12, size=n)]
@@ -54,20 +54,20 @@ def rows_of_kind(kind, n, d, rng):
 
 
 def draw_rows(seed, most_rows, rng):
-    """Number of rows: anything in one case of four, large problems in one of thirty-two, else some tiles.
+    """Number of rows: from one row to some tiles in one case of four, large problems in one of sixty-four, else some tiles.
 
     A case costs n^2: those of thousands of rows take seconds.
     """
-    low, high = 1, most_rows
-    if seed % 32 == 1:
-        low = most_rows // 4
+    low, high = 1, max(most_rows // 3, min(600, most_rows))
+    if seed % 64 == 1:
+        low, high = most_rows // 4, most_rows
     elif seed % 4:
-        low, high = min(128, most_rows), max(most_rows // 3, min(600, most_rows))
+        low, high = min(128, most_rows), max(most_rows // 6, min(600, most_rows))
     return int(np.exp(rng.uniform(np.log(max(low, 1)), np.log(high))))
 
 
 def draw_case(seed, most_rows):
-    """A problem, and what is asked of it."""
+    """A problem, and the requested results."""
     rng = np.random.default_rng(seed)
     n = draw_rows(seed, most_rows, rng)
     n, d = max(n, 1), int(np.exp(rng.uniform(0.0, np.log(60.9))))
@@ -82,7 +82,7 @@ def draw_case(seed, most_rows):
         log_weights[rng.random(n) < 0.05] = -np.inf
         log_weights[rng.integers(n)] = 0.0
     return {
-        "text": f"{kind}, n={n}, d={d}, width={width:.3g}", "X": X, "metric": np.full(d, 1.0 / width),
+        "kind": kind, "text": f"{kind}, n={n}, d={d}, width={width:.3g}", "X": X, "metric": np.full(d, 1.0 / width),
         "log_weights": log_weights, "own": bool(rng.integers(2)) and n > 1, "classes": rng.integers(0, 3, size=n),
         "values": rng.normal(size=(n, 2)) * np.where(rng.random((n, 1)) < 0.01, 1e12, 1.0),
         "error": 10.0 ** rng.choice([-12.0, -9.0, -6.0, -3.0, -2.0]), "new": X[rng.integers(n, size=max(n // 7, 1))] + 0.1 * width,
@@ -161,7 +161,9 @@ def check_case(seed, most_rows=5000, dtype="float64"):
     case = draw_case(seed, most_rows)
     X = case["X"].astype(dtype)
     # A precision that is asked for is kept, whatever digits it costs.
-    engine = Engine("cpu", threads=2, precision=dtype, error=max(case["error"], 1e-12 if dtype == "float64" else 1e-7))
+    engine = Engine(
+        "cpu", threads=1 + seed % 2, precision=dtype, error=max(case["error"], 1e-12 if dtype == "float64" else 1e-7)
+    )
     problem = prepare(
         engine, X, log_weights=case["log_weights"], leave_one_out=case["own"], match=Match("class", case["classes"])
     )
@@ -177,7 +179,8 @@ def check_case(seed, most_rows=5000, dtype="float64"):
         sweeps, query_groups = placed._plan(queries)
         skipped |= check_sums(case, checker, sweeps, query_groups, queries, dense)
     check_all_rows(case, checker, placed, problem.queries(None, None))
-    skipped |= check_kernels(case, checker, seed)
+    if (seed + (dtype == "float32")) % 2:  # each problem in one of the precisions
+        skipped |= check_kernels(case, checker, seed)
     return Outcome(seed, case["text"], skipped, checker.ratio)
 
 
@@ -236,27 +239,30 @@ def check_agreement(case, checker, placed, queries):
 
 
 def check_all_rows(case, checker, placed, queries):
-    """Scatter and pull of all rows, against the dense placement in the same arithmetic."""
+    """Scatter and pull of all rows, against the dense placement in the same arithmetic.
+
+    Scatters of clusters at 1e8, whose rows the dense placement would do one by one, are compared with literal ones.
+    """
     n, r = len(case["X"]), case["row_weights"]
     log_sums = placed.dense.log_sums(queries).log_sums
     if not np.isfinite(log_sums).all() or np.abs(log_sums).max() > (1e6 if checker.dtype == "float64" else 1e2):
         return
     check_agreement(case, checker, placed, queries)
     sweeps, query_groups = placed._plan(queries)
-    found, expected = sweeps.scatter(query_groups, r), placed.dense.scatter(queries, r, "images")
-    trace = float(np.trace(expected.scatter))
-    difference = np.linalg.norm(found.scatter - expected.scatter, 2)
+    found, expected = sweeps.scatter(query_groups, r), expected_scatter(case, placed, queries, "images")
+    trace = float(np.trace(expected))
+    difference = np.linalg.norm(found.scatter - expected, 2)
     certified = float(found.certificates.max(initial=0.0)) * (r.sum() + np.trace(found.scatter))
     checker.check("scatter", difference, 0.0, certified, 10.0 * trace + 1e-6 * r.sum())
     once = placed.scatter(queries, r, "images")
     certified = placed.certificate * (r.sum() + np.trace(once.scatter))
-    difference = np.linalg.norm(once.scatter - expected.scatter, 2)
+    difference = np.linalg.norm(once.scatter - expected, 2)
     checker.check("scatter, each pair once", difference, 0.0, certified, 10.0 * trace + 1e-6 * r.sum())
     checker.check("log-sums, each pair once", once.log_sums, log_sums, placed.certificate, largest(log_sums))
     rows = placed.coordinates(queries, "rows")
     found = sweeps.scatter(query_groups, r, (rows, rows))
     scaled = np.outer(case["metric"], case["metric"])
-    of_rows, expected = found.scatter * scaled, placed.dense.scatter(queries, r, "rows").scatter * scaled
+    of_rows, expected = found.scatter * scaled, expected_scatter(case, placed, queries, "rows") * scaled
     certified = float(found.certificates.max(initial=0.0)) * (r.sum() + np.trace(of_rows))
     difference = np.linalg.norm(of_rows - expected, 2)
     checker.check("scatter of rows", difference, 0.0, certified, 20.0 * trace + 1e-6 * r.sum())
@@ -269,6 +275,20 @@ def check_all_rows(case, checker, placed, queries):
         certified = 2.0 * placed.certificate * (r.sum() + np.sqrt(r.sum() * max(trace, 0.0)))
         total = np.linalg.norm(pull - dense, axis=1).sum()
         checker.check("pull", total, 0.0, certified, n * (1.0 + size) * (1.0 + 1e-2 * largest(log_sums)))
+
+
+def expected_scatter(case, placed, queries, space):
+    """The scatter of all rows without pruning."""
+    r = case["row_weights"]
+    if case["kind"] != "far clusters":
+        return placed.dense.scatter(queries, r, space).scatter
+    p, values = literal(case)[1], placed.coordinates(queries, space).astype(np.float64)
+    scatter = np.zeros((values.shape[1],) * 2)
+    for i, weights in enumerate(p):
+        seen = np.flatnonzero(weights)
+        differences = values[seen] - values[i]
+        scatter += r[i] * (differences * weights[seen, None]).T @ differences
+    return scatter
 
 
 # -- kernels of their own ---------------------------------------------------------------------------------------------
@@ -302,7 +322,7 @@ def check_kernels(case, checker, seed):
     for name, kernel in kernels.items():
         pruned, dense = (
             prepare(
-                Engine("cpu", threads=2, precision=checker.dtype, error=error), X, log_weights=case["log_weights"],
+                Engine("cpu", threads=1 + seed % 2, precision=checker.dtype, error=error), X, log_weights=case["log_weights"],
                 leave_one_out=case["own"],
             ).at(kernel)
             for error in (max(case["error"], 1e-12 if checker.dtype == "float64" else 1e-7), 0.0)
@@ -320,8 +340,7 @@ def check_kernels(case, checker, seed):
             some = np.random.default_rng(seed).permutation(len(sums))[:ORACLE_ROWS]
             literal_sums = literal_kernels(case, problem, covariances, queries, some)
             checker.check(name, sums[some], literal_sums, certified, 10.0 * largest(expected))
-        if name == "frames":
-            check_listed(pruned, dense, queries)
+        check_listed(pruned, dense, queries)
     return skipped
 
 

@@ -1,10 +1,11 @@
-"""Processes that try the cases of one campaign in parallel (``--jobs``).
+"""Processes that try the cases of one campaign, several in parallel with ``--jobs``.
 
 A worker reads the number of a case from its standard input and answers with a line of JSON. If a worker dies or does not
 answer in time, its case is bad, and another worker takes its place.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 GRACE = 20.0  # seconds that running cases have after the end of ``--seconds``
-LONG = 300.0  # a case that is stopped after this many seconds is bad; one that is stopped earlier is only left out
+LONG = 300.0  # a case that takes this many seconds is stopped and bad, unless its campaign allows more
 
 
 def command(name: str, arguments: list[str]) -> list[str]:
@@ -34,10 +35,18 @@ def serve(try_case: Callable[[int], dict], summary: Callable[[], str]) -> int:
 
 
 def try_all(
-    worker: list[str], numbers: range, jobs: int, seconds: float, take: Callable[[int, dict], None]
+    worker: list[str],
+    numbers: range,
+    jobs: int,
+    seconds: float,
+    take: Callable[[int, dict], None],
+    longest: float | None = None,
 ) -> list[str]:
-    """Distribute the numbers among the workers and pass each answer to ``take``; return the summaries of the workers."""
-    pool = _Pool(worker, iter(numbers), time.monotonic() + seconds, take)
+    """Distribute the numbers among the workers and pass each answer to ``take``; return the summaries of the workers.
+
+    A case that takes more than `longest` seconds is stopped. A case that is still running when the time is over is left out.
+    """
+    pool = _Pool(worker, iter(numbers), time.monotonic() + seconds, take, LONG if longest is None else longest)
     threads = [threading.Thread(target=pool.feed, daemon=True) for _ in range(min(jobs, len(numbers)))]
     for thread in threads:
         thread.start()
@@ -49,11 +58,34 @@ def try_all(
     return pool.summaries
 
 
+class _Watch(threading.Thread):
+    """Kills a worker whose case takes too long.
+
+    Only ticks of this thread are counted, so that time in which the whole campaign is suspended does not count.
+    """
+
+    def __init__(self, process: subprocess.Popen, longest: float) -> None:
+        super().__init__(daemon=True)
+        self.process, self.ticks, self.tick = process, math.ceil(longest), min(longest, 1.0)
+        self.done, self.stopped = threading.Event(), False
+
+    def run(self) -> None:
+        """Wait until the case is done or the time is over."""
+        if not any(self.done.wait(self.tick) for _ in range(self.ticks)):
+            self.stopped = True
+            self.process.kill()
+
+
 class _Pool:
     def __init__(
-        self, worker: list[str], numbers: Iterator[int], end: float, take: Callable[[int, dict], None]
+        self,
+        worker: list[str],
+        numbers: Iterator[int],
+        end: float,
+        take: Callable[[int, dict], None],
+        longest: float,
     ) -> None:
-        self.worker, self.numbers, self.end, self.take = worker, numbers, end, take
+        self.worker, self.numbers, self.end, self.take, self.longest = worker, numbers, end, take, longest
         self.lock = threading.Lock()
         self.running: set[subprocess.Popen] = set()
         self.summaries: list[str] = []
@@ -64,10 +96,12 @@ class _Pool:
         process = None
         while (number := self._next()) is not None:
             process = process or self._begin()
-            began = time.monotonic()
+            watch = _Watch(process, self.longest)
+            watch.start()
             answer = _exchange(process, str(number))
+            watch.done.set()
             if answer is None:
-                answer = self._why(self._end(process), time.monotonic() - began)
+                answer = self._why(number, self._end(process), watch.stopped)
                 process = None
             with self.lock:
                 self.take(number, answer)
@@ -77,12 +111,13 @@ class _Pool:
                 self.summaries.append(answer["summary"])
             self._end(process)
 
-    def _why(self, code: int, seconds: float) -> dict:
-        if not self.over:
-            return {"what": "?", "error": f"the case ended its process with {code}"}
-        if seconds > LONG:
-            return {"what": "?", "error": f"the case did not end in {seconds:.0f} seconds"}
-        return {"what": "?", "left out": "the time was over"}
+    def _why(self, number: int, code: int, stopped: bool) -> dict:
+        again = f"try it again with --start {number} --cases 1"
+        if stopped:
+            return {"what": "?", "error": f"the case did not end in {self.longest:.0f} seconds; {again}"}
+        if self.over:
+            return {"what": "?", "left out": "the time was over"}
+        return {"what": "?", "error": f"the case ended its process with {code}; {again}"}
 
     def kill(self) -> None:
         """End the workers that are still busy."""

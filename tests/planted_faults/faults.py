@@ -354,8 +354,8 @@ METHODS = [
     ),
     Fault(
         "_manifold_parzen/held_out_frames.py",
-        "vacancies = np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])",
-        "vacancies = np.arange(k) + (np.arange(k) > np.arange(k)[:, None])",
+        "return np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])",
+        "return np.arange(k) + (np.arange(k) > np.arange(k)[:, None])",
         "a held-out row still shapes the frames of its neighbours",
         ("test_manifold_parzen", "test_manifold_parzen_selection"),
     ),

@@ -28,6 +28,7 @@ ax.scatter(*ring.T, s=6, color="black", alpha=0.5)
 new = np.array([[1.0, 0.0], [0.0, 0.0], [1.4, 1.2]])
 ax.scatter(*new.T, s=90, marker="X", color="#c8102e", edgecolor="white")
 for place, p in zip(new, detector.p_values(new), strict=True):
-    ax.annotate(f"p = {p:.3f}", place, xytext=(8, 8), textcoords="offset points", color="#c8102e", weight="bold")
+    offset, side = ((-8, 8), "right") if place[0] > 1.2 else ((8, 8), "left")  # labels stay inside the picture
+    ax.annotate(f"p = {p:.3f}", place, offset, textcoords="offset points", ha=side, color="#c8102e", weight="bold")
 ax.set_aspect("equal")
 fig.colorbar(filled, ax=ax, label="p-value")

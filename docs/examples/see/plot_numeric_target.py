@@ -2,8 +2,8 @@
 Rows with a numeric target in the plane
 =======================================
 
-:class:`vicinal.NCA` also learns from numbers: with ``match="gaussian"``, two rows agree the more, the closer their
-targets are. The pictures below show patients who were not used for learning, coloured by the progression of their
+:class:`vicinal.NCA` also learns from numbers: with ``match="gaussian"``, two rows agree more if their targets are
+closer. The pictures below show patients who were not used for learning, coloured by the progression of their
 disease in the following year.
 """
 

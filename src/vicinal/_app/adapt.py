@@ -41,7 +41,7 @@ class Known(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Texts to show for the rows of the corpus and for the queries, or None."""
+    """The texts to show for the rows of the corpus and for the queries, or None."""
 
     corpus: list[Any] | None
     queries: list[Any] | None
@@ -84,7 +84,7 @@ def adapt(arguments: Namespace, console: Console) -> None:
 
 
 def _texts(arguments: Namespace, console: Console, options: TableOptions, known: Known) -> Texts:
-    """Return the texts of the rows of the corpus and of the queries, None where they were not given."""
+    """Return the texts of the rows of the corpus and of the queries, None if they were not given."""
     corpus = None
     if arguments.texts is not None:
         corpus = read_column(arguments.texts, console, options, len(known.corpus), "--texts")
@@ -123,7 +123,7 @@ def _read(arguments: Namespace, console: Console, options: TableOptions) -> Know
 
 
 def _parts_of_labels(labels: list[Any], seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return three parts of the rows whose label is not theirs alone: whole labels where there are many, or else rows."""
+    """Divide the rows whose label occurs more than once into three parts: by label if there are many, otherwise by row."""
     from vicinal._supervision import code_groups
 
     codes, rng = code_groups(labels, "--labels"), np.random.default_rng(seed)
@@ -149,7 +149,7 @@ def _parts_of_pairs(pairs: np.ndarray, n_rows: int, queries: Any, seed: int) -> 
 
 
 def _thirds(numbers: np.ndarray, size: int) -> list[np.ndarray]:
-    """Return where shuffled numbers below `size` fall into the first 60 %, the next 20 % and the last 20 %."""
+    """Return three masks: which of some shuffled numbers below `size` are in the first 60 %, the next 20 % and the last 20 %."""
     place = (numbers + 0.5) / max(size, 1)
     return [(place >= low) & (place < high) for low, high in ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0))]
 

@@ -8,7 +8,7 @@ from vicinal._app.paths import add_input, add_output
 _DESCRIPTION = """\
 Learn an adapter for embeddings from pairs (or labels) that belong together, and measure whether it helps.
 
-The pairs are divided into three parts that are not connected, not even by a chain of pairs: one for learning, one for choosing
+The pairs are divided into three parts that are not connected, even by a chain of pairs: one for learning, one for choosing
 the method, and one for measuring it. The command compares the raw rows, rca (a closed form that keeps a part of the raw metric,
 chosen by cross-validation) and anchors (each row learns to distinguish its partner from others). Rows are compared by their
 direction. The best method is saved as a pipeline that normalises rows before and after its map. If the raw rows are best, no
@@ -36,7 +36,9 @@ def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
     )
     add_input(known, "--labels", metavar="FILE", help="a table of one column: rows with the same label belong together")
     add_input(adapt, "--queries", metavar="FILE", help="the vectors of queries, if these are not rows of CORPUS")
-    add_input(adapt, "--texts", metavar="FILE", help="a table whose first column has a text for each row of CORPUS")
+    add_input(
+        adapt, "--texts", metavar="FILE", help="a table whose first column contains the text of each row of CORPUS"
+    )
     add_input(adapt, "--query-texts", metavar="FILE", help="the same for the rows of --queries")
     adapt.add_argument(
         "--vector", metavar="COL", help="the column of vectors in Parquet, or the array in .npz; default: the only one"

@@ -27,7 +27,7 @@ def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
 
 
 def wants_cluster(arguments: Namespace) -> bool:
-    """Return whether the command line asks for Dask workers."""
+    """Return whether the command line requests Dask workers."""
     return getattr(arguments, "workers", None) is not None or getattr(arguments, "cluster", None) is not None
 
 

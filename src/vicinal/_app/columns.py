@@ -51,11 +51,11 @@ def prepare(
     label_option : str
         The option that names it.
     partial : bool
-        Missing labels mean "not known" and are kept.
+        Whether missing labels mean "not known" and are kept.
     also_drop : list of str
-        Columns that are not features for other reasons than ``--drop``.
+        Columns that are not features for reasons other than ``--drop``.
     measured_only : bool
-        Whether missing values count only in columns of quantities, because the method sees no others.
+        Whether missing values count only in columns of quantities, because the method uses no others.
     """
     drop = [*split_names(arguments.drop, frame.columns), *also_drop]
     check_columns(drop, frame.columns, "--drop")
@@ -204,7 +204,7 @@ def _names_of(frame: "pd.DataFrame", model: "Model", console: Messages) -> list[
 
 
 def _mention_unseen(unseen: dict[str, list[str]], console: Messages) -> None:
-    """Warn of values that the model has never seen: all their 0/1 columns are 0."""
+    """Warn about values that did not occur in the training rows; all their 0/1 columns are 0."""
     for column, values in unseen.items():
         console.warn(
             f"{column!r} holds values that the model was not fitted on, in {count(len(values), 'row')}: "

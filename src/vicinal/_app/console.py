@@ -8,7 +8,7 @@ from typing import Any, Protocol, TextIO
 
 from vicinal._words import count as count
 from vicinal._words import duration as duration
-from vicinal._words import printable
+from vicinal._words import on_one_line
 from vicinal._words import shown as shown
 
 # The interval between progress lines if stderr is not a terminal.
@@ -16,13 +16,13 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Messages(Protocol):
-    """What takes messages and warnings: a `Console`, or one for the rows of a block."""
+    """The interface for messages and warnings: a `Console`, or one for the rows of a block."""
 
     def say(self, text: str) -> None:
         """Print a message."""
 
     def warn(self, text: str) -> None:
-        """Print a warning; each text is printed only once."""
+        """Print a warning; each message is printed only once."""
 
 
 class Console:
@@ -55,7 +55,7 @@ class Console:
             self._line(text)
 
     def warn(self, text: str) -> None:
-        """Print a warning; each text is printed only once."""
+        """Print a warning; each message is printed only once."""
         if not self.quiet and text not in self._seen:
             self._seen.add(text)
             self._line(f"warning: {text}")
@@ -92,7 +92,7 @@ class Console:
         if estimate and done > first and done < total:
             seconds = (now - start) / (done - first) * (total - done)
             left = f"; {'at most' if at_most else 'about'} {duration(seconds)} left"
-        text = printable(text)
+        text = on_one_line(text)
         if self._bars is not None:
             self._draw(done, total, text + left)
         elif now - self._last_line > _SECONDS_BETWEEN_LINES or (done >= total and self._told_of == work):
@@ -120,7 +120,7 @@ class Console:
 
     def _line(self, text: str) -> None:
         self._clear()
-        self._write(printable(text) + "\n")
+        self._write(on_one_line(text) + "\n")
 
     def _write(self, text: str) -> None:
         # A closed or full stderr must not change the result or the exit code of the command.
@@ -144,7 +144,7 @@ class Console:
             self.warn(self.reword(one_line(message)))
 
     def take_warnings(self) -> None:
-        """Redirect Python's warnings to this console, each text once."""
+        """Redirect Python's warnings to this console, each message once."""
         warnings.simplefilter("always")
         warnings.showwarning = self.show_warning
 

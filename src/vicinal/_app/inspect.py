@@ -5,12 +5,12 @@ from argparse import Namespace
 from typing import Any
 
 import numpy as np
-from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from vicinal._app.console import Console, count, shown
-from vicinal._app.models import Model, load_model, read_key
+from vicinal._app.models import Model, load_model, read_key, steps_of
 from vicinal._app.outputs import write_json, write_lines
+from vicinal._words import on_one_line
 
 
 def inspect(arguments: Namespace, console: Console) -> None:
@@ -26,7 +26,8 @@ def inspect(arguments: Namespace, console: Console) -> None:
 def describe(model: Model, path: str) -> dict[str, Any]:
     """Return the facts about a model as plain values."""
     # An adapter for embeddings ends with a Normalizer; describe the step before it.
-    learned = [step for step in _steps(model) if not isinstance(step, Normalizer)]
+    steps = steps_of(model.whole)
+    learned = [step for step in steps if not isinstance(step, Normalizer)]
     estimator = learned[-1] if learned else model.estimator
     parameters = {
         name: _plain(value)
@@ -43,8 +44,8 @@ def describe(model: Model, path: str) -> dict[str, Any]:
         "parameters": parameters,
         "columns": names,
         "types": None if model.encoder is None else {n: str(k) for n, k in model.encoder.types_.items()},
-        "scaled": any(isinstance(step, StandardScaler) for step in _steps(model)),
-        "unit_length": sum(isinstance(step, Normalizer) for step in _steps(model)),
+        "scaled": any(isinstance(step, StandardScaler) for step in steps),
+        "unit_length": sum(isinstance(step, Normalizer) for step in steps),
         "training_rows": None if centres is None else len(centres),
         "converged": bool(estimator.converged_) if hasattr(estimator, "converged_") else None,
         "passes": int(estimator.n_iter_) if hasattr(estimator, "n_iter_") else None,
@@ -57,10 +58,6 @@ def describe(model: Model, path: str) -> dict[str, Any]:
         ],
         "weights": _weights(model, names),
     }
-
-
-def _steps(model: Model) -> list[Any]:
-    return [step for _, step in model.whole.steps] if isinstance(model.whole, Pipeline) else [model.whole]
 
 
 def _feature_names(model: Model) -> list[str]:
@@ -77,7 +74,7 @@ def _weights(model: Model, names: list[str]) -> dict[str, float] | None:
     components = getattr(model.estimator, "components_", None)
     if components is None or components.shape[1] != len(names):
         return None
-    if not any(isinstance(step, StandardScaler) for step in _steps(model)):
+    if not any(isinstance(step, StandardScaler) for step in steps_of(model.whole)):
         return None  # the spread of the columns is not known
     squares = (np.asarray(components, dtype=np.float64) ** 2).sum(axis=0)
     shares = squares / squares.sum()
@@ -87,19 +84,21 @@ def _weights(model: Model, names: list[str]) -> dict[str, float] | None:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return np.asarray(value).tolist() if isinstance(value, (list, tuple, np.ndarray)) else type(value).__name__
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else type(value).__name__
 
 
 def as_text(facts: dict[str, Any]) -> str:
     """Return the facts as lines for a terminal."""
-    lines = [f"{facts['class']} in {facts['file']} ({facts['bytes']:,} bytes)"]
+    lines = [f"{facts['class']} in {on_one_line(facts['file'])} ({facts['bytes']:,} bytes)"]
     changed = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())
     lines.append(f"  parameters    {changed}")
     scaled = ", each standardised first" if facts["scaled"] else ""
     lines.append(
         f"  columns       {count(len(facts['columns']), 'column')}{scaled}: {shown(facts['columns'], most=12)}"
     )
-    rounded = [f"{name}: {kind}" for name, kind in (facts["types"] or {}).items() if kind != "continuous"]
+    rounded = [f"{on_one_line(name)}: {kind}" for name, kind in (facts["types"] or {}).items() if kind != "continuous"]
     if rounded:
         lines.append(
             f"  kinds         {', '.join(rounded[:12])}{f' and {len(rounded) - 12} more' * (len(rounded) > 12)}"
@@ -117,8 +116,9 @@ def as_text(facts: dict[str, Any]) -> str:
     lines.append(f"  can           {', '.join(facts['can'])}")
     if facts["weights"]:
         lines.append("  share of one standard deviation of each column in the squared distance:")
-        width = max(len(name) for name in list(facts["weights"])[:15])
-        for name, share in list(facts["weights"].items())[:15]:
+        largest = [(on_one_line(name), share) for name, share in list(facts["weights"].items())[:15]]
+        width = max(len(name) for name, _ in largest)
+        for name, share in largest:
             lines.append(f"    {name:<{width}}  {100 * share:5.1f} %  {'#' * round(40 * share)}")
         if len(facts["weights"]) > 15:
             lines.append(f"    ... and {len(facts['weights']) - 15} more")

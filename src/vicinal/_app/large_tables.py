@@ -35,10 +35,10 @@ class NamedRows(NamedTuple):
 class LargeTable(NamedTuple):
     """The contents of a `PreparedTable` for a table whose rows stay in a file.
 
-    X : the features, with noise on rounded columns where a density learns from them, and scaled
-    labels, rows : of and about the rows that were kept
-    table : the columns that pairs name rows by
-    steps : of the pipeline before the estimator
+    X : the features, scaled, and with noise on rounded columns if a density learns from them
+    labels, rows : the labels and the positions of the rows that were kept
+    table : the columns by which pairs identify rows
+    steps : the steps of the pipeline before the estimator
     """
 
     X: NamedRows

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
-_EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
+_EXACT, _MANY_ROWS = ("lca-gauss", "local-lca", "parzen"), 100_000
 # Methods whose matrices have a row and a column for every column of the table, and their maximum number: 200 MB each. RCA uses
 # the principal components of wider tables, of which there are fewer than rows.
-_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca", "parzen"), 5_000
+_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "local-lca", "nca", "parzen"), 5_000
 _MOST_COMPONENTS = 2_000
-_FOR_WIDE_TABLES = {name: "manifold-parzen" if name == "parzen" else "rca" for name in _SQUARE}
-_UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
+_FOR_WIDE_TABLES = {name: "manifold-parzen" if name in ("local-lca", "parzen") else "rca" for name in _SQUARE}
+_UNSUPERVISED = ("lca", "lca-gauss", "local-lca", "parzen", "manifold-parzen")
 
 
 def learn(arguments: Namespace, console: Console) -> None:
@@ -74,7 +74,7 @@ def learn(arguments: Namespace, console: Console) -> None:
 
 
 def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, PreparedTable | LargeTable, list[str]]":
-    """Return the table, the features that are learned from, and which of them follow from others."""
+    """Return the table, the features to learn from, and which of them are linear combinations of others."""
     method = arguments.method
     blocks = open_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
     options = {
@@ -103,7 +103,7 @@ def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, Prepar
 
 
 def _whole(blocks: "TableBlocks | list[pd.DataFrame]", arguments: Namespace) -> "tuple[pd.DataFrame, int]":
-    """Return a table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
+    """Return a table in memory, or the sample of a large one that ``--max-rows`` requests, and the number of its rows."""
     import pandas as pd
 
     if isinstance(blocks, list):
@@ -198,7 +198,7 @@ def _sample(prepared: PreparedTable, arguments: Namespace, console: Console, see
     if most is None or n <= most:
         if n > _MANY_ROWS and arguments.method in _EXACT:
             console.warn(
-                f"{arguments.method} visits all pairs of {n:,} rows in every pass, which may take long. "
+                f"{arguments.method} visits all pairs of {n:,} rows in every pass, which may take a long time. "
                 "Use --max-rows 20000 to learn from a sample."
             )
         return prepared

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CLASSES = {
     "lca": "LCA",
     "lca-gauss": "LCAGauss",
+    "local-lca": "LocalLCA",
     "rca": "RCA",
     "nca": "NCA",
     "parzen": "ParzenWindows",
@@ -124,8 +125,30 @@ class Model(NamedTuple):
         return type(self.estimator).__name__
 
 
+def steps_of(model: Any) -> list[Any]:
+    """Return the estimators of a loaded model."""
+    from sklearn.pipeline import Pipeline
+
+    return [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+
+
+def _flattened(model: Any) -> Any:
+    """Return a pipeline in which pipelines are replaced by their steps, without steps that do nothing."""
+    from sklearn.pipeline import Pipeline
+
+    if not isinstance(model, Pipeline):
+        return model
+    found: list[tuple[str, Any]] = []
+    for name, step in model.steps:
+        if isinstance(step, Pipeline):
+            found += [(f"{name}-{inner}", part) for inner, part in _flattened(step).steps]
+        elif not (step is None or isinstance(step, str)):  # a text is "passthrough"
+            found.append((name, step))
+    return Pipeline(found)
+
+
 def read_key(path: str | None) -> bytes | None:
-    """Return the key of ``--key-file``: the bytes of the file as they are; None where there is none."""
+    """Return the key of ``--key-file``: the bytes of the file as they are; None if the option is not given."""
     if path is None:
         return None
     try:
@@ -149,18 +172,21 @@ def save_model(model: "BaseEstimator", path: str, key: bytes | None = None) -> N
 
 def load_model(path: str, engine: "Engine | None", key: bytes | None = None) -> Model:
     """Load a model file, check its signature if a key is given, and set its engine."""
-    from sklearn.pipeline import Pipeline
-
     from vicinal import io
     from vicinal._tables import TableEncoder, log_volume
 
     try:
-        whole = io.load(path, key=key)
+        whole = _flattened(io.load(path, key=key))
     except FileNotFoundError as error:
         raise ModelFailure(f"cannot load {path}: there is no such file.") from error
     except (ValueError, OSError) as error:
         raise ModelFailure(one_line(error)) from error
-    steps = [step for _, step in whole.steps] if isinstance(whole, Pipeline) else [whole]
+    steps = steps_of(whole)
+    if all(isinstance(step, TableEncoder) for step in steps):
+        raise ModelFailure(
+            f"{path} holds {'only a TableEncoder, which prepares tables' if steps else 'no estimator'}. Save a pipeline that "
+            "ends with a metric or a density."
+        )
     estimator = steps[-1]
     if not hasattr(whole, "n_features_in_"):
         raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")

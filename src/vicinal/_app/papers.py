@@ -62,7 +62,8 @@ def papers(arguments: Namespace, console: Console) -> None:
                 quick = report(experiment, Setting(), folder)
                 outcome = quick if quick.summary else outcome
             outcomes.append(outcome)
-            console.say(text(outcome))
+            for line in text(outcome).splitlines():
+                console.say(line)
             for picture in outcome.pictures:
                 console.say(f"  wrote {folder / picture}.")
     except CannotWrite as error:

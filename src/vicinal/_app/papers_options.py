@@ -54,7 +54,7 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
         "--minutes",
         type=_minutes,
         metavar="M",
-        help="start nothing new after M minutes; the same command continues later",
+        help="start no new work after M minutes; run the same command again to continue",
     )
     papers.add_argument(
         "--measure", action="store_true", help="record results only: no pictures, no pages, and no matplotlib needed"

@@ -10,7 +10,7 @@ from vicinal._app.papers_options import add_papers
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
-METHODS = ("lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen")
+METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
 _FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 
@@ -71,7 +71,9 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
     learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
     supervision.add_argument(
-        "--target", metavar="COL", help="the column of classes (nca: or of numbers), not a feature"
+        "--target",
+        metavar="COL",
+        help="the column of classes (for nca, classes or numbers); it is not used as a feature",
     )
     supervision.add_argument(
         "--groups",
@@ -84,7 +86,9 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         metavar="FILE",
         help="a table of two columns: pairs of rows that belong together, as row numbers from 0 or as values of --id",
     )
-    learn.add_argument("--id", metavar="COL", help="the column that identifies rows in --pairs, not a feature")
+    learn.add_argument(
+        "--id", metavar="COL", help="the column that identifies rows in --pairs; it is not used as a feature"
+    )
     learn.add_argument(
         "--set",
         action="append",
@@ -95,7 +99,9 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
     learn.add_argument(
         "--max-rows", type=positive, metavar="N", help="learn from a random sample of N rows; default: all"
     )
-    learn.add_argument("--no-scale", action="store_true", help="do not standardise the columns, as is done by default")
+    learn.add_argument(
+        "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
+    )
     add_output(
         learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
     )
@@ -135,9 +141,7 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
         "--fdr", type=rate, metavar="RATE",
         help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
-    score.add_argument(
-        "--explain", action="store_true", help="add a column 'why' that explains each outlier (parzen and lca)"
-    )
+    score.add_argument("--explain", action="store_true", help="add a column 'why' that explains each outlier")
     score.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
@@ -254,17 +258,18 @@ Fit a metric or a density to the columns of a table and save it, with the kinds 
 
   lca              Local Component Analysis: a metric and a density, without labels
   lca-gauss        the same, multiplied by a Gaussian: finds the interesting subspace automatically
+  local-lca        a density with a kernel of its own shape at every row, between lca and manifold-parzen
   rca              Relevant Component Analysis: a metric from --target, --groups or --pairs
   nca              Neighbourhood Components Analysis: a metric from --target, --groups or --pairs
   parzen           Parzen windows: a density with one kernel width
   manifold-parzen  a density whose kernels follow the data
 
-Columns that name or count the rows are left out. lca, lca-gauss, parzen and manifold-parzen learn only from quantities:
-they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
+Columns that identify or number the rows are left out. lca, lca-gauss, local-lca, parzen and manifold-parzen learn only from
+quantities: they do not use 0/1 columns and parts of dates, unless --type includes them. Rounded columns get noise of one
 step while a density is learned; transform and neighbors add no noise.
 """
 _SCORE = """\
-Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
+Score rows under a learned density (lca, lca-gauss, local-lca, parzen, manifold-parzen).
 
 Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
 share of training rows, each scored without itself, that are at least as unusual as this row) and outlier (1 if
@@ -316,17 +321,17 @@ def _general_options() -> _Parser:
 def _table_options() -> _Parser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("reading tables")
-    group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not say")
+    group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not determine it")
     group.add_argument("--sep", metavar="CHAR", help="the column separator of CSV; default: detected (a tab in TSV)")
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV and TSV; default utf-8")
     group.add_argument(
-        "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV, as in --decimal ,; default ."
+        "--decimal", metavar="CHAR", help="the decimal separator of CSV and TSV, as in --decimal ,; default ."
     )
     group.add_argument(
         "--na",
         action="append",
         metavar="TEXT",
-        help="a text that means a missing value in CSV and TSV besides nothing, NA and nan, as in --na '?'; may be repeated",
+        help="a string that marks missing values in CSV and TSV, besides empty cells, NA and nan, as in --na '?'; may be repeated",
     )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(
@@ -339,7 +344,7 @@ def _table_options() -> _Parser:
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),
         default="refuse",
-        help="how to treat missing values: refuse the table (default), leave such rows out, fill them in from a density, "
+        help="how to treat missing values: stop with an error (default), leave such rows out, fill them in from a density, "
         "or learn and score densities from the known values",
     )
     return parser

@@ -62,7 +62,7 @@ def add_output(
     stdout : bool
         Whether "-" stands for stdout.
     files : sequence of str
-        What is known to be written in the folder.
+        The names of the files that are written to the folder, if they are known.
     beside : sequence of str
         Endings of further files that are written beside the file.
     """
@@ -108,7 +108,7 @@ def check_writable(path: str, label: str | None = None) -> None:
     """Raise an error before any work if the output cannot be written."""
     if path == "-":
         raise UsageFailure(
-            "models and reports are written to files. Pass a file name instead of '-', which is for tables and texts."
+            "models and reports are written to files. Pass a file name instead of '-', which is for tables and text."
         )
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
@@ -150,7 +150,7 @@ def keep_apart(inputs: list[Place], outputs: list[Place]) -> None:
     Parameters
     ----------
     inputs, outputs : list of (str, str or int)
-        The argument as the user knows it ("-o"), and its path or file descriptor.
+        The argument as the user writes it ("-o"), and its path or file descriptor.
     """
     for i, output in enumerate(outputs):
         for other in inputs:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vicinal._app.columns import Picked
-from vicinal._app.console import Console, count
-from vicinal._app.errors import DataFailure
-from vicinal._app.judging import judge_rows
+from vicinal._app.console import Console, count, one_line
+from vicinal._app.errors import DataFailure, ModelFailure
 from vicinal._app.models import Model
 from vicinal._app.outputs import write_json, write_text
+from vicinal._app.row_scores import scores_and_reasons
 from vicinal._app.tables import check_columns
 from vicinal._app.use import open_model
 
@@ -56,18 +56,21 @@ def report(arguments: Namespace, console: Console) -> None:
     from vicinal._report import model_report
 
     use = "print(model.transform(table))" if hasattr(model.whole, "transform") else "print(model.score_samples(table))"
-    page = model_report(
-        model.whole,
-        X,
-        y,
-        title=f"vicinal: {arguments.model} on {'stdin' if arguments.data == '-' else arguments.data}",
-        feature_names=names,
-        row_names=row_names,
-        outliers=outliers,
-        notes=notes,
-        code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
-        seed=arguments.seed,
-    )
+    try:
+        page = model_report(
+            model.whole,
+            X,
+            y,
+            title=f"vicinal: {arguments.model} on {'stdin' if arguments.data == '-' else arguments.data}",
+            feature_names=names,
+            row_names=row_names,
+            outliers=outliers,
+            notes=notes,
+            code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
+            seed=arguments.seed,
+        )
+    except NotImplementedError as error:  # a metric of scikit-learn whose solver has no map
+        raise ModelFailure(one_line(error)) from error
     arguments.check_interrupted()
     write_text(arguments.output, page.html())
     console.say(f"wrote {arguments.output}.")
@@ -99,9 +102,9 @@ def _named_rows(arguments: Namespace, table: "pd.DataFrame", picked: Picked) -> 
 def _outliers(
     model: Model, features: "pd.DataFrame", row_names: np.ndarray, arguments: Namespace, console: Console
 ) -> dict[str, Any]:
-    """Return the least likely rows, as `vicinal score` judges them, with the reasons."""
-    judged, reasons = judge_rows(model, features, arguments, console, _MOST_UNUSUAL)
-    log_densities = judged["log_density"] - np.nan_to_num(model.log_scale)
+    """Return the least likely rows, as `vicinal score` ranks them, with the reasons."""
+    scores, reasons = scores_and_reasons(model, features, arguments, console, _MOST_UNUSUAL)
+    log_densities = scores["log_density"] - np.nan_to_num(model.log_scale)
     return {
         "density": model.kind,
         "rows": [
@@ -109,13 +112,13 @@ def _outliers(
                 "row": str(row_names[i]),
                 "position": int(i),
                 "log_density": float(log_densities[i]),
-                "p_value": float(judged["p_value"][i]),
-                "outlier": bool(judged["outlier"][i]),
+                "p_value": float(scores["p_value"][i]),
+                "outlier": bool(scores["outlier"][i]),
                 "why": why,
             }
-            for i, why in zip(judged["most_unusual"], reasons, strict=True)
+            for i, why in zip(scores["most_unusual"], reasons, strict=True)
         ],
-        "flagged": int(judged["outlier"].sum()),
+        "flagged": int(scores["outlier"].sum()),
         "n": len(features),
         "typical": float(np.median(log_densities)),
     }

@@ -70,7 +70,7 @@ def _texts(frame: Any) -> list[str]:
 
 
 class _Text:
-    """CSV or TSV; escaped where a terminal would obey what is in the cells."""
+    """CSV or TSV; on a terminal, control characters in the cells are escaped."""
 
     def __init__(self, file: Any, sep: str, *, escaped: bool = False) -> None:
         self._file, self._sep, self._header, self._escaped = file, sep, True, escaped

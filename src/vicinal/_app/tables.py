@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 from vicinal._app.console import Messages, count, one_line, shown
 from vicinal._app.errors import DataFailure, UsageFailure, need
 from vicinal._app.text_tables import decoding, text_table
-from vicinal._app.unpacking import read_parquet, refuse_gzip_bomb, refuse_zip_bomb
+from vicinal._app.unpacking import read_parquet, refuse_far_cells, refuse_gzip_bomb, refuse_zip_bomb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +136,7 @@ def read_table(
         A path, or "-" for stdin (CSV unless `options.format` says otherwise).
     options : TableOptions
     console : Console, optional
-        Hears warnings about the header.
+        Receives warnings about the header.
     choice : ColumnChoice
         The columns to read; of text files and Parquet, only these columns are read.
     """
@@ -214,12 +214,13 @@ def _read_excel(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFra
             raise DataFailure(
                 f"--array {options.array!r} is not a sheet of {name}, which has {shown(sheets.sheet_names)}."
             )
-        frame = sheets.parse(
-            options.array or sheets.sheet_names[0], header=None if options.no_header else 0, na_values=options.na
-        )
+        chosen = options.array or sheets.sheet_names[0]
+        refuse_far_cells(file, name, sheets.book[chosen], options.max_unpacked)
+        header = None if options.no_header else 0
+        frame = pd.read_excel(sheets, sheet_name=chosen, header=header, na_values=options.na)
     if options.no_header:
         frame.columns = [f"x{i}" for i in range(frame.shape[1])]
-    frame.attrs["array"] = options.array or sheets.sheet_names[0]
+    frame.attrs["array"] = chosen
     return frame
 
 

@@ -1,4 +1,4 @@
-"""Limits on the unpacked size of compressed tables: a file made to fill the memory is refused before it does."""
+"""Limits on the unpacked size of compressed tables: a file that was made to fill the memory raises an error before it does."""
 
 import gzip
 import io
@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vicinal._app.errors import DataFailure
+from vicinal._words import count
 
 # A compressed file may unpack to this size, or to this many times its own size. Tables usually shrink to a tenth when they are
 # compressed, rarely to a fiftieth; a file that was made to fill the memory shrinks to a thousandth.
 _UNPACKED, _RATIO = 256 << 20, 100
-# Bytes of a value in memory, by the physical type of Parquet. For a text, it is the size of a reference.
+# Bytes of a cell of a workbook in memory, even of an empty one: a reference in the list of its row and one in the table.
+_CELL = 32
+# Bytes of a value in memory, by the physical type of Parquet. For text, it is the size of a reference.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 
 
@@ -45,7 +48,7 @@ class UnpackLimit:
 
 
 def _bytes_of(size: str) -> int:
-    """Return the number of bytes of a text such as "4 GB", which the parser has validated."""
+    """Return the number of bytes of a string such as "4 GB", which the parser has validated."""
     number, unit = re.findall(r"[0-9.]+|[KMGT](?=I?B?\s*$)|$", size.strip().upper())[:2]
     return int(float(number) * 1024 ** " KMGT".index(unit or " "))
 
@@ -68,18 +71,60 @@ def refuse_zip_bomb(file: BinaryIO, name: str, asked: str | None) -> None:
     limit.check(unpacked)
 
 
+def refuse_far_cells(file: BinaryIO, name: str, sheet: Any, asked: str | None) -> None:
+    """Raise an error for a sheet whose cells lie so far apart that the empty ones between them would fill the memory.
+
+    Parameters
+    ----------
+    file : binary file
+        The workbook.
+    name : str
+    sheet : worksheet of openpyxl, opened for reading only
+        It yields every row up to the last one, and pandas fills each of them up to the last column.
+    asked : str or None
+        The value of ``--max-unpacked``.
+    """
+    from xml.parsers import expat
+
+    from openpyxl.utils.cell import coordinate_to_tuple
+
+    limit = UnpackLimit(name, file.seek(0, io.SEEK_END), asked)
+    row = column = widest = 0
+
+    def begin(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal row, column, widest
+        place = attributes.get("r")
+        if tag == "row":  # rows and cells without a number follow the one before
+            row, column = row + 1 if place is None else int(float(place)), 0
+        elif tag == "c":
+            column = coordinate_to_tuple(place)[1] if place else column + 1
+            widest = max(widest, column)
+        if row * max(widest, 1) * _CELL > limit.most:
+            raise DataFailure(
+                f"{name} has a sheet with at least {count(row, 'row')} and {count(widest, 'column')}, which would take more "
+                f"than {limit.most >> 20:,} MB, empty cells included, and might fill the memory. Delete the cells far from "
+                "the table, or pass a larger --max-unpacked SIZE, as in '4 GB', if you trust the file."
+            )
+
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.StartElementHandler = lambda tag, attributes: begin(tag.rpartition(" ")[2], attributes)
+    with zipfile.ZipFile(file) as parts, parts.open(sheet._worksheet_path) as part:
+        parser.ParseFile(part)
+    file.seek(0)
+
+
 def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> Any:
     """Return some columns of a Parquet file as an Arrow table, or raise an error if they would fill the memory.
 
     Parameters
     ----------
     content : bytes
-        Of the file.
+        The contents of the file.
     name : str
     asked : str or None
         The value of ``--max-unpacked``.
     choose : callable
-        The names of the columns to read, from those that there are; None for all.
+        Returns the names of the columns to read, given those of the file; None for all.
 
     Notes
     -----
@@ -97,7 +142,7 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
 
 
 def text_columns(schema: Any) -> list[str]:
-    """Return the columns of texts, which are read as references first."""
+    """Return the columns of text, which are read as references first."""
     return [field.name for field in schema if _is_text(field.type)]
 
 

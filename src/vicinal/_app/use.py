@@ -11,19 +11,19 @@ from vicinal._app.blocks import NeededColumns, TableBlocks, in_turn, open_table
 from vicinal._app.columns import Picked, pick_features
 from vicinal._app.console import Console, Messages, count, shown
 from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
-from vicinal._app.judging import (
+from vicinal._app.models import Model, load_model, make_engine, read_key, steps_of
+from vicinal._app.outputs import output_format, write_json
+from vicinal._app.row_scores import (
     ask,
     detector_of,
     in_blocks_of,
-    judged_rows,
     log_probabilities,
     mention_training_rows,
     reasons_of,
+    scores_of_rows,
     training_rows_of,
     versions_of,
 )
-from vicinal._app.models import Model, load_model, make_engine, read_key
-from vicinal._app.outputs import output_format, write_json
 from vicinal._app.table_writer import TableWriter
 from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
 
@@ -41,8 +41,8 @@ def transform(arguments: Namespace, console: Console) -> None:
     model, blocks = open_model_and_blocks(arguments, console)
     missing, map_rows = _about_missing(arguments, model), _method(model, "transform", "a density without a metric")
     with Results(arguments, console, model) as results:
-        for first, table, told in in_turn(blocks, console):
-            picked = pick_features(table, model, told, missing, whole=told is console)
+        for first, table, messages in in_turn(blocks, console):
+            picked = pick_features(table, model, messages, missing, whole=messages is console)
             if not len(picked.rows):
                 continue
             images = ask(map_rows, picked.features)
@@ -74,11 +74,11 @@ def score(arguments: Namespace, console: Console) -> None:
     most = None
     if arguments.fdr is not None and not isinstance(blocks, list):
         # All rows are considered together, so they are read twice.
-        p_values = [block.judged["p_value"] for block in scorer.judged(blocks, console)]
+        p_values = [block.scores["p_value"] for block in scorer.scored_blocks(blocks, console)]
         most = _largest_discovery(np.concatenate(p_values), arguments.fdr)
     n_outliers = 0
     with Results(arguments, console, model) as results:
-        for block in scorer.judged(blocks, console):
+        for block in scorer.scored_blocks(blocks, console):
             frame = scorer.frame(block, most)
             n_outliers += int(frame["outlier"].sum())
             results.write(frame)
@@ -92,22 +92,22 @@ def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
     return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
 
 
-class _Judged(NamedTuple):
-    """Some rows that were judged: their numbers, those of equal training rows (or -1), and what `judged_rows` says.
+class _ScoredBlock(NamedTuple):
+    """Rows with their scores: their numbers, those of equal training rows (or -1), and the result of `scores_of_rows`.
 
     table, picked : the block and the model's columns of it; None for training rows
     """
 
     rows: np.ndarray
     own: np.ndarray
-    judged: dict[str, np.ndarray]
+    scores: dict[str, np.ndarray]
     console: Messages
     table: Any = None
     picked: Any = None
 
 
 class _Scorer:
-    """What `vicinal score` does with a block of rows."""
+    """The scores and the output rows of `vicinal score`, for one block of rows at a time."""
 
     def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
         self._model, self._arguments, self._missing = model, arguments, missing
@@ -116,43 +116,43 @@ class _Scorer:
     def _detector(self) -> "DensityOutlierDetector":
         return detector_of(self._model, self._arguments.contamination)
 
-    def judged(self, blocks: "Iterable[pd.DataFrame] | None", console: Console) -> Iterator[_Judged]:
-        """Yield the judgement of each block; of the training rows, where there is no block."""
+    def scored_blocks(self, blocks: "Iterable[pd.DataFrame] | None", console: Console) -> Iterator[_ScoredBlock]:
+        """Yield the scored rows of each block, or the training rows if there are no blocks."""
         model, arguments = self._model, self._arguments
         in_blocks = in_blocks_of(arguments, console)
         if blocks is None:
             own = np.arange(len(self._detector.training_scores_))
-            yield _Judged(own, own, judged_rows(model, self._detector, [None], own, in_blocks), console)
+            yield _ScoredBlock(own, own, scores_of_rows(model, self._detector, [None], own, in_blocks), console)
             return
-        for first, table, told in in_turn(blocks, console):
-            picked = pick_features(table, model, told, self._missing, whole=told is console)
+        for first, table, messages in in_turn(blocks, console):
+            picked = pick_features(table, model, messages, self._missing, whole=messages is console)
             if not len(picked.rows):
                 continue
             versions, detector = versions_of(model, picked.features), self._detector
             own = np.full(len(picked.rows), -1)
             if not arguments.as_new:
                 own = training_rows_of(model, versions[0])
-                mention_training_rows(own, told)
-            judged = judged_rows(model, detector, versions, own, in_blocks)
-            yield _Judged(first + picked.rows, own, judged, told, table, picked)
+                mention_training_rows(own, messages)
+            scores = scores_of_rows(model, detector, versions, own, in_blocks)
+            yield _ScoredBlock(first + picked.rows, own, scores, messages, table, picked)
 
-    def frame(self, block: _Judged, most: float | None = None) -> "pd.DataFrame":
-        """Return the rows of the output; `most` is the largest p-value of an outlier, where ``--fdr`` was settled before."""
+    def frame(self, block: _ScoredBlock, most: float | None = None) -> "pd.DataFrame":
+        """Return the rows of the output; `most` is the largest p-value of an outlier, if ``--fdr`` determined it before."""
         import pandas as pd
 
-        model, detector, arguments, judged = self._model, self._detector, self._arguments, block.judged
-        outliers = judged["score"] < detector.offset_
+        model, detector, arguments, scores = self._model, self._detector, self._arguments, block.scores
+        outliers = scores["score"] < detector.offset_
         if arguments.fdr is not None:
-            most = _largest_discovery(judged["p_value"], arguments.fdr) if most is None else most
-            outliers = judged["p_value"] <= most
+            most = _largest_discovery(scores["p_value"], arguments.fdr) if most is None else most
+            outliers = scores["p_value"] <= most
         broken = {} if block.picked is None else block.picked.broken
         if broken:
-            outliers |= _mark_broken(judged, detector, broken, block.console)
+            outliers |= _mark_broken(scores, detector, broken, block.console)
         result = pd.DataFrame(
             {
                 "row": block.rows,
-                "log_density": judged["log_density"] - np.nan_to_num(model.log_scale),
-                "p_value": judged["p_value"],
+                "log_density": scores["log_density"] - np.nan_to_num(model.log_scale),
+                "p_value": scores["p_value"],
                 "outlier": outliers.astype(int),
             }
         )
@@ -169,8 +169,8 @@ class _Scorer:
         return pd.concat([_kept(arguments, block.table, block.picked.rows), result], axis=1)
 
 
-def _with_broken(reasons: Iterable[str], name: str, differs: np.ndarray, block: _Judged) -> list[str]:
-    """Return the reasons of rows, with that of another value than all training rows had."""
+def _with_broken(reasons: Iterable[str], name: str, differs: np.ndarray, block: _ScoredBlock) -> list[str]:
+    """Return the reasons for rows, including values that differ from the constant of all training rows."""
     reason = f"{name}: expected {block.picked.constants[name]} as in all training rows, got "
     values = block.table[name].iloc[block.picked.rows].astype(str).to_numpy()
     return [
@@ -180,11 +180,11 @@ def _with_broken(reasons: Iterable[str], name: str, differs: np.ndarray, block: 
 
 
 def _mark_broken(
-    judged: dict[str, np.ndarray], detector: "DensityOutlierDetector", broken: dict[str, np.ndarray], console: Messages
+    scores: dict[str, np.ndarray], detector: "DensityOutlierDetector", broken: dict[str, np.ndarray], console: Messages
 ) -> np.ndarray:
     """Give rows that break a constant of the training rows the smallest p-value, and return which they are."""
     rows = np.any(list(broken.values()), axis=0)
-    judged["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), judged["p_value"])
+    scores["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), scores["p_value"])
     console.warn(
         f"{count(int(rows.sum()), 'row')} of {len(rows):,} differ from the constant value of all training rows in {shown(broken)}. "
         "The density ignores these columns; the rows are flagged as outliers."
@@ -269,11 +269,10 @@ def open_model_and_blocks(
 
 
 def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = False) -> str:
-    """Return what is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
+    """Return what is done about missing values: "refuse", "drop", or "keep" if the model can use such rows."""
     from vicinal import DensityImputer
 
-    steps = getattr(model.whole, "steps", [])
-    imputes = any(isinstance(step, DensityImputer) for _, step in steps)
+    imputes = any(isinstance(step, DensityImputer) for step in steps_of(model.whole))
     if arguments.missing == "impute" and not imputes:
         raise UsageFailure("--missing impute: the model has no imputer. Learn it with --missing impute.")
     if arguments.missing in ("refuse", "impute") and imputes:
@@ -289,7 +288,7 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
 
 
 def _method(model: Model, name: str, otherwise: str) -> Callable[..., Any]:
-    """Return a method of the model, or a failure that says what it is instead."""
+    """Return a method of the model, or raise an error that states what the model is instead."""
     if not hasattr(model.whole, name):
         raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
     return getattr(model.whole, name)
@@ -333,7 +332,7 @@ class Results:
         return self
 
     def write(self, frame: "pd.DataFrame") -> None:
-        """Take in a block of the table."""
+        """Add a block of the table."""
         self._arguments.check_interrupted()
         if frame.columns.has_duplicates:
             name = frame.columns[frame.columns.duplicated()][0]

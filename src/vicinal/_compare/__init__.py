@@ -6,7 +6,7 @@
           plan.py         rows, folds and methods, validated before any work; rows.py has the targets, samples and folds
           methods.py      the compared metrics and densities, each defined once as an unfitted estimator
           running.py      runs every method in every fold (folds.py) and saves finished folds (kept.py)
-          judging.py      intervals (intervals.py), differences and the verdict
+          verdicts.py     intervals (intervals.py), differences and the verdict
           results.py      `Comparison` and `MethodResult`
 
       words.py            the result as sentences and as a table for the terminal

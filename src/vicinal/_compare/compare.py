@@ -53,7 +53,7 @@ def compare(
     types : dict, optional
         Overrides of the detected kinds of columns, by name (or position), in the notation of
         :func:`vicinal.tables.column_types`. Densities, LCA and LCA-Gauss are learned from quantities: continuous columns
-        and lattices. Columns of two values, identifiers and columns that count the rows are left out of them;
+        and lattices. Columns of two values, identifiers and columns that number the rows are left out of them;
         ``types={"coin": "lattice"}`` includes one.
     missing : {"refuse", "impute", "marginalise"}, default="refuse"
         With "impute", missing values (NaN) of training rows and of held-out rows are filled in by a
@@ -63,7 +63,7 @@ def compare(
         row; densities that do not support this (Manifold Parzen) are not judged.
     metrics, densities : None, list of str or dict, optional
         The methods to compare: names (see Notes), or a dict of your own unfitted estimators by name, which are compared with
-        the plain methods. None compares all methods, an empty list none.
+        the plain methods. None compares all methods; an empty list compares none.
     n_neighbors : int, default=5
         The number of neighbours that predict a row.
     n_splits : int, default=5
@@ -71,9 +71,9 @@ def compare(
     n_repeats : int, optional
         The number of repetitions with other folds; the default is 3 up to 1,000 rows, 2 up to 3,000, then 1.
     max_rows : int, default=20_000
-        Larger data sets are represented by a stratified random sample of so many rows.
+        Larger data sets are represented by a stratified random sample of this many rows.
     fit_rows : int, default=4_000
-        Methods whose cost grows with the square of the number of rows are fitted to so many rows of the training fold, and
+        Methods whose cost grows with the square of the number of rows are fitted to this many rows of the training fold, and
         all densities to the same rows. Neighbours are searched among all rows of the training fold.
     fast : bool, default=False
         Whether to compute a quick first result: at most 5 folds, no repetitions, at most 3,000 rows compared and 500 rows
@@ -118,7 +118,7 @@ def compare(
     >>> X, y = load_wine(return_X_y=True)
     >>> result = vicinal.compare(X, y, metrics=["euclidean", "z-scored", "rca"], densities=[], n_repeats=1)
     >>> print(result.verdict)
-    RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 % where plain z-scored has 96.1 %, ...
+    RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 %, compared with 96.1 % for ...
     """
     options = Options(
         task=task,

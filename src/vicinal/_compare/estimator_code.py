@@ -21,7 +21,7 @@ _LARGEST_ARRAY = 100
 class CodeWriter:
     """Turns estimators and plain values into Python expressions, and collects the imports that these need.
 
-    Estimators are written with the parameters that differ from the defaults, pipelines as ``make_pipeline`` where their
+    Estimators are written with the parameters that differ from the defaults, pipelines as ``make_pipeline`` if their
     steps have the usual names, records such as ``Engine`` with the fields that differ from the defaults.
 
     Attributes
@@ -132,13 +132,13 @@ class CodeWriter:
         return laid_out(f"{name}(", items, ")")
 
     def _name(self, thing: Any) -> str | None:
-        """Return the name of a class or function once it is imported; None where no module offers it under its name."""
+        """Return the name of a class or function once it is imported; None if no module offers it under its name."""
         name, home = getattr(thing, "__name__", ""), _public_home(thing)
         if home is None:
             return None
         if home == "builtins":
             return name
-        if self._homes.setdefault(name, home) != home:  # the name is taken by that of another module
+        if self._homes.setdefault(name, home) != home:  # another module already uses this name
             self.import_module(home)
             return f"{home}.{name}"
         return name
@@ -174,7 +174,7 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def _described(value: Any) -> str:
-    """Return a value that has no code, in a few words."""
+    """Return a short description of a value that cannot be written as code."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}"
     if isinstance(value, type) or inspect.isroutine(value):
@@ -183,7 +183,7 @@ def _described(value: Any) -> str:
 
 
 def laid_out(head: str, items: list[str], tail: str) -> str:
-    """Return a call, list or dict on one line where it fits, else with an item per line."""
+    """Return a call, list or dict on one line if it fits, else with one item per line."""
     line = f"{head}{', '.join(items)}{tail}"
     if (len(line) <= _WIDTH and "\n" not in line) or not items:
         return line

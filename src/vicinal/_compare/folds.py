@@ -29,8 +29,8 @@ class Outcome(NamedTuple):
     curve : purity of the first k neighbours, for metrics
     failure : the reason
     candidate : which of the method's candidates was fitted
-    converged : whether all its parts did
-    seconds : for fitting and scoring
+    converged : whether all its parts converged
+    seconds : the time for fitting and scoring
     """
 
     scores: dict[str, float] | None
@@ -129,7 +129,7 @@ def metric_outcome(method: Method, rows: Rows, n_neighbors: int, n_classes: int 
 def images_of(metric: Any, X: np.ndarray) -> np.ndarray:
     """Return rows transformed by the metric, as float64; raise an error if there are no columns."""
     with warnings.catch_warnings():
-        # A model from a file may know the columns by name; here they are in its order.
+        # A model from a file may have column names; here the columns are in its order.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         images = np.asarray(metric.transform(X), dtype=np.float64)
     if images.shape[1] == 0:
@@ -152,7 +152,7 @@ def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) ->
 def neighbor_scores(
     neighbor_labels: np.ndarray, labels: np.ndarray, n_neighbors: int, n_classes: int
 ) -> tuple[dict[str, float], np.ndarray]:
-    """Return the accuracy of the vote of k neighbours, recall@k (the share of right neighbours), and the purity curve.
+    """Return the accuracy of the vote of k neighbours, recall@k (the share of neighbours of the same class), and the purity curve.
 
     neighbor_labels : (m, longest) codes of the neighbours' classes, nearest first; labels : (m,)
     """
@@ -212,5 +212,5 @@ def _mean_score(density: Any, X: np.ndarray) -> float:
 
 
 def steps_of(estimator: Any) -> list[Any]:
-    """Return the steps of a pipeline, or the estimator as the only one; the last one does the work."""
+    """Return the steps of a pipeline, or the estimator as the only one; the last one is the metric or density."""
     return [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]

@@ -52,9 +52,9 @@ class Method(NamedTuple):
 class Columns(NamedTuple):
     """The columns of the table that densities and LCA use.
 
-    n_features : of the table
+    n_features : the number of columns of the table
     measured : positions of the columns that hold quantities
-    steps : of those, the step of their rounding, 0 for none
+    steps : the rounding step of each of those, 0 for none
     """
 
     n_features: int
@@ -81,7 +81,7 @@ class Columns(NamedTuple):
 
 
 def metric_dimensions(n_features: int, n_rows: int) -> int:
-    """Return how many principal components of wide tables the costly metrics see, at most one for two training rows."""
+    """Return how many principal components of wide tables the costly metrics use: at most one for every two training rows."""
     return n_features if n_features <= WIDE else max(1, min(WIDE, n_rows // 2))
 
 
@@ -91,8 +91,8 @@ def metric_methods(
     """Return all metrics by name, the plain ones first.
 
     columns : Columns
-    n_rows : the number of rows that the costly ones are fitted to; by it and the number of columns these and whitening
-        see principal components of the standardised columns instead of the columns
+    n_rows : the number of rows that the costly ones are fitted to; it and the number of columns determine whether
+        these and whitening use principal components of the standardised columns instead of the columns
     """
     from vicinal import NCA, RCA, BinnedTargetMetric, Objective
 
@@ -145,7 +145,8 @@ def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engi
     """Return all densities by name, the plain ones first.
 
     columns : Columns
-    n_dimensions : how many principal components of the standardised columns they see; as many as are measured is no projection
+    n_dimensions : the number of principal components of the standardised columns that they use; no projection if it is
+    the number of measured columns
     """
     from vicinal import LCAGauss, ManifoldParzen, ParzenWindows
 
@@ -175,17 +176,17 @@ def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engi
 
 
 def own_metric(name: str, estimator: Any) -> Method:
-    """Return a line for a metric of the caller, which sees the columns as they are."""
+    """Return a line for a metric of the caller, which takes the columns as they are."""
     return Method(name, name, True, False, (estimator,))
 
 
 def own_density(name: str, estimator: Any, columns: Columns, n_dimensions: int, seed: int) -> Method:
-    """Return a line for a density of the caller, which sees what the other densities see."""
+    """Return a line for a density of the caller, which takes the same columns as the other densities."""
     return Method(name, name, True, False, (make_pipeline(*density_columns(columns, n_dimensions, seed), estimator),))
 
 
 def density_columns(columns: Columns, n_dimensions: int, seed: int) -> tuple[Any, ...]:
-    """Return the first steps of the pipeline of a density: amounts, with noise on rounded ones, standardised."""
+    """Return the first steps of the pipeline of a density: the quantities, with noise on rounded ones, standardised."""
     return (
         *columns.first_steps(seed, training_only=False),
         *prepared_columns(len(columns.measured), n_dimensions, seed),

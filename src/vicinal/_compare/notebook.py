@@ -29,7 +29,7 @@ def comparison_html(comparison: "Comparison") -> str:
 
 def _table(kind: str, results: "list[MethodResult]", comparison: "Comparison") -> str:
     scale = next((result.scale for result in results if result.main), results[0].kind)
-    head = [kind, score_name(scale, comparison.n_neighbors), "", "Against the best plain one"]
+    head = [kind, score_name(scale, comparison.n_neighbors), "", "Difference from the best plain method"]
     means = [result.main.mean for result in results if result.main]
     low, span = (min(means), max(means) - min(means)) if means else (0.0, 0.0)
     rows = []

@@ -69,7 +69,7 @@ class Plan:
 
     X : the rows that are compared, with NaN for missing values
     kept : their positions in the table
-    names, kinds : of the columns
+    names, kinds : the names and the kinds of the columns
     targets : None without y
     splits : (training rows, held-out rows) of each fold
     metrics, densities : the chosen methods
@@ -106,19 +106,19 @@ class Plan:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes; none where there are no classes."""
+        """The names of the classes; empty if there are no classes."""
         return [] if self.targets is None or self.targets.classes is None else self.targets.classes
 
     @property
     def left_out(self) -> str:
-        """The columns that densities and LCA do not see, by kind; empty text for none."""
+        """The columns that densities and LCA do not use, by kind; empty if they use all."""
         return describe_types(
             (name, kind) for name, kind in zip(self.names, self.kinds, strict=True) if not kind.measured
         )
 
     @property
     def discreteness(self) -> str | None:
-        """Why no density is judged where the user lets columns in that repeat their values; None where there are none."""
+        """Why no density is judged, if the user includes columns whose values repeat; otherwise None."""
         tied = [(n, kind.tied) for n, kind in zip(self.names, self.kinds, strict=True) if kind.measured and kind.tied]
         if not tied:
             return None
@@ -129,7 +129,7 @@ class Plan:
         )
 
     def _rows_of(self, fold: int) -> Rows:
-        """Return the rows of a fold, without gaps but for densities that learn from gaps."""
+        """Return the rows of a fold, with missing values filled in except for densities that learn from rows with missing values."""
         train, test = self.splits[fold]
         codes = None if self.targets is None else self.targets.codes
         fit = np.arange(len(train))
@@ -203,14 +203,14 @@ def make_plan(X: Any, y: Any, options: Options) -> Plan:
 
 
 def _fit_engine(engine: Engine, n_train: int) -> Engine | None:
-    """Return the engine of the fits; None as in an estimator that nobody has set an engine for."""
+    """Return the engine of the fits; None if the user has not set one, as in an estimator."""
     if engine.kind == "auto" and n_train > _LOAD_COMPILED:
         engine = replace(engine, kind="cpu")
     return None if engine == Engine() else engine
 
 
 def _choose_methods(plan: Plan, engine: Engine | None) -> int:
-    """Set the methods of a plan; return how many dimensions densities see."""
+    """Set the methods of a plan; return the number of dimensions of the densities."""
     options, columns, n_dimensions = plan.options, plan.columns, len(plan.columns.measured)
     if plan.targets is not None:
         known = metric_methods(columns, plan.n_fitted, options.random_state, engine, plan.targets.task)

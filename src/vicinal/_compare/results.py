@@ -37,7 +37,7 @@ class MethodResult:
     learned : bool
         Whether it is compared with the best plain method.
     scores : dict of str to array
-        One value per fold: "accuracy", "recall@1", ..., "purity" for metrics, or "r2" and "mean_error" where the target is a
+        One value per fold: "accuracy", "recall@1", ..., "purity" for metrics, or "r2" and "mean_error" if the target is a
         number; "log_likelihood" for densities.
     intervals : dict of str to Interval
         Mean and 95 % interval of each score.
@@ -172,7 +172,7 @@ class Comparison:
         return self.with_imputer(clone(self.methods[kind][name].candidates[0]))
 
     def with_imputer(self, estimator: Any) -> Any:
-        """Return the estimator after an imputer, where missing values were filled in; else the estimator itself.
+        """Return a pipeline of an imputer and the estimator, if missing values were filled in; else the estimator itself.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class Comparison:
         return make_pipeline(DensityImputer(), *steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values for JSON."""
+        """Return the whole result as plain values for JSON."""
         return {
             "verdict": self.verdict,
             "helped": self.helped,

@@ -166,7 +166,7 @@ def _read_classes(y: ArrayLike, n_rows: int) -> tuple[list[str], np.ndarray]:
 
 
 def _texts(classes: np.ndarray) -> list[str]:
-    """Return the names of classes as texts that differ."""
+    """Return the names of classes as strings that differ."""
     if classes.dtype.kind == "f":
         classes = classes.astype(np.int64)
     names = [str(name) for name in (classes if classes.dtype == object else classes.astype(str))]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from vicinal._compare.folds import Fits, Outcome, density_outcome, metric_outcome
-from vicinal._compare.judging import judge, method_results
 from vicinal._compare.kept import KeptOutcomes
 from vicinal._compare.methods import Method
 from vicinal._compare.plan import Plan
 from vicinal._compare.results import Comparison
+from vicinal._compare.verdicts import method_results, verdict_of
 from vicinal._compare.words import verdict_sentence
 from vicinal._lca.folds import shared_searches
 from vicinal._words import duration
@@ -26,7 +26,7 @@ class Run:
     ----------
     plan : Plan
     keep : path or None
-        Where finished outcomes are kept.
+        The file in which finished outcomes are kept.
     """
 
     def __init__(self, plan: Plan, keep: str | PathLike[str] | None = None) -> None:
@@ -93,7 +93,7 @@ class Run:
         return outcome
 
     def _what_is_done(self) -> Comparison | None:
-        """Return a comparison of the finished folds of all methods, or of the quick methods; None where there is neither."""
+        """Return a comparison of the finished folds of all methods, or of the quick methods; None if there is neither."""
         n_folds = len(self.plan.splits)
         for tasks, least in ((self._quick + self._slow, 2), (self._quick, n_folds)):
             # Folds run in their order, so finished folds come first.
@@ -139,11 +139,11 @@ class Run:
             )
             for kind, some in chosen.items()
         }
-        judged = {kind: judge(found) for kind, found in results.items()}
+        verdicts = {kind: verdict_of(found) for kind, found in results.items()}
         summary = {
-            "helped": {kind: found[0] for kind, found in judged.items()},
-            "reference": {kind: found[1] for kind, found in judged.items()},
-            "best": {kind: found[2] for kind, found in judged.items()},
+            "helped": {kind: found[0] for kind, found in verdicts.items()},
+            "reference": {kind: found[1] for kind, found in verdicts.items()},
+            "best": {kind: found[2] for kind, found in verdicts.items()},
         }
         targets, n_neighbors = plan.targets, plan.options.n_neighbors
         codes = None if targets is None else targets.codes

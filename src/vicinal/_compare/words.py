@@ -70,13 +70,13 @@ def _gaussian_ahead(results: "list[MethodResult]") -> str | None:
 
 
 def verdict_sentence(results: "dict[str, list[MethodResult]]", *, left_out: str = "", **judged: Any) -> str:
-    """Return the same as one text, with the columns that densities and LCA do not see."""
+    """Return the same as one string, with the columns that densities and LCA do not use."""
     sentences = [" ".join(verdict_sentences(results, **judged).values()) or _NOTHING]
     return " ".join(sentences + ([left_out_sentence(left_out)] if left_out else []))
 
 
 def left_out_sentence(left_out: str) -> str:
-    """Return which columns densities and LCA do not see."""
+    """Return a sentence that lists the columns that densities and LCA do not use."""
     return f"Densities and LCA learn from quantities and do not use these columns: {left_out}."
 
 
@@ -111,7 +111,7 @@ def _sentence(
     else:
         nothing, best = f"{learned.label} did not", "it has"
         clearly, plainly = "clearly help", "help"
-    compared = f"{best} {'an' if what[0] in 'aeiou' else 'a'} {what} of {after} where plain {plain.label} has {before}, {change}"
+    compared = f"{best} {'an' if what[0] in 'aeiou' else 'a'} {what} of {after}, compared with {before} for plain {plain.label}, a difference of {change}"
     if helped == "hurt":
         return f"{nothing} {plainly}: {compared}{raw}. Use {plain.label}."
     return f"{nothing} {clearly}: {compared}, which includes zero{raw}."
@@ -123,7 +123,7 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def score_name(scale: str, n_neighbors: int) -> str:
-    """Return the score that decides, in words."""
+    """Return the name of the score that determines the verdict."""
     return {
         "metric": f"{n_neighbors}-nearest-neighbour accuracy",
         "r2": f"{n_neighbors}-nearest-neighbour R²",
@@ -157,11 +157,11 @@ def comparison_table(comparison: "Comparison") -> str:
             f"{comparison.n_neighbors}-NN {'R²' if numbers else 'accuracy'}",
             "95 % interval",
             *(["mean error"] if numbers else ["recall@1", "purity"]),
-            "against the best plain one",
+            "difference from the best plain",
         ]
         parts.append(_table(head, [_metric_line(result, comparison) for result in comparison.metrics]))
     if comparison.densities:
-        head = ["density", "log-likelihood", "95 % interval", "against the best plain one"]
+        head = ["density", "log-likelihood", "95 % interval", "difference from the best plain"]
         parts.append(_table(head, [_density_line(result, comparison) for result in comparison.densities]))
     results = [*comparison.metrics, *comparison.densities]
     remarks = [f"{result.label}: {result.note}." for result in results if result.note]

@@ -78,7 +78,7 @@ def fits_collections(fit: _Method) -> _Method:
         from vicinal._dask.cluster import has_client
 
         asked = _drawn_from(self, X)
-        drawn = asked is not X  # the steps are small then, and this process computes them
+        drawn = asked is not X  # the steps are then small, and this process computes them
         X, args, options = in_memory(asked, args, options)
         with on_cluster(has_client() and not drawn):
             fit(self, X, *args, **options)
@@ -160,7 +160,7 @@ def answers_collections(
             check_is_fitted(self)
             if needs_rows:
                 for _, mixture in _mixtures_of(self):
-                    _ = mixture.n_features  # an error that says so where the rows were not kept
+                    _ = mixture.n_features  # raises an explanatory error if the rows were not kept
             others = {name: value for name, value in options.items() if name != "X"}
             work = _Asked(method.__name__, args[1:], others)
             width = None if columns is None else columns(self)

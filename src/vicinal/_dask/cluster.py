@@ -11,10 +11,12 @@ from typing import Any
 import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker, wait
 
-PATIENCE = 20.0  # seconds without any worker before a call gives up
-LOOK_EVERY = 2.0  # seconds after which a call that waits looks whether there still are workers
-_ATTEMPTS = 3  # to send something to all workers
-_COPY_LOOKS = 10  # of half a second each, after which nobody waits any more for a worker to copy what was sent
+PATIENCE = 20.0  # the time without any worker after which a call raises an error, in seconds
+LOOK_EVERY = 2.0  # the interval at which a waiting call checks whether there are still workers, in seconds
+_ATTEMPTS = 3  # attempts to send something to all workers
+_COPY_LOOKS = (
+    10  # waits of half a second each, after which a worker that has not copied the data is no longer waited for
+)
 
 
 class LostError(Exception):
@@ -39,7 +41,7 @@ def inside_task() -> bool:
 
 
 def active_client(asked: str = "Engine('dask')") -> Client:
-    """Return the active client; if there is none, raise an error that names the remedy and what was asked for."""
+    """Return the active client; if there is none, raise an error that names the remedy and what needs the client."""
     if not has_client():
         raise RuntimeError(
             f"{asked} needs an active Dask client, and found none. Create one first: distributed.Client() starts "
@@ -81,9 +83,9 @@ def scattered(client: Client, things: dict[str, Any]) -> dict[str, Future]:
 def broadcast(client: Client, things: dict[str, Any]) -> dict[str, Future]:
     """Send objects to all workers, by key (see `new_key`).
 
-    Dask's own broadcast waits for ever if a worker leaves while it copies something (`Scheduler.replicate` asks it again and
+    Dask's own broadcast waits forever if a worker leaves while it copies something (`Scheduler.replicate` contacts it again and
     again), and so does every later one on that scheduler.  Here the objects are put on some workers, and a task on each
-    worker lets it fetch them from the others.  Nobody waits long for a worker that is late.
+    worker lets it fetch them from the others.  The wait for a slow worker is limited.
     """
     sent = scattered(client, things)
     workers = threads_of_workers(client)
@@ -123,14 +125,17 @@ def sent_to_all(client: Client, name: str, thing: Any) -> Future:
 def new_key(name: str) -> str:
     """Return a key that was never used; Dask's dashboard shows the name.
 
-    A key that is used again may be forgotten: the message that its last user has let go of it travels beside the one that
-    brings the new data, and may be overtaken.
+    The data of a key that is used again may be lost: the message that releases the old data travels beside the one that
+    brings the new data, and may arrive after it.
     """
     return f"{name}-{uuid.uuid4().hex}"
 
 
 def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) -> Iterator[tuple[Future, Any]]:
-    """Yield tasks with their results as they finish; stop waiting if no worker is available.
+    """Yield tasks with their results as soon as the first half of them has finished; stop waiting if no worker is available.
+
+    Asking for the result of each task by itself would take longer than a short task.  The halves of what is left become
+    smaller and smaller, so that little is left to be fetched when the last task has finished.
 
     Parameters
     ----------
@@ -138,9 +143,10 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
         Return what a worker needs memory for; used in the message if several workers in a row die.
     """
     since = time.monotonic()
-    while not any(task.done() for task in tasks):
+    first = tasks[: (len(tasks) + 1) // 2]
+    while not all(task.done() for task in first) and all(task.status in ("pending", "finished") for task in tasks):
         try:
-            wait(tasks, timeout=LOOK_EVERY, return_when="FIRST_COMPLETED")
+            wait(first, timeout=LOOK_EVERY)
         except (TimeoutError, CancelledError):
             wait_for_a_worker(client)
             if time.monotonic() - since > PATIENCE / 2 and _held_up(client, tasks):

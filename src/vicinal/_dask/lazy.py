@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from vicinal._dask.cluster import LostError, active_client, answer_of, has_client, sent_to_all, threads_of_workers
 from vicinal._dask.rows import delayed_blocks, table_of
 
-_LARGE = 2**20  # bytes of what is put on the workers rather than into the graph of tasks
+_LARGE = 2**20  # the size, in bytes, from which data are put on the workers rather than into the graph of tasks
 _ROWS_PER_TASK = 2**14
 
 
@@ -73,7 +73,7 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) ->
     container = _get_output_config("transform", estimator)["dense"] if asked.name == "transform" else "default"
     if container != "default":
         raise ValueError(
-            f"the result for a Dask collection is a lazy Dask array, and set_output(transform={container!r}) asks for a table in "
+            f"the result for a Dask collection is a lazy Dask array, but set_output(transform={container!r}) requests a table in "
             "memory. Call set_output(transform='default') on the estimator, or pass rows in memory."
         )
     blocks, one = delayed_blocks(X, "X"), table_of(X)

@@ -24,7 +24,7 @@ def make_slanted_bars(
     ----------
     n_samples : int, default=300
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def make_machine_states(
     ----------
     n_samples : int, default=600
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------

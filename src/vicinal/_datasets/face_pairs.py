@@ -20,11 +20,11 @@ def make_faces(n_samples: int = 100, *, size: int = 35, random_state: RandomStat
     Parameters
     ----------
     n_samples : int, default=100
-        Faces.
+        The number of faces.
     size : int, default=35
         Height and width in pixels.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
@@ -83,20 +83,20 @@ def make_face_pairs(
     .. math:: w_{ab} = \exp\Bigl(-\frac{(\theta_b - \theta_a)^2}{2 \cdot 1.22^2}
               - \frac{(h_b - h_a)^2}{2 \cdot 1.5^2}\Bigr),
 
-    the density of that noise over its largest value.
+    the density of that noise divided by its largest value.
 
     Parameters
     ----------
     images : array-like of shape (n, height, width)
         Upright pictures, as from `make_faces`.
     n_pairs : int, default=1000
-        Pairs.
+        The number of pairs.
     groups : array-like of shape (n,), default=None
-        The person in each picture; a pair never shows one person twice.  None means that every picture shows another person.
+        The person in each picture; a pair never shows one person twice.  None means that every picture shows a different person.
     size : int, default=35
         Height and width of the results.
     max_angle : float, default=45.0
-        Largest rotation in degrees, either way.
+        Largest rotation in degrees, in either direction.
     heights : pair of float, default=(25, 35)
         Smallest and largest height in pixels.
     angle_noise, height_noise : float
@@ -104,14 +104,14 @@ def make_face_pairs(
     background : float, default=0.0
         Shade outside the picture.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
     Bunch
         ``data`` (2 * n_pairs, size * size): the pictures, flattened; row ``2 a`` is paired with
         row ``2 a + 1``.  ``pairs`` (n_pairs, 2): those row numbers.  ``weights`` (n_pairs,).  ``angles``
-        and ``heights`` (2 * n_pairs,): the truth.  ``sources`` (2 * n_pairs,): which image.
+        and ``heights`` (2 * n_pairs,): the true values.  ``sources`` (2 * n_pairs,): the position of the original image.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def make_face_pairs(
         raise ValueError("a pair shows two people, so images of at least 2 groups are needed, got 1. Add images.")
     rng = check_random_state(random_state)
 
-    # Departure 4 (datasets): Any upright pictures serve. The paper has FERET-B.
+    # Departure 4 (datasets): Any upright pictures can be used. The paper has FERET-B.
     first = rng.randint(len(images), size=n_pairs)
     second = rng.randint(len(images), size=n_pairs)
     while (same := groups[first] == groups[second]).any():
@@ -167,9 +167,9 @@ def make_face_pairs(
 
 
 def _turn_and_scale(image: np.ndarray, angle: float, height: float, size: int, background: float) -> np.ndarray:
-    """Turn an image counter-clockwise by ``angle`` degrees and scale it to ``height`` pixels."""
+    """Rotate an image counter-clockwise by ``angle`` degrees and scale it to ``height`` pixels."""
     factor = image.shape[0] / height
-    if factor > 1:  # blur before shrinking, or fine detail turns into noise
+    if factor > 1:  # blur before shrinking, because fine detail would turn into noise
         image = gaussian_filter(image, (factor - 1) / 2, mode="constant", cval=background)
     cosine, sine = np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))
     offset = np.arange(size) - (size - 1) / 2

@@ -9,9 +9,9 @@ class RealSet:
     """One data set.
 
     ``file.npz`` holds ``X`` and ``y`` (or ``X_train``, ``y_train``, ``X_test``,
-    ``y_test`` where ``n_train`` is set) and the arrays named in ``extras``;
-    ``data = X / divisor``.  ``counts`` are rows by class, of the training rows
-    where there is a split: a copy from elsewhere must agree.
+    ``y_test`` if ``n_train`` is set) and the arrays named in ``extras``;
+    ``data = X / divisor``.  ``counts`` are the rows per class, of the training rows
+    if there is a split; a downloaded copy must agree with them.
     """
 
     file: str
@@ -208,7 +208,7 @@ REAL_SETS = {
     "letter": RealSet(
         "uci_letter",
         (20000, 16),
-        "Letter recognition (UCI), features 0 to 15; by custom the first 16,000 rows train. CC BY 4.0.",
+        "Letter recognition (UCI), features 0 to 15; by convention, the first 16,000 rows are the training rows. CC BY 4.0.",
         _UCI.format("Letter Recognition"),
         n_train=16000,
         target_names=tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"),

@@ -19,7 +19,7 @@ from vicinal._datasets.toy_sets import make_balance_scale
 
 
 def available() -> dict[str, str]:
-    """Return names that `load` knows, each with one line on what it is.
+    """Return the names that `load` accepts, each with a description of one line.
 
     Returns
     -------
@@ -68,14 +68,14 @@ def load(
     -------
     Bunch
         ``data`` (n, d), in natural units; float32 for MNIST, faces by many people, covertype and GloVe.
-        ``target`` (n,), or None where there are no labels.  ``feature_names``, ``target_names`` (or None),
-        ``DESCR``.  Where it applies: ``n_train`` (the first rows are the training rows), ``image_shape``
+        ``target`` (n,), or None if there are no labels.  ``feature_names``, ``target_names`` (or None),
+        ``DESCR``.  If they apply: ``n_train`` (the first rows are the training rows), ``image_shape``
         (``data[i].reshape(image_shape)`` is upright), and the extra columns that DESCR names.
 
     Raises
     ------
     FileNotFoundError
-        The set is in no folder and cannot be downloaded; the message says where to get it.
+        If the set is in no folder and cannot be downloaded. The message states where to get it.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def load(
         raise ValueError(f"subset must be 'all', 'train' or 'test', got {subset!r}.")
     if subset != "all" and real_set.n_train is None:
         raise ValueError(
-            f"subset={subset!r}: the set {name!r} comes without a split. Use subset='all' and "
+            f"subset={subset!r}: the set {name!r} has no split. Use subset='all' and "
             "sklearn.model_selection.train_test_split."
         )
     path = _find_file(real_set, data_home)
@@ -266,7 +266,7 @@ _IN_SCIKIT_LEARN = {"iris": "load_iris", "wine": "load_wine", "breast_cancer_wdb
 def _fetch(
     name: str, real_set: RealSet, data_home: str | PathLike[str] | None, download_if_missing: bool
 ) -> dict[str, np.ndarray]:
-    """Get the arrays X and y without a file of ours."""
+    """Return the arrays X and y from scikit-learn or a download."""
     if name == "balance_scale":
         X, y = make_balance_scale()
         return {"X": X, "y": y}
@@ -304,7 +304,7 @@ def _fetch_openml(real_set: RealSet, data_home: str | PathLike[str] | None) -> d
         parser="pandas" if find_spec("pandas") else "liac-arff",
     )
     codes = real_set.openml_labels
-    assert codes is not None  # of a set that is on OpenML
+    assert codes is not None  # the set is on OpenML
     unknown = sorted({str(label) for label in bunch.target} - set(codes))
     if unknown:
         raise ValueError(f"OpenML set {real_set.openml} holds unknown labels {unknown}; expected {sorted(codes)}.")
@@ -329,7 +329,7 @@ def _fetch_olivetti(real_set: RealSet, data_home: str | PathLike[str] | None) ->
 
 
 def _check_copy(arrays: dict[str, np.ndarray], name: str, real_set: RealSet) -> None:
-    """Raise an error for a copy that is not the set of the papers: another version, another order of the split."""
+    """Raise an error if a copy is not the set that the papers used, but another version or a split in another order."""
     X, y = arrays["X"], arrays["y"]
     counts = None
     if real_set.counts is not None:
@@ -337,7 +337,7 @@ def _check_copy(arrays: dict[str, np.ndarray], name: str, real_set: RealSet) -> 
         counts = dict(zip(codes.tolist(), sizes.tolist(), strict=True))
     if X.shape != real_set.shape or len(y) != len(X) or counts != real_set.counts:
         raise ValueError(
-            f"the copy of {name!r} from outside is not the set the papers used: expected shape "
+            f"the downloaded copy of {name!r} is not the set that the papers used: expected shape "
             f"{real_set.shape} and class counts {real_set.counts}, got {X.shape} and {counts}. Build "
             f"{real_set.file}.npz from {real_set.where} and set VICINAL_DATA to its folder."
         )

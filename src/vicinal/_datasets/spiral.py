@@ -23,11 +23,11 @@ def make_spiral(
     Parameters
     ----------
     n_samples : int, default=300
-        Points.  The paper trains and validates on 300 each and tests on 10,000.
+        The number of points.  The paper trains and validates on 300 each and tests on 10,000.
     noise_std : float, default=0.01
         Standard deviation of the noise, in both coordinates.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def spiral_log_density(X: ArrayLike, *, noise_std: float = 0.01) -> NDArray[Any]
 
     .. math:: \log p(x) = \log \frac{1}{12} \int_3^{15} N\bigl(x;\, c(t), \mathrm{noise\_std}^2 I\bigr)\, dt
 
-    No estimate can be better on average: its mean negative log-likelihood is about
+    No estimate can score better on average: the mean negative log-likelihood is about
     -1.79 nats at ``noise_std=0.01``.
 
     Parameters
@@ -127,7 +127,7 @@ def _log_density(X: np.ndarray, noise: float) -> np.ndarray:
     t = middle[:, None] + half[:, None] * nodes
     offset = (X[query, None] - _curve(t)) / noise
     exponent = (offset**2).sum(axis=2) / 2
-    # Shifted by the smallest exponent that is summed: the largest term is kept whatever the rounding.
+    # The sum is shifted by its smallest exponent, so that rounding cannot remove the largest term.
     lowest = np.full(n, np.inf)
     np.minimum.at(lowest, query, exponent.min(axis=1))
     terms = weights * half[:, None] * np.exp(lowest[query, None] - exponent)

@@ -34,18 +34,18 @@ def make_text(
     Parameters
     ----------
     text : str, default="To be or not to be"
-        Made of the letters ``T b e n o r t`` and spaces.
+        The text, which consists of the letters ``T b e n o r t`` and spaces.
     n_samples : int, default=2000
-        Points in all.
+        The total number of points.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 2)
-        Across and up.
+        The horizontal and the vertical coordinate of each point.
     y : ndarray of shape (n_samples,)
-        Position in ``text`` of the letter that a point belongs to.
+        The position in ``text`` of the letter to which each point belongs.
 
     Examples
     --------

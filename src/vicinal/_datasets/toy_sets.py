@@ -21,9 +21,9 @@ def make_two_gaussians(
     Parameters
     ----------
     n_samples : int, default=500
-        Rows in all, half of them in each cluster.
+        The total number of rows, half of them in each cluster.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
@@ -51,11 +51,11 @@ def make_two_circles(
     Parameters
     ----------
     n_samples : int, default=500
-        Rows in all, half of them on each circle.
+        The total number of rows, half of them on each circle.
     noise_std : float, default=0.1
         Standard deviation of the noise, in both coordinates.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
@@ -84,17 +84,17 @@ def make_five_gaussians(
 
     The paper gives neither centres nor widths.  Here the outer four sit on
     the axes at distance ``radius`` from the centre, so that both marginals
-    have one peak and are nearly Gaussian, as the paper says of its own:
+    have one peak and are nearly Gaussian, as the paper says of its data:
     their fourth cumulant is that of a Gaussian up to ``radius**4 / 16``.
 
     Parameters
     ----------
     n_samples : int, default=800
-        Rows in all: an eighth in each outer cluster, the rest in the centre.
+        The total number of rows: an eighth in each outer cluster, the rest in the centre.
     radius : float, default=5.0
         Distance of the outer centres; 5 keeps the overlap below one per cent of the rows.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
@@ -133,9 +133,9 @@ def add_noise_dimensions(
     X : array-like of shape (n, d)
         Rows; their covariance must not be singular.
     n_dimensions : int
-        Columns of noise to append; 0 only whitens.
+        The number of noise columns to append; 0 only whitens.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def add_noise_dimensions(
             f"X must have a covariance of full rank to be whitened, got rank {rank} with {d} columns and {n} "
             "rows. Drop constant or repeated columns, or project with sklearn.decomposition.PCA first."
         )
-    # Departure 2 (datasets): Whitened rows take the symmetric root. Any rotation of this is white, too.
+    # Departure 2 (datasets): Whitening uses the symmetric root. Any rotation of this is white, too.
     whitened = (X @ vectors / np.sqrt(values)) @ vectors.T
     return np.hstack([whitened, rng.standard_normal((n, k))])
 
@@ -189,15 +189,15 @@ def make_rings(
     Parameters
     ----------
     n_samples : int, default=500
-        Rows in all.
+        The total number of rows.
     n_classes : int, default=5
-        Rings.
+        The number of rings.
     thickness : float, default=0.1
         Standard deviation around the ring, in both coordinates of the plane.
     noise_std : float, default=4.0
         Standard deviation of the third column.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
@@ -268,22 +268,22 @@ def make_anisotropic_mixture(
     Parameters
     ----------
     n_samples : int, default=500
-        Rows.
+        The number of rows.
     n_features : int, default=2
-        Columns.
+        The number of columns.
     n_components : int, default=3
-        Components m, of equal weight.
+        The number m of components, which have equal weights.
     condition : float, default=100.0
         Condition number :math:`\kappa \ge 1` of the covariance.
     separation : float, default=4.0
-        Spread of the means in units of the components' own.
+        The standard deviation of the means, in units of that of the components.
     random_state : int, RandomState or None
-        Seed.
+        The seed of the random numbers.
 
     Returns
     -------
     Bunch
-        ``data`` (n_samples, n_features), ``target`` (component of each row), ``weights``, ``means``,
+        ``data`` (n_samples, n_features), ``target`` (the component of each row), ``weights``, ``means``,
         ``covariance`` and ``log_density``, the true log-density of each row.
 
     Examples

@@ -42,9 +42,10 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
     classes_ : ndarray of shape (n_classes,)
         The class labels, sorted.
     priors_ : ndarray of shape (n_classes,)
+        The class probabilities in use.
     densities_ : list of fitted densities, one for each of ``classes_``
     constant_variances_ : ndarray of shape (n_classes, n_features)
-        The variance of a column in a class in which it is constant, so that the density ignores it; 0 elsewhere. See Notes.
+        The variance that is used for a column that is constant in a class, which the density ignores; 0 elsewhere. See Notes.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 

@@ -46,6 +46,6 @@ def rows_as_passed(passed: Any, X: np.ndarray, chosen: np.ndarray | None = None,
 def breaks_constants(rows: np.ndarray, constants: np.ndarray) -> np.ndarray:
     """Return where rows (m, d) differ from the values of columns that are constant in the training rows (NaN: varying columns).
 
-    A difference of one rounding is ignored, because the constant may have been scaled or converted to float32. A missing value is none, either.
+    A difference of one rounding is ignored, because the constant may have been scaled or converted to float32. A missing value is not a difference either.
     """
     return ~(np.isnan(constants) | np.isnan(rows) | np.isclose(rows, constants, rtol=1e-7, atol=0.0))

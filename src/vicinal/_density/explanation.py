@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,7 +12,9 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 from vicinal._checks import check_integer, check_magnitude
 from vicinal._density.density_input import breaks_constants
 from vicinal._density.gaps import incomplete_rows_in
-from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_conditionals
+from vicinal._density.held_out_rows import HeldOutRows
+from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._mixtures import SharedMixture
 
 # With more training rows, an evenly spaced sample is the reference; shares are then accurate to about one percentage point.
 MOST_REFERENCE_ROWS = 4000
@@ -96,22 +98,19 @@ def explain(
         The positions of the training rows to explain, if X is None.
     """
     steps, density = _parts(detector.density_)
-    mixture = _explaining_mixture(detector, density)
+    training_rows = _check_explains(density)
     active = getattr(density, "active_features_", np.arange(density.n_features_in_))
     if own is not None:
         rows = np.zeros((len(own), density.n_features_in_))
-        rows[:, active] = _training_rows(density, mixture)[own]
+        rows[:, active] = training_rows[own]
         gaps = _training_gaps(steps, density, own, rows.shape)
         if incomplete_rows_in(density) is not None:
             rows[gaps] = np.nan
     else:
         rows = np.asarray(X if steps is None else steps.transform(X), dtype=np.float64)
         gaps = np.isnan(np.asarray(X, dtype=np.float64))
-    judged = _Judged(np.ones(rows.shape), np.zeros(rows.shape), [rows.copy() for _ in _INTERVAL])
-    for some, known in _patterns(np.isnan(rows[:, active])):
-        _judge(judged, (detector, density, mixture), rows, own, some, active[known])
+    shares, surprises, quantiles = _judge(detector, density, rows, active, own)
     # A value that is missing or was filled in is not a reason.
-    shares, surprises, quantiles = judged
     if gaps.any():
         rows = np.where(gaps, np.nan, rows)
         shares[gaps], surprises[gaps] = 1.0, 0.0
@@ -130,64 +129,103 @@ def explain(
     return Explanation(names, rows, shares, surprises, median, low, high, fixed)
 
 
-class _Judged(NamedTuple):
-    """What is said of the columns of rows: shares, surprises and quantiles, which are filled in pattern by pattern."""
+def _judge(
+    detector: Any, density: Any, rows: np.ndarray, active: np.ndarray, own: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Return shares, surprises and quantiles of rows, each of the shape of `rows`, where NaN marks a missing value.
 
-    shares: np.ndarray
-    surprises: np.ndarray
-    quantiles: list[np.ndarray]
+    Rows that lack the same columns are compared with the training rows under the density of the other columns.
+    """
+    shares, surprises, quantiles = np.ones(rows.shape), np.zeros(rows.shape), [rows.copy() for _ in _INTERVAL]
+    patterns = list(_patterns(np.isnan(rows[:, active])))
+    references = _references_for(detector, density, [columns for _, columns in patterns])
+    parts = [_whole(detector, density, rows[:, active])] if own is None else _held_out(detector, density, own)
+    for part in parts:
+        for (some, columns), reference in zip(patterns, references, strict=True):
+            mine = np.flatnonzero(np.isin(part.positions, some))
+            if not len(mine):
+                continue
+            target = np.ix_(part.positions[mine], active[columns])
+            found = part.conditionals(rows[np.ix_(part.positions[mine], active)], mine, columns, _INTERVAL)
+            for table, quantile in zip(quantiles, found.quantiles, strict=True):
+                table[target] = quantile
+            above = np.stack(
+                [
+                    len(reference) - np.searchsorted(np.sort(theirs), mine, side="left")
+                    for theirs, mine in zip(reference.T, found.surprises.T, strict=True)
+                ],
+                axis=1,
+            )
+            n = len(reference)
+            shares[target] = (above + 1.0) / (n + 1.0) if own is None else np.maximum(above, 1) / n
+            surprises[target] = found.surprises - np.median(reference, axis=0)
+    return shares, surprises, quantiles
 
 
 def _patterns(gaps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows that lack the same columns, and the columns that they have; not rows that have none."""
+    """Yield the rows that lack the same columns, and the columns that they have; rows without any values are skipped."""
     patterns, pattern_of = np.unique(gaps, axis=0, return_inverse=True)
     for p, missing in enumerate(patterns):
         if not missing.all():
             yield np.flatnonzero(pattern_of.reshape(-1) == p), np.flatnonzero(~missing)
 
 
-def _judge(
-    judged: _Judged,
-    parts: tuple[Any, Any, Any],
-    rows: np.ndarray,
-    own: np.ndarray | None,
-    some: np.ndarray,
-    known: np.ndarray,
-) -> None:
-    """Fill in what is said of some rows, which have the columns `known` in common, under the density of those columns."""
-    detector, density, mixture = parts
-    active = getattr(density, "active_features_", np.arange(density.n_features_in_))
-    places = np.searchsorted(active, known)
-    if len(known) == len(active):
-        reference = _reference(detector, density, mixture)
-    elif isinstance(mixture, SharedMixture):
-        mixture = mixture.marginal(places)
-        reference = _surprises_of_training_rows(
-            mixture, _training_rows(density, parts[2])[:, places], _FEWER_REFERENCE_ROWS
-        )
-    else:
-        raise ValueError(
-            f"explain takes rows with missing values under ParzenWindows and LCA, not under {type(density).__name__}. Fill them "
-            "with vicinal.DensityImputer, or leave such rows out."
-        )
-    mine, here = None if own is None else own[some], rows[np.ix_(some, known)]
-    if own is None:
-        check_magnitude(here)
-        units = mixture.kernel_units
-        check_magnitude(here * units if units.ndim == 1 else here @ units.T, "X, in units of the kernel,")
-    found = column_conditionals(mixture, here, mine, _INTERVAL)
-    for table, quantile in zip(judged.quantiles, found.quantiles, strict=True):
-        table[np.ix_(some, known)] = quantile
-    for position, k in enumerate(known):
-        in_order = np.sort(reference[:, position])
-        above = len(in_order) - np.searchsorted(in_order, found.surprises[:, position], side="left")
-        shares = (above + 1.0) / (len(in_order) + 1.0) if own is None else np.maximum(above, 1) / len(in_order)
-        judged.shares[some, k] = shares
-        judged.surprises[some, k] = found.surprises[:, position] - np.median(in_order)
+def _whole(detector: Any, density: Any, rows: np.ndarray) -> HeldOutRows:
+    """Return new rows with the density of all training rows."""
+    mixture = _without_outliers(detector, density._mixture())
+    known = np.where(np.isnan(rows), mixture.centres[0], rows)
+    check_magnitude(known)
+    units = mixture.kernel_units
+    check_magnitude(known * units if units.ndim == 1 else known @ units.T, "X, in units of the kernel,")
+    return HeldOutRows(np.arange(len(rows)), mixture)
+
+
+def _held_out(detector: Any, density: Any, positions: np.ndarray) -> Iterator[HeldOutRows]:
+    """Yield training rows, each with the density without it."""
+    for part in density._held_out_rows(positions):
+        yield part._replace(mixture=_without_outliers(detector, part.mixture, part.made_from))
+
+
+def _without_outliers(detector: Any, mixture: Any, made_from: np.ndarray | None = None) -> Any:
+    """Return the mixture without the training rows that are outliers, if groups of outliers are considered.
+
+    An outlier is then not explained by other outliers of its group. `made_from` are the positions of the training rows of the
+    components; None for all.
+    """
+    if getattr(detector, "_reference", None) is None:
+        return mixture
+    labels = detector.labels_ if made_from is None else detector.labels_[made_from]
+    log_weights = np.where(labels == -1, -np.inf, mixture.log_weights)
+    return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
+
+
+def _references_for(detector: Any, density: Any, patterns: list[np.ndarray]) -> list[np.ndarray]:
+    """Return for each set of columns the surprises of the training rows that count, each left out, in these columns."""
+    n_columns = density.mixture_.centres.shape[1]
+    partial = [columns for columns in patterns if len(columns) < n_columns]
+    found = iter(_surprises_of_training_rows(detector, density, partial, _FEWER_REFERENCE_ROWS))
+    if len(partial) < len(patterns) and detector not in _references:
+        whole = [np.arange(n_columns)]
+        (_references[detector],) = _surprises_of_training_rows(detector, density, whole, MOST_REFERENCE_ROWS)
+    return [next(found) if len(columns) < n_columns else _references[detector] for columns in patterns]
+
+
+def _surprises_of_training_rows(detector: Any, density: Any, patterns: list[np.ndarray], most: int) -> list[np.ndarray]:
+    """Return a table of surprises for each set of columns; if there are many rows, those of an evenly spaced sample."""
+    if not patterns:
+        return []
+    counted = np.flatnonzero(_without_outliers(detector, density._mixture()).log_weights > -np.inf)
+    some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), most)).astype(int))]
+    rows, tables = density._training_rows()[some], [np.empty((len(some), len(columns))) for columns in patterns]
+    for part in _held_out(detector, density, some):
+        everyone = np.arange(len(part.positions))
+        for table, columns in zip(tables, patterns, strict=True):
+            table[part.positions] = part.conditionals(rows[part.positions], everyone, columns).surprises
+    return tables
 
 
 def _training_gaps(steps: Any, density: Any, own: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return where values of training rows were missing: for the density itself, or for a step that fills them in."""
+    """Return which values of training rows were missing: for the density itself, or for a step that fills them in."""
     before = [] if steps is None else [getattr(step, "density_", None) for _, step in steps.steps]
     known = next((rows for rows in map(incomplete_rows_in, [density, *before]) if rows is not None), None)
     return np.zeros(shape, dtype=bool) if known is None else np.isnan(known[own])
@@ -213,54 +251,33 @@ def acts_by_column(steps: Pipeline) -> bool:
 
 
 def _is_left_alone(step: Any) -> bool:
-    """Return whether a step leaves the known values of all columns as they are."""
+    """Return whether a step does not change the known values of any column."""
     return step == "passthrough" or getattr(step, "keeps_columns", False)
 
 
 def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
-    """Return what the steps made of rows, as the rows were."""
+    """Return rows transformed by the steps in their original form."""
     for _, step in reversed(steps.steps):
         table = table if _is_left_alone(step) else step.inverse_transform(table)
     return table
 
 
-def _training_rows(density: Any, mixture: Any) -> np.ndarray:
-    """Return the rows that a density was fitted to, where its kernels may have moved away from them."""
-    return getattr(density, "rows_", mixture.centres)
-
-
-def _explaining_mixture(detector: Any, density: Any) -> SharedMixture | LocalFrameMixture:
-    mixture = getattr(density, "mixture_", None)
-    if not isinstance(mixture, (SharedMixture, LocalFrameMixture)) or hasattr(density, "gaussian_components_"):
+def _check_explains(density: Any) -> np.ndarray:
+    """Return the training rows of a density that is a mixture; raise an error for other densities."""
+    if not isinstance(density, MixtureDensityMixin):
         raise TypeError(
-            f"explain needs a density in which all training rows share one kernel (ParzenWindows or LCA), or LocalLCA, got "
+            "explain needs a density of vicinal (ParzenWindows, LCA, LCAGauss, LocalLCA or ManifoldParzen), got "
             f"{type(density).__name__}. Explain with DensityOutlierDetector(LCA()).fit(X), for example."
         )
-    if isinstance(mixture, LocalFrameMixture) or getattr(detector, "_reference", None) is None:
-        return mixture
-    # An outlier is not explained by other outliers of its group.
-    log_weights = np.where(detector.labels_ == -1, -np.inf, mixture.log_weights)
-    return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
-
-
-def _reference(detector: Any, density: Any, mixture: SharedMixture | LocalFrameMixture) -> np.ndarray:
-    """Return the surprises of the training rows that count, each left out, (n, d).
-
-    If there are many, return those of an evenly spaced sample.
-    """
-    if detector not in _references:
-        _references[detector] = _surprises_of_training_rows(
-            mixture, _training_rows(density, mixture), MOST_REFERENCE_ROWS
+    rows = density._training_rows()
+    if rows is None:
+        raise TypeError(
+            f"explain compares rows with the training rows, which this {type(density).__name__} does not hold: an earlier version "
+            "of vicinal saved it. Fit it again."
         )
-    return _references[detector]
-
-
-def _surprises_of_training_rows(mixture: Any, rows: np.ndarray, most: int) -> np.ndarray:
-    counted = np.flatnonzero(mixture.log_weights > -np.inf)
-    some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), most)).astype(int))]
-    return column_conditionals(mixture, rows[some], some).surprises
+    return rows
 
 
 def forget_reference(detector: Any) -> None:
-    """Drop what is kept for a detector that is fitted again."""
+    """Drop the cached surprises of a detector that is fitted again."""
     _references.pop(detector, None)

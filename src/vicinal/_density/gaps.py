@@ -1,4 +1,4 @@
-r"""Densities of rows with missing values: the known values of a row give weights of the others, which predict the rest.
+r"""Densities of rows with missing values: the known values of a row determine the weights of the other rows, which predict its missing values.
 
 For a mixture :math:`\frac1{n-1} \sum_{j \ne i} N(x; c_j, \Sigma)` of the other rows, a row with known entries o and
 missing entries m has
@@ -58,7 +58,7 @@ class Conditional(NamedTuple):
     known, missing : positions of the columns
     gain : (|m|, |o|), G
     rest : (|m|, |m|), the conditional covariance of one component
-    placed : Placement of the centres by their known entries; None where nothing is known. A query may hold any numbers in
+    placed : Placement of the centres by their known entries; None if nothing is known. A query may hold any numbers in
         the missing entries
     residuals : (n, |m|), ``c_jm - G c_jo``
     """
@@ -81,7 +81,7 @@ def check_columns_known(X: np.ndarray, names: Any = None) -> None:
 
 
 def incomplete_rows_in(density: Any) -> np.ndarray | None:
-    """Return the training rows as they were passed, NaN where a value is missing; None where no value was missing."""
+    """Return the training rows as they were passed, NaN where a value is missing; None if no value was missing."""
     return getattr(density, "_incomplete_rows", None)
 
 
@@ -141,7 +141,7 @@ def expect(
 def _make_pass(
     X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, weight: np.ndarray | None, engine: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the fields of an `Expectation`, of the rows only what is missing: a journal of passes keeps no known values."""
+    """Return the fields of an `Expectation`, but of the rows only the missing entries, because a journal of passes keeps no known values."""
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
     with np.errstate(divide="ignore"):
@@ -248,9 +248,9 @@ def fit_gaps(
     Returns
     -------
     FitPath
-        Of `GapFit`s.
+        The path of `GapFit`s.
     Expectation
-        At the one that was kept.
+        The expectations at the one that was kept.
     """
     w = np.ones(len(X)) if weight is None else weight
     mass = float(w.sum())
@@ -266,5 +266,5 @@ def fit_gaps(
 
 
 def narrowed(covariance: np.ndarray, n: int) -> np.ndarray:
-    """Return the covariance of the data times Scott's factor: a kernel to start from."""
+    """Return the covariance of the data times Scott's factor, as the initial kernel."""
     return covariance * n ** (-2.0 / (len(covariance) + 4))

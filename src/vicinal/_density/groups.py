@@ -18,7 +18,7 @@ _FEWEST_ROWS = 10  # with fewer rows, groups are not considered
 _FEWEST_NEIGHBORS = 3
 # The k-th neighbour is far away, so a sample of this many rows represents all of them.
 _MOST_REFERENCES = 400
-_QUERIES = 20_000  # at a time: a copy of all rows of a large table would fill the memory
+_QUERIES = 20_000  # rows at a time, because a copy of all rows of a large table would fill the memory
 
 
 class ScoreScale(NamedTuple):
@@ -52,7 +52,7 @@ def reference_rows(mixture: SharedMixture) -> np.ndarray:
 
 
 class TrainingViews(NamedTuple):
-    """Two scores of each training row: log-densities and those of groups."""
+    """Two scores of each training row: the log-density and the score for groups."""
 
     scores: list[np.ndarray]
     scales: list[ScoreScale]
@@ -62,9 +62,10 @@ class TrainingViews(NamedTuple):
 def training_views(
     mixture: SharedMixture, log_densities: np.ndarray, largest_group: float, weight: np.ndarray | None
 ) -> TrainingViews | None:
-    """Return the scores of the training rows, each without itself; None where there is no second one.
+    """Return the scores of the training rows, each without itself; None if there is no second score.
 
-    This is so for few rows, and where half of the rows are equally dense: there is no scale on which two scores can be compared.
+    There is none for few rows, or if half of the rows have the same density, because then there is no scale on which two
+    scores can be compared.
     """
     if len(log_densities) < _FEWEST_ROWS:
         return None

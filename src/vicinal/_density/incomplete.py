@@ -16,7 +16,7 @@ class Judged(NamedTuple):
     log_densities: np.ndarray
 
 
-def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> Judged:
+def score_incomplete_rows(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> Judged:
     """Score rows with missing values as new rows, or as training rows without themselves.
 
     Log-densities of different numbers of columns cannot be compared. Each row is therefore compared with the training rows
@@ -28,7 +28,7 @@ def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None
     detector : DensityOutlierDetector
         Fitted, on a density that is a mixture.
     X : array of shape (m, d)
-        Rows as the density sees them, NaN where a value is missing.
+        Rows in the form that the density takes, NaN where a value is missing.
     own : array of shape (m,), optional
         The positions of the rows among the training rows, if they are training rows. Their p-values are ranks, as those
         of complete training rows are.

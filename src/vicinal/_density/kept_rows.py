@@ -24,6 +24,7 @@ def drop_rows(density: Any) -> None:
     keep = as_engine(density.engine).keep
     if keep == "metric":
         density.mixture_ = RowsLeftOut(type(density).__name__)
+        vars(density).pop("rows_", None)
     elif isinstance(keep, numbers.Integral) and keep < len(density.mixture_.centres):
         mixture = density.mixture_
         if type(mixture) is not SharedMixture:
@@ -34,6 +35,8 @@ def drop_rows(density: Any) -> None:
         counted = mixture.log_weights > -np.inf
         among = len(counted) if counted.all() else np.flatnonzero(counted)
         some = np.sort(np.random.default_rng(0).choice(among, min(keep, int(counted.sum())), replace=False))
+        if hasattr(density, "rows_"):
+            density.rows_ = density.rows_[some]
         density.mixture_ = SharedMixture(
             mixture.centres[some], mixture.covariance, mixture.log_weights[some], mixture.engine, mixture.feature_names
         )

@@ -1,5 +1,8 @@
 """The isotropic bandwidth of maximum leave-one-out likelihood."""
 
+from typing import Any
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
@@ -10,12 +13,18 @@ from vicinal._mixtures import LOG_2PI
 
 # The approximate number of passes of the search, from which the engine chooses a backend.
 LOO_PASSES = 10
-# From twice as many rows on, the scores of this many rows under all others locate the best width approximately.
-_SCOUTS = 256
-_SCOUTS_TOL = 1e-3  # the tolerance for the logarithm of the variance, times the number of columns
+# A step that would gain less per row is not made; the width is then within about 1e-6 of the best one, relatively.
+_LEAST_GAIN = 1e-12
+# From twice as many rows on, the scores of this many rows under all others locate the best width approximately: few rows on the
+# way, and more of them near its end.
+_SCOUTS = ((64, 0.1), (256, 1e-3))  # and the tolerance for the logarithm of the variance, times the number of columns
 
 
-def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-10) -> FitPath:
+# The scores of the last pass of a fit, so that an outlier detector need not compute them again; neither pickled nor saved.
+_scores_of_fits: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
+
+
+def loo_variance(problem: LeaveOneOut, density: Any = None, *, max_iter: int = 200, tol: float = 1e-10) -> FitPath:
     """Maximise the leave-one-out log-likelihood per row over covariances ``v I``.
 
     The step is that of Local Component Analysis with a spherical covariance (Eqs. 3-4 with the trace, sec. 6.2),
@@ -27,23 +36,37 @@ def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-1
     Parameters
     ----------
     problem : LeaveOneOut
-        Of rows that all differ; see `merged_twins`.
+        The problem of rows that all differ; see `merged_twins`.
+    density : estimator, optional
+        The density that is fitted to exactly these rows; `scores_of_fit` then returns their scores.
     """
     n, d = problem.rows.shape
     total = np.trace(scatter_of_rows(problem.rows, problem.weight)) / d
-    # If rows are far apart, the objective has few digits for the width; where it is too coarse, the update still works.
+    # If rows are far apart, the objective has few digits for the width; if it is too coarse, the update still works.
     negligible_step = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
     at, slope = float(np.log(total)), 0.0
     with one_blas_thread_beside_pairs(n, d):  # this includes the algebra between the passes
-        if n >= 2 * _SCOUTS:
-            some = np.sort(np.random.default_rng(0).choice(n, _SCOUTS, replace=False))
-            limits = max_iter, _SCOUTS_TOL, _SCOUTS_TOL, np.inf
-            scouts, slope = _climb(_Width(problem, some), at, slope, Recorder(), *limits)
+        for count, least in _SCOUTS if n >= 2 * _SCOUTS[-1][0] else ():
+            some = np.sort(np.random.default_rng(0).choice(n, count, replace=False))
+            scouts, slope = _climb(_Width(problem, some), at, slope, Recorder(), max_iter, least, least, np.inf)
             if scouts.reason.by_user:  # no result to keep before the first pass over all rows
                 raise KeyboardInterrupt
             at = scouts.parameters
-        path, _ = _climb(_Width(problem), at, slope, Recorder(), max_iter, 1e-7, negligible_step, tol)
+        width = _Width(problem)
+        path, _ = _climb(width, at, slope, Recorder(), max_iter, 1e-7, negligible_step, tol)
+    if density is not None and width.last is not None and width.last[0] == path.parameters:
+        _scores_of_fits[density] = width.last[1]
     return path._replace(parameters=float(np.exp(path.parameters)))
+
+
+def scores_of_fit(density: Any) -> np.ndarray | None:
+    """Return the leave-one-out log-densities of the rows of a fit from its last pass; None where they are not known."""
+    return _scores_of_fits.get(density)
+
+
+def forget_scores_of_fit(density: Any) -> None:
+    """Drop what is kept for a density that is fitted again."""
+    _scores_of_fits.pop(density, None)
 
 
 class _Width:
@@ -54,6 +77,9 @@ class _Width:
         self.n_features = problem.rows.shape[1]
         chosen = slice(None) if some is None else some
         self._weight, self._log_others = problem.weight[chosen], problem.log_others[chosen]
+        self.last: tuple[float, np.ndarray] | None = (
+            None  # the last width, and the scores; None if a journal replayed all passes
+        )
 
     @journaled()
     def evaluate(self, log_v: float) -> tuple[float, float]:
@@ -61,9 +87,10 @@ class _Width:
         d, weight = self.n_features, self._weight
         mass = weight.sum()
         placed = self._problem.pairs.at(np.full(d, np.exp(-0.5 * log_v)))
-        sums, scatter = placed.scatter(weight, self._some)
+        sums, squares = placed.squares(weight, self._some)
         terms = sums - self._log_others - 0.5 * d * (LOG_2PI + log_v)
-        return float(weight @ terms) / mass, log_v + float(np.log(np.trace(scatter) / (mass * d)))
+        self.last = log_v, terms
+        return float(weight @ terms) / mass, log_v + float(np.log(squares / (mass * d)))
 
 
 def _climb(
@@ -76,16 +103,16 @@ def _climb(
     negligible_step: float,
     tol: float,
 ) -> tuple[FitPath, float]:
-    """Return the path from a logarithm of the variance, and the slope of the displacement in the end.
+    """Return the path from a logarithm of the variance, and the slope of the displacement at its end.
 
     Parameters
     ----------
     slope : float
-        Of the displacement ``update - at``, as far as it is known: 0 takes the plain step first.
+        The slope of the displacement ``update - at``, if it is known; 0 takes the plain step first.
     least_step : float
         The displacement, times the number of columns, that ends the path.
     negligible_step, tol : float
-        A pass that gains no more than `tol` ends the path as well where the displacement is no larger than this.
+        A pass that gains no more than `tol` also ends the path if the displacement is no larger than this.
     """
     d = width.n_features
     with record:
@@ -93,10 +120,12 @@ def _climb(
         record.add(at, objective)
         while len(record.objectives) < max_iter:
             displacement = update - at
-            if abs(displacement) * d * max(1.0, abs(displacement)) <= least_step:
-                # The gradient in log v is d/2 times the displacement: what is left to gain is far below tol.
-                raise record.end(Reason.CONVERGED, "the update no longer moves")
             stride = displacement / max(1.0 - slope, 1e-3)  # the root of the secant
+            # The gradient in log v is d/2 times the displacement: the remaining gain is far below tol.
+            if abs(displacement) * d * max(1.0, abs(displacement)) <= least_step:
+                raise record.end(Reason.CONVERGED, "the update no longer changes the width")
+            if slope != 0.0 and 0.25 * d * displacement * stride <= _LEAST_GAIN:
+                raise record.end(Reason.CONVERGED, f"the next step would gain no more than {_LEAST_GAIN:g}")
             trial = at + float(np.clip(stride, -3.0, 3.0))
             new_objective, new_update = width.evaluate(trial)
             if not record.add(trial, new_objective, keep=not new_objective < objective):

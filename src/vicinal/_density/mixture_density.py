@@ -1,7 +1,7 @@
 """The methods of estimators whose density is a mixture."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
 from vicinal._dask import answers_collections, float_numbers, gather
+from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.kept_rows import check_keep, drop_rows
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
@@ -65,7 +66,7 @@ class MixtureDensityMixin(NotebookMixin):
         weight : array of shape (n,), optional
             Rows of weight zero do not make a column vary.
         width : str
-            The parameter that can give the kernel a width, for the message where all rows are equal.
+            The parameter that can give the kernel a width, for the message if all rows are equal.
         kept : boolean array of shape (d,), optional
             Columns that stay although they are constant, because a parameter gives the kernel a width along them.
         """
@@ -109,7 +110,7 @@ class MixtureDensityMixin(NotebookMixin):
         return whole
 
     def off_constants(self, X: ArrayLike) -> NDArray[Any]:
-        """Return which rows have another value than all training rows in a column that was constant there.
+        """Return which rows differ from the training rows in a column that is constant in these.
 
         Parameters
         ----------
@@ -133,11 +134,23 @@ class MixtureDensityMixin(NotebookMixin):
         """
         return None
 
+    def _training_rows(self) -> NDArray[Any] | None:
+        """Return the training rows, of the columns that vary; None if a model file of an earlier version has none."""
+        rows = getattr(self, "rows_", None)  # if the components may have moved away from the rows
+        return self._mixture().centres if rows is None else rows
+
+    def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
+        """Yield training rows with the density without them; the positions count in `rows`, the positions of the rows asked for.
+
+        By default, the component of the row is left out.
+        """
+        yield HeldOutRows(np.arange(len(rows)), self._mixture(), rows)
+
     _left_out_scores: np.ndarray  # only for fits to rows with gaps, whose mixture cannot leave a row out
     _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
     def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
-        """Return the work of scoring so many rows so many times under the fitted mixture, as its placement states it."""
+        """Return the work of scoring a number of rows a number of times under the fitted mixture, as its placement states it."""
         return Work(n_queries, n_points, n_features, passes)
 
     def _before_fit(self) -> None:
@@ -159,7 +172,7 @@ class MixtureDensityMixin(NotebookMixin):
         return gather(self)
 
     def _mixture(self) -> Any:
-        """Return the fitted mixture with the current `engine`, because a model may be used on another machine than
+        """Return the fitted mixture with the current `engine`, because a model may be used on a different machine from
         the one on which it was fitted."""
         check_is_fitted(self)
         self.mixture_.engine = self.engine
@@ -194,7 +207,7 @@ class MixtureDensityMixin(NotebookMixin):
         return self.mixture_.score_samples(self._active(check_rows(self, X, reset=False)))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
-        """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
+        """Return the mean log-density of the rows of X, or the leave-one-out mean of the training rows if X is None."""
         return float(self.score_samples(X).mean())
 
     def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:

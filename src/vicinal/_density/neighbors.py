@@ -59,7 +59,7 @@ def nearest_neighbors(
 def _sorted(
     Z: np.ndarray, candidates: np.ndarray, own: np.ndarray, found: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k nearest of the neighbours found, themselves excluded, ties by index; and the rows with fewer than k."""
+    """Return the k nearest of the neighbours found, without the rows themselves, ties by index; and the rows with fewer than k."""
     nearest = np.empty((len(Z), k), dtype=np.int64)
     lacking = np.zeros(len(Z), dtype=bool)
     batch = max(2**22 // (found.shape[1] * Z.shape[1]), 1)
@@ -74,7 +74,7 @@ def _sorted(
 
 
 def _approximate(Z: np.ndarray, candidates: np.ndarray, wanted: int) -> np.ndarray:
-    """Return neighbours by pynndescent, -1 where it found too few."""
+    """Return neighbours by pynndescent, with -1 if it found too few."""
     try:
         from pynndescent import NNDescent
     except ImportError as error:

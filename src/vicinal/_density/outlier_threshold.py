@@ -9,7 +9,7 @@ from vicinal._density.groups import weighted_quantile
 
 
 def check_outlier_parameters(detector: Any) -> None:
-    """Raise if parameters of a detector are not valid shares."""
+    """Raise an error if parameters of a detector are not valid shares."""
     contamination, largest_group, fdr = detector.contamination, detector.largest_group, detector.fdr
     if isinstance(contamination, str):
         if contamination != "auto":
@@ -42,7 +42,7 @@ class Ranks(NamedTuple):
         return np.append(0.0, self.cumulated)[np.searchsorted(self.in_order, scores, side="right")]
 
     def above_weight(self, weight: float) -> float:
-        """Return the first score that is above so much weight; the highest one if none is."""
+        """Return the first score at which the cumulative weight exceeds this weight, or the highest score if there is none."""
         place = int(np.searchsorted(self.cumulated, weight, side="right"))
         return float(self.in_order[min(place, len(self.in_order) - 1)])
 

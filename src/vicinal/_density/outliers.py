@@ -28,6 +28,7 @@ from vicinal._density.training_rows import (
     left_out_scores,
     rows_in,
     scores_by_folds,
+    table_in,
     weights_in,
 )
 from vicinal._notebook import NotebookMixin
@@ -51,13 +52,13 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     The training rows may contain outliers, including groups of outliers that raise each other's density. The score of a
     row therefore also uses the distance to a neighbour outside of such groups; see ``largest_group``. The training rows
-    themselves are scored without the strangest of them as neighbours; see Notes.
+    themselves are scored without the most unusual of them as neighbours; see Notes.
 
     Parameters
     ----------
     density : estimator, optional
         An unfitted density: any of vicinal's or scikit-learn's, or a pipeline that ends in one. The default
-        is ``ParzenWindows()``. `from_density` starts from a density that is fitted already.
+        is ``ParzenWindows()``. `from_density` starts from a density that is already fitted.
     contamination : "auto" or float in (0, 0.5], default="auto"
         The share of training rows to label as outliers. "auto" uses the rule of a box plot,
         :math:`Q_1 - 1.5 (Q_3 - Q_1)` of the leave-one-out scores.
@@ -76,7 +77,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     ----------
     density_ : the density fitted to all training rows
     training_scores_ : ndarray of shape (n_samples,)
-        Score of each training row, without that row; not that of a new row, see Notes.
+        The score of each training row, computed without that row. It differs from the score of an equal new row; see Notes.
     training_p_values_ : ndarray of shape (n_samples,)
         Share of the training rows that score no better than the row (itself included).
     labels_ : ndarray of shape (n_samples,)
@@ -101,11 +102,11 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     an even sample of 400 rows is used.) The second score is shifted and scaled to the median and the interquartile range of the
     log-densities of the training rows, and the score of a new row is the lower of the two, in nats of ``density_``.
 
-    Among the training rows outliers must be expected, which should not be neighbours of each other. The training rows have a third score, the
-    kernel at the fifth nearest row, and the lowest of three counts. Twice, the 5 % of the rows with the lowest scores are
+    The training rows may contain outliers, which should not be neighbours of each other. The training rows therefore have a third score, the
+    kernel at the fifth nearest row, and the lowest of the three is used. Twice, the 5 % of the rows with the lowest scores are
     left out as neighbours of all rows. ``contamination`` applies to the leave-one-out scores by which new rows are ranked; as many
     training rows are outliers, those with the lowest of these scores. ``training_scores_`` are shifted so that ``offset_`` is
-    their threshold, too.
+    their threshold as well.
 
     The p-value of a new row x is
 
@@ -134,7 +135,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     ['x1: expected -1.9... to 1.8..., got 5']
     """
 
-    _reference: Any  # positions of the training rows that are neighbours of the second view; None without it
+    _reference: Any  # positions of the training rows that are neighbours for the second score; None without it
     _group: float
     _score_scales: Any
     _refits = True  # whether densities of many parameters are fitted again without the rows that they score
@@ -186,7 +187,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Raises
         ------
         TypeError
-            If the density keeps no training rows that could be left out, as scikit-learn's densities.
+            If the density keeps no training rows that could be left out, like scikit-learn's densities.
 
         Examples
         --------
@@ -213,8 +214,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         if getattr(density, "feature_names_in_", None) is not None:
             detector.feature_names_in_ = density.feature_names_in_
         steps = density[:-1] if isinstance(density, Pipeline) and len(density) > 1 else None
-        rows = None if steps is not None else rows_in(last)
-        detector._remember(constants_in(last, steps), rows)
+        detector._remember(constants_in(last, steps), None if steps is not None else table_in(last))
         return detector._judge_training_rows(scores, weights_in(last), last)
 
     @fits_collections
@@ -305,7 +305,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            Rows, taken as new. None explains each training row under the density of the others.
+            The rows, treated as new. None explains each training row under the density of the others.
         rows : array-like of int, optional
             With ``X=None``: the positions of the training rows to explain; the default is all.
 
@@ -320,14 +320,15 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Raises
         ------
         TypeError
-            If the density is not ParzenWindows or LCA, alone or after scalers.
+            If the density is not one of vicinal's, alone or after scikit-learn's scalers.
 
         Notes
         -----
-        The conditional densities are exact for the mixture of the training rows that are not outliers (``labels_``), under the
-        kernel of ``density_``, so that a group of outliers does not explain its members. Shares and surprises are independent
-        of the units of the columns if the density is. The time is O(m n d) for m rows, and once O(n^2 d) for
-        the training rows; if there are more than 4,000, an even sample is used.
+        The conditional densities are exact for the mixture of the training rows. Under ParzenWindows and LCA, unless
+        ``largest_group`` is None, these are the rows that are not outliers (``labels_``), so that a group of outliers does not explain
+        its members. Shares and surprises are independent of the units of the columns if the density is. Training rows are
+        left out as the density itself does (``held_out_score_samples`` of LocalLCA and ManifoldParzen). The time is O(m n d) for m rows,
+        or O(m n d^2) if each row has its own kernel, and once as much for the training rows, or an even sample of 4,000.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
@@ -399,7 +400,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         return np.full(self.n_features_in_, np.nan) if known is None else known
 
     def _remember(self, constants: np.ndarray, rows: np.ndarray | None) -> None:
-        """Keep what is needed to recognise rows with other constants, and the training table itself."""
+        """Store what is needed to recognise rows with other constants and the training table itself."""
         self._constants = constants
         self._fingerprint = None if rows is None else fingerprint(rows)
         forget_reference(self)
@@ -443,7 +444,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             detector = DensityOutlierDetector(clone(density), largest_group=self.largest_group)
             detector._refits = False
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what there is to say was said of the whole table
+                warnings.simplefilter("ignore")  # warnings were already issued for the whole table
                 detector.fit(rows[train], sample_weight=None if weight is None else weight[train])
                 scores[test] = detector.score_samples(rows[test])
         return scores

@@ -19,7 +19,7 @@ from vicinal._checks import (
 )
 from vicinal._dask import fits_collections
 from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, forget_gaps, gaussian_start, narrowed
-from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
+from vicinal._density.loo_bandwidth import LOO_PASSES, forget_scores_of_fit, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
 from vicinal._fit_loops import Recorder, warn_if_not_converged
@@ -72,7 +72,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     engine_ : str
         The backend of the pairwise computations of the fit; if there are none, the one that would score the training rows.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -130,8 +130,9 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
         forget_gaps(self)
+        forget_scores_of_fit(self)
         gaps = has_gaps(rows)
-        given = not isinstance(self.bandwidth, str)  # with which the kernel also has a width along constant columns
+        given = not isinstance(self.bandwidth, str)  # this gives the kernel a width along constant columns as well
         if gaps:
             self._constants = None
         else:
@@ -182,7 +183,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                 path, found = fit_gaps(known, weight, self.engine, GapFit(first, filled), update, Recorder())
             except np.linalg.LinAlgError:
                 raise ValueError(
-                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values, because their known values "
+                    f"bandwidth={self.bandwidth!r} found no width for these rows with missing values, because their known values "
                     "hardly differ, or repeat those of other rows. Pass bandwidth as a number."
                 ) from None
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
@@ -192,7 +193,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         return path.parameters.centres.astype(X.dtype)
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
-        """Return the pair work of a fit, or of scoring its rows where it has none."""
+        """Return the pair work of a fit, or of scoring its rows if the fit has none."""
         searched = isinstance(self.bandwidth, str) and self.bandwidth == "loo"
         return Work(n_samples, n_samples, n_features, LOO_PASSES if searched else 1)
 
@@ -209,9 +210,10 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         check_spread(X)
         if self.bandwidth != "loo":
             return _rule_of_thumb(X, weight, self.bandwidth)
-        problem = leave_one_out(*merged_twins(X, weight), fit_engine(self), passes=LOO_PASSES)
+        rows, counts = merged_twins(X, weight)
+        problem = leave_one_out(rows, counts, fit_engine(self), passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
-        path = loo_variance(problem)
+        path = loo_variance(problem, self if counts is None else None)
         self.certified_row_error_ = problem.pairs.certified_row_error
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged

@@ -42,10 +42,10 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         the bandwidth with the largest likelihood is often smaller than the one that separates clusters best.
     merge_distance : float, default=0.1
         Rows that end within this distance of each other, directly or through other rows, belong to one mode. The distance
-        is in standard deviations of the kernel; for the frames of ManifoldParzen, of the noise; for LocalLCA, it is the
-        root mean square over the kernels of the distance in standard deviations of each.
+        is in standard deviations of the kernel; for ManifoldParzen, in standard deviations of the noise; for LocalLCA, it is the
+        root mean square of the distances in standard deviations of each kernel.
     max_iter : int, default=1000
-        The maximum number of steps of a row.
+        The maximum number of steps per row.
     step_tol : float, default=1e-4
         A row has converged when its step is shorter than this, in the same units.
 
@@ -55,7 +55,9 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
         The modes, highest density first.
     mode_log_densities_ : ndarray of shape (n_clusters,)
+        The log-density at each mode.
     labels_ : ndarray of shape (n_samples,)
+        The cluster of each training row.
     n_iter_ : int
         The largest number of steps of any row.
     converged_ : bool
@@ -63,7 +65,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     engine_ : str
         The backend of the pairwise computations of the steps.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -124,7 +126,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         self._warn(arrived)
         self.converged_ = bool(arrived.all())
 
-        alive = ends if weight is None else ends[weight > 0]  # a row of weight 0 makes no mode
+        alive = ends if weight is None else ends[weight > 0]  # a row of weight 0 creates no mode
         groups = linked_groups(mixture.in_kernel_units(alive), radius, engine)
         heights = mixture.score_samples(alive)
         # A mode is the highest end of its group; groups are numbered by height.

@@ -1,8 +1,8 @@
 """Scores of the training rows that hold up if some of these rows are outliers.
 
-"Which of these rows are strange?" and "is this new row unlike those?" are different questions.  A new row is compared with all
-training rows, because they are what is known.  Among the training rows themselves outliers must be expected, and these should not
-count as neighbours: the strangest rows are left out as neighbours (they keep a score), and the others are compared with the rest.
+"Which of these rows are unusual?" and "is this new row unlike them?" are different questions.  A new row is compared with all
+training rows, because these are the only information about ordinary rows.  The training rows themselves may include outliers, which should not
+count as neighbours: the most unusual rows are left out as neighbours (they keep a score), and all rows are compared with the rest.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def robust_scores(mixture: SharedMixture, views: TrainingViews, weight: np.ndarr
     There are three scores per row: the log-density, the kernel at a row outside of small groups, and the kernel at the fifth
     nearest row.  All of them have the scale of the first, and the lowest counts.  Twice, the 5 % of the rows whose scores are
     lowest are left out as neighbours.  The first time only the fifth neighbours are found again, from the lists of
-    neighbours.  The second time the densities are computed again, too, which takes one pass over all pairs.  The neighbour
+    neighbours.  The second time the densities are computed again as well, which takes one pass over all pairs.  The neighbour
     outside of groups is so far away that leaving out a few rows hardly changes its distance, so it stays.
 
     Parameters
@@ -72,10 +72,13 @@ def _without_strangest(scores: np.ndarray, weight: np.ndarray | None, counted: n
 
 def _densities_of(mixture: SharedMixture, kept: np.ndarray) -> np.ndarray:
     """Return the log-density of each row under the rows that are kept, without itself."""
-    log_weights = np.where(kept, mixture.log_weights, -np.inf)
-    return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine).left_out_score_samples(
-        LOO_PASSES
-    )
+    rest = SharedMixture(mixture.centres[kept], mixture.covariance, mixture.log_weights[kept], mixture.engine)
+    # Rows among themselves take half a sweep; the few others are new to them.
+    scores = np.empty(len(kept))
+    scores[kept] = rest.left_out_score_samples(LOO_PASSES)
+    if not kept.all():  # of a few rows, none is left out
+        scores[~kept] = rest.score_samples(mixture.centres[~kept])
+    return scores
 
 
 def _fifth_nearest(mixture: SharedMixture, listed: Neighbors, kept: np.ndarray) -> np.ndarray:
@@ -87,5 +90,5 @@ def _fifth_nearest(mixture: SharedMixture, listed: Neighbors, kept: np.ndarray) 
     if len(short):
         place = np.where(kept, np.cumsum(kept) - 1, -1)
         placed = prepare(mixture.engine, mixture.centres[kept], n_queries=len(short)).at(mixture.kernel_units)
-        squares[short] = placed.nearest(k, mixture.centres[short], place[short]).scores[:, -1]
+        squares[short] = placed.kth_squares(k, mixture.centres[short], place[short])
     return -0.5 * squares

@@ -6,7 +6,7 @@ from sklearn.exceptions import NotFittedError
 
 
 class RowsLeftOut:
-    """A placeholder for a density whose rows were not kept: every use raises an error that explains this."""
+    """A placeholder for a density whose rows were not kept: every use raises an error that states the reason."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner

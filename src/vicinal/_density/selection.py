@@ -31,12 +31,12 @@ class Selection(Record):
     cv : int, splitter or iterable of (train, test), default=5
         An int is the number of folds. These do not depend on a random state, never separate equal rows, and are
         stratified by class for the classification criteria. Other values are as in
-        :class:`~sklearn.model_selection.GridSearchCV`; for one validation set pass
+        :class:`~sklearn.model_selection.GridSearchCV`. For a single validation set, pass
         :class:`~sklearn.model_selection.PredefinedSplit` or ``[(train, test)]``.
     n_components : "auto" or sequence of int, default="auto"
         Numbers of local directions. "auto" is 0, 1, 2, 4, 8, ... up to the number of features or 32.
     n_neighbors : "auto" or sequence of int, default="auto"
-        Numbers of neighbours. "auto" is 5, 10, 20, 40, as far as the smallest training part (or class) has more rows.
+        Numbers of neighbours. "auto" is 5, 10, 20, 40, limited to numbers smaller than the smallest training part (or class).
     noise : "auto" or sequence of float, default="auto"
         Variances. "auto" is 16 values in geometric progression, from far below the distance of nearest neighbours to
         the variance of the data.
@@ -73,11 +73,11 @@ class Selection(Record):
 
     @property
     def classifies(self) -> bool:
-        """Whether rows are held out of a density for each class."""
+        """Whether there is one density per class, from which rows are held out."""
         return self.criterion != "log_likelihood"
 
     def splits(self, X: np.ndarray, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the positions of the training and of the held-out rows of each split; none where too few rows differ.
+        """Return the positions of the training and of the held-out rows of each split; none if too few rows differ.
 
         Parameters
         ----------

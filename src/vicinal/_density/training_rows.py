@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from vicinal._density.density_input import rows_as_passed
 from vicinal._density.explanation import acts_by_column, in_units_of_data
-from vicinal._density.loo_bandwidth import LOO_PASSES
+from vicinal._density.loo_bandwidth import LOO_PASSES, scores_of_fit
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._mixtures import SharedMixture
 
@@ -22,20 +22,35 @@ def last_step(density: Any) -> Any:
 
 
 def left_out_scores(density: Any) -> np.ndarray | None:
-    """Return log-densities of a density's training rows without themselves; None where it cannot leave rows out."""
+    """Return log-densities of a density's training rows without themselves; None if it cannot leave rows out."""
     if hasattr(density, "held_out_score_samples"):
         return density.held_out_score_samples()
-    if rows_in(density) is not None:
+    rows = rows_in(density)
+    if rows is not None:
+        known = scores_of_fit(density)
+        if known is not None and len(known) == len(rows):
+            return known.copy()
         return density._mixture().left_out_score_samples(LOO_PASSES)
     return density.score_samples(None) if isinstance(density, MixtureDensityMixin) else None
 
 
 def rows_in(density: Any) -> np.ndarray | None:
-    """Return the training rows, where they are the centres of a mixture with one kernel; else None."""
+    """Return the training rows if they are the centres of a mixture with one kernel, else None."""
     mixture = getattr(density, "mixture_", None)
     # LCA-Gauss moves its centres along the Gaussian directions.
     moved = hasattr(density, "gaussian_components_")
     return mixture.centres if isinstance(mixture, SharedMixture) and not moved else None
+
+
+def table_in(density: Any) -> np.ndarray | None:
+    """Return the training rows with all columns; None where a density has not kept them."""
+    rows = density._training_rows() if isinstance(density, MixtureDensityMixin) else None
+    if rows is None or rows.shape[1] == density.n_features_in_:
+        return rows
+    table = np.empty((len(rows), density.n_features_in_), dtype=rows.dtype)
+    table[:, density.active_features_] = rows
+    table[:, np.setdiff1d(np.arange(table.shape[1]), density.active_features_)] = density.constant_values_
+    return table
 
 
 def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
@@ -52,27 +67,22 @@ def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
 
 def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
     """Return a row with the values of columns that are constant in a fitted density's training rows, NaN in the others."""
-    constants = np.full(density.n_features_in_, np.nan)
-    rows, active = rows_in(density), getattr(density, "active_features_", slice(None))
-    if rows is None:
-        return constants if steps is None else np.full(steps.n_features_in_, np.nan)
-    counted = rows[density.mixture_.log_weights > -np.inf]
-    constants[active] = np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan)
-    if isinstance(active, np.ndarray):
-        constants[np.isin(np.arange(len(constants)), active, invert=True)] = density.constant_values_
-    if steps is None or not acts_by_column(steps):
-        return constants if steps is None else np.full(steps.n_features_in_, np.nan)
-    return in_units_of_data(steps, constants[None])[0]
+    table, n_features = table_in(density), (density if steps is None else steps).n_features_in_
+    if table is None or (steps is not None and not acts_by_column(steps)):
+        return np.full(n_features, np.nan)
+    counted = table[density.mixture_.log_weights > -np.inf]
+    constants = np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64)
+    return constants if steps is None else in_units_of_data(steps, constants[None])[0]
 
 
 def fingerprint(rows: np.ndarray) -> str:
-    """Return a text that identifies a table, bit for bit."""
+    """Return a string that identifies a table, bit for bit."""
     rows = np.ascontiguousarray(rows)
     return hashlib.sha256(f"{rows.shape} {rows.dtype} ".encode() + rows.tobytes()).hexdigest()
 
 
 def weights_in(density: Any) -> np.ndarray | None:
-    """Return the weights, of mean one, that a density was fitted with; None where all rows count the same."""
+    """Return the weights, of mean one, that a density was fitted with; None if all rows have the same weight."""
     mixture = getattr(density, "mixture_", None)
     log_weights = getattr(mixture, "log_weights", None)
     if log_weights is None or np.ptp(log_weights) == 0:

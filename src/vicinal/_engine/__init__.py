@@ -8,7 +8,7 @@
           |                           _choice.py    the choice: a pure function of shapes (`which_engine`)
       problem.at(kernel)              _families.py  once per pass: only the metric is sent
           |
-      placement.log_sums, softmax_means, mean_shifts, scatter, pull, gradient, class_shares, perplexities,
+      placement.log_sums, softmax_means, mean_shifts, scatter, squares, pull, gradient, class_shares, perplexities,
           |     nearest, nearest_with_ties, neighbors_above     _placement.py, _nearest.py: shared by all backends
           |
       _contract.py        what a backend implements: at, log_sums, softmax_sums, candidates, as equations
@@ -23,18 +23,18 @@
                             _compiled_rows.py  the sums of `_cpu.py`  _pool.py      threads, in order
                             _row_kernels.py, _half_kernels.py, _product_kernels.py: compiled, of the parts in _kernels.py
                             _vectors.py  products as vector instructions
-                            _half.py     each pair once               _pairs.py     rows in the layout of the kernels
+                            _half.py, _half_sweeps.py  each pair once  _pairs.py     rows in the layout of the kernels
                             _blocks.py   how work is divided          _accuracy.py  when products are accurate
                             _products.py blocks by matrix products           _kth.py       the k-th nearest distance
                             _tuning.py   every tuned constant                   _settings.py  the user's `Engine`
                                 |
       a search that streams through a table, without a problem: _row_search.py, _search_kernels.py (compiled)
-      where pairs can be skipped: _pruned_placed.py gets sums over those that matter from _pruned.py, with a certificate
+      if pairs can be skipped: _pruned_placed.py gets sums over those that matter from _pruned.py, with a certificate
                             _order.py         a spatial order of the rows         _plan.py  tiles with boxes, groups of queries
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
                             _pruned_sweep.py  the tiles that a group of queries visits, and its exponentials (compiled)
                             _pruned_kernels.py  the sums over them (compiled)   _pruned_lists.py  pairs above a floor
-                            _received.py      what points receive, of the tiles alone that a piece of work reaches
+                            _received.py      what points receive, only for the tiles that a piece of work reaches
                             _pruned_half.py, _pruned_half_kernels.py  scatters of all rows, each pair once
                             _kernel_sums.py, _kernel_tiles.py  log-sums over the tiles that matter, of points with a kernel each
                             _certificates.py  bounds on the contributions of skipped pairs
@@ -42,7 +42,7 @@
       on Dask workers:      _dask.py     the compiled backend with its pieces on workers   _dask_worker.py  what a worker does
                             _dask_packing.py  how a piece travels               _sharing.py  pieces, and the tree of their sums
 
-The placements that a fitted density needs for scoring are kept in a cache outside of the estimator (`resident`, in `_resident.py`).
+The placements that a fitted density needs for scoring are kept in a cache outside the estimator (`resident`, in `_resident.py`).
 
 Points in a file that is larger than the working memory are placed block by block for log-sums (`_streamed.py`).
 

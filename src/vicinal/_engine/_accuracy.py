@@ -1,4 +1,4 @@
-"""When products of matrices are accurate enough: of coordinates for distances, of values for scatters."""
+"""Whether matrix products are accurate enough: products of coordinates for distances, and of values for scatters."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,8 @@ _TOLERANCE = {np.dtype(np.float64): 2e-11, np.dtype(np.float32): 2e-4}
 
 
 def products_are_accurate(largest_square_norm: Number, dtype: DTypeLike) -> Any:
-    """Return whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of that square norm, or of each of an
-    array."""
+    """Return whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of this square norm, or of each of an
+    array of them."""
     dtype = np.dtype(dtype)
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
 
@@ -42,7 +42,7 @@ SAME_DIRECTION = 1e-27
 
 
 def product_error(largest_squares: Number, n_dims: int, dtype: DTypeLike) -> Any:
-    """Return how far a score by products, ``q'z - |q|^2/2 - |z|^2/2``, may be off: generously, for square norms up to
+    """Return a generous bound on the error of a score by products, ``q'z - |q|^2/2 - |z|^2/2``, for square norms up to
     these."""
     return 2.0 * (n_dims + 8) * float(np.finfo(dtype).eps) * largest_squares
 
@@ -56,18 +56,18 @@ def score_error(
     dtype: DTypeLike,
     least: np.ndarray,
 ) -> Any:
-    """Return how far scores may be off those in float64.
+    """Return a bound on the difference between scores and those in float64.
 
     Parameters
     ----------
     by_products : bool
-        Whether distances were taken by products, or else by differences.
+        Whether distances were computed from products; otherwise, from differences.
     squares : array of shape (m,)
         Square norms of the queries.
     largest, heaviest : float
         The largest square norm of a point, and the largest size of a log-weight.
     least : array of shape (m,)
-        Differences err by so much for scores that reach `least`.
+        The scores for which the error of differences is bounded: those of at least `least`.
     """
     if by_products:
         return product_error(squares + largest + heaviest, n_dims, dtype)
@@ -85,16 +85,16 @@ def largest_square(rows: np.ndarray) -> float:
 
 
 def robust_centre(points: np.ndarray) -> np.ndarray:
-    """Return a point amid the bulk of the rows, shape (d,), float64: the median of about 200 of them.
+    """Return a central point of most rows, shape (d,), float64: the median of about 200 of them.
 
-    A mean would do for rounding errors, but for one row at 1e20: subtracting its share of the mean would round
-    every other row away.
+    A mean would reduce rounding errors as well, but one row at 1e20 would move it so far that subtracting it would
+    round every other row away.
     """
     return np.median(_some_columns(points), axis=1)
 
 
 def round_centre(points: np.ndarray) -> np.ndarray:
-    """Return the robust centre with few digits: rows that it is subtracted from keep all of theirs, and so do distances.
+    """Return the robust centre with few digits: rows from which it is subtracted, and hence distances, lose no digits.
 
     It is rounded to multiples of a power of two below the spread of the column, which is as good a centre.
     """
@@ -108,12 +108,12 @@ def round_centre(points: np.ndarray) -> np.ndarray:
 
 
 def _some_columns(points: np.ndarray) -> np.ndarray:
-    """Return the columns of about 200 rows, in float64 and along memory: medians are twice as fast there."""
+    """Return the columns of about 200 rows, in float64 and contiguous, which makes medians twice as fast."""
     return np.ascontiguousarray(points[:: max(len(points) // 200, 1)].astype(np.float64).T)
 
 
 # sum_ij w_ij (u_i - v_j)(u_i - v_j)' is assembled from products of u and v, whose rounding errors are eps times their
-# size: the largest share of the scatter's trace that we accept to lose.
+# size: the largest share of the scatter's trace that may be lost.
 _SCATTER_TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-4}
 
 
@@ -131,13 +131,13 @@ def accurate_scatter(
     """Sum a scatter over groups of rows, each about a centre close enough to it.
 
     Rows whose neighbours are near compared with the extent of the data (clusters far apart) lose digits in products
-    about a common centre.  Such rows are split at the widest gap of their values, until a group's own extent does no
-    harm; the group of a single row is exact.
+    about a common centre.  Such rows are split at the widest gap of their values, until the extent of a group is small
+    enough; a group of a single row is exact.
 
     Parameters
     ----------
     scatter_of : callable
-        ``log_sums, scatter, size = scatter_of(rows)``: of those queries alone (None for all), about a centre of theirs,
+        ``log_sums, scatter, size = scatter_of(rows)``: for these queries only (None for all), about a centre of theirs,
         with the trace of the terms before they cancel.
     values : array of shape (m, v)
         Values of the queries.
@@ -162,7 +162,7 @@ def accurate_scatter(
 def _split_at_widest_gap(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray] | None:
     """Return two groups of rows, on either side of the widest gap between consecutive values of a column.
 
-    None if all equal.
+    Return None if all are equal.
     """
     mine = values[rows].astype(np.float64)
     order = np.argsort(mine, axis=0)

@@ -1,6 +1,6 @@
 """The backend of plain array arithmetic: NumPy and, on torch tensors, the torch engine.
 
-It is what the compiled backend is tested against, and what small problems run: nobody waits for a compiler on 200 rows.
+The compiled backend is tested against it, and small problems use it, because compiling kernels for 200 rows takes too long.
 """
 
 import math
@@ -43,7 +43,7 @@ class ArrayBackend:
         self.rows = self.to_device(points.rows if points.tensor is None else points.tensor)
 
     def to_device(self, array: np.ndarray) -> Array:
-        """Return an array where this backend computes."""
+        """Return an array on the device on which this backend computes."""
         return array
 
     def at(self, kernel: Kernel) -> Placed:
@@ -62,7 +62,7 @@ class ArrayBackend:
 class BlockScores(Placed):
     """The reductions of a kernel family from blocks of scores, as arrays of any namespace.
 
-    A family says how it makes scores, in `_scorer`; the images and rows of its points are arrays where it computes.
+    A family defines its scores in `_scorer`; the images and rows of its points are arrays on the device on which it computes.
     """
 
     _backend: Any
@@ -73,7 +73,7 @@ class BlockScores(Placed):
     def _scorer(self, queries: Queries, listing: bool = False) -> Any:
         """Return the scores of some queries, block by block; see `_BlockScorer`.
 
-        With `listing` they only propose candidates: they may err by as much as ``error`` says.
+        With `listing` they only propose candidates, with an error of at most ``error``.
         """
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
@@ -90,7 +90,7 @@ class BlockScores(Placed):
             if not by_class:
                 return top + rest, None
             parts = xp.stack([_log_sum_exp(below[:, some]) for some in self._members], axis=1)
-            # A row that sees no point at all has no shares either.
+            # A row without any neighbour has no shares either.
             return top + rest, parts - xp.where(rest > -math.inf, rest, xp.zeros_like(rest))[:, None]
 
         for rows, (sums, shares) in self._in_blocks(work, scorer.m):
@@ -110,7 +110,7 @@ class BlockScores(Placed):
         return blocks_within(self._backend, m)
 
     def _in_blocks(self, work: Callable[[slice], _Result], m: int) -> Iterator[tuple[slice, _Result]]:
-        """Yield blocks of queries and what ``work`` makes of them; the threads of BLAS would get in the way of ours."""
+        """Yield blocks of queries and the results of ``work``; BLAS uses one thread, because its threads would compete with ours."""
         blocks, threads = self._blocks(m)
         with one_blas_thread() if is_numpy_namespace(array_namespace(self._images)) else nullcontext():
             yield from zip(blocks, in_order(work, blocks, threads, NOTHING), strict=True)
@@ -159,7 +159,7 @@ class BlockScores(Placed):
         return like(values, self._images)
 
     def _codes(self, queries: Queries) -> tuple[Array, Array]:
-        """Classes of the queries and of the points, compared where the points are: a matrix of matches would travel."""
+        """Classes of the queries and of the points, compared on the device of the points, so that no matrix of matches is transferred."""
         codes = self.points.classes
         assert codes is not None
         mine = codes if queries.positions is None else codes[queries.positions]
@@ -186,7 +186,7 @@ class ArrayPlaced(BlockScores):
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._rows = backend.rows
         self._images = self._map(backend.rows)
-        with np.errstate(over="ignore"):  # where squares overflow, products are not used
+        with np.errstate(over="ignore"):  # if squares overflow, products are not used
             self._squares = (self._images**2).sum(1)
         self._largest = float(self._squares.max())
         weights = backend.points.log_weights
@@ -219,16 +219,16 @@ class ArrayPlaced(BlockScores):
 
 
 class _BlockScorer:
-    """Scores of blocks of queries against all points, by products where these are accurate."""
+    """Scores of blocks of queries against all points, by products if these are accurate."""
 
-    shift = 0.0  # what must be added to the scores: a family may keep them small, for the digits of their differences
+    shift = 0.0  # the number that must be added to the scores; a family may keep them small, so that their differences lose no digits
 
     def __init__(self, placed: ArrayPlaced, queries: Queries) -> None:
         self._placed = placed
         if queries.rows is not None:
             self.rows = like(queries.rows, placed._images)
             self.images = placed._map(self.rows)
-            with np.errstate(over="ignore"):  # where squares overflow, products are not used
+            with np.errstate(over="ignore"):  # if squares overflow, products are not used
                 self._squares = (self.images**2).sum(1)
         else:
             some = slice(None) if queries.positions is None else as_index(queries.positions, placed._images)
@@ -258,7 +258,7 @@ class _BlockScorer:
         return scores
 
     def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
-        """Return how far scores of the rows that reach `least` may be off those in float64."""
+        """Return a bound on the difference between scores of the rows that reach `least` and those in float64."""
         placed, squares = self._placed, as_numpy(self._squares[rows])
         return score_error(
             self._by_products, squares, placed._largest, placed._heaviest,
@@ -306,8 +306,8 @@ def _log_sum_exp(scores: Array) -> Array:
 def _softmax(scores: Array) -> tuple[Array, Array]:
     """Row log-sum-exp and softmax; zeros for a row of -inf.
 
-    The weights are divided by their sum, not taken from the log-sum: beside scores of 1e16 that one has lost how many
-    neighbours there are, and weights would sum to their number.
+    The weights are divided by their sum instead of being computed from the log-sum, which for scores of 1e16 has lost the
+    number of neighbours: the weights would sum to that number.
     """
     top, below = _below_top(scores)
     weights = _exp(below)
@@ -341,7 +341,7 @@ def as_numpy(array: Array) -> np.ndarray:
 
 
 def answered(queries: Queries) -> Callable[[Array], Any]:
-    """Return what brings a result to where the queries are: tensors of float64 for new rows that are tensors, else NumPy."""
+    """Return a function that brings a result to the device of the queries: float64 tensors if they are tensors, else NumPy."""
     return (lambda found: found.double()) if hasattr(queries.rows, "cpu") else as_numpy
 
 

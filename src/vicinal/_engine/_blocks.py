@@ -15,7 +15,7 @@ class Blocks:
     ----------
     n_queries : int
     rows : int
-        Queries in a block.
+        The number of queries in a block.
     """
 
     n_queries: int
@@ -47,7 +47,7 @@ def columns_of(part: slice | np.ndarray, points: np.ndarray) -> tuple[np.ndarray
 
 
 def cut_by_cost(costs: np.ndarray, parts: int) -> list[tuple[int, int]]:
-    """Cut consecutive things into at most so many parts, from..to, that cost about the same."""
+    """Divide consecutive items into at most a given number of parts, from..to, of about equal cost."""
     ends = np.cumsum(costs)
     cuts = np.searchsorted(ends, np.linspace(0, ends[-1], parts + 1)[1:-1], side="left") + 1
     edges = np.unique(np.concatenate([[0], np.minimum(cuts, len(costs)), [len(costs)]]))

@@ -18,7 +18,7 @@ from vicinal._tensors import on_device
 
 
 class Work(NamedTuple):
-    """Hold the size of the pairwise computations of a fit: queries, points and dimensions of a pass, and the expected number of passes."""
+    """The size of the pairwise computations of a fit: queries, points and dimensions of a pass, and the expected number of passes."""
 
     n_queries: int
     n_points: int
@@ -27,7 +27,7 @@ class Work(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Hold the name of a backend and the reason for its choice."""
+    """The name of a backend and the reason for its choice."""
 
     backend: str
     reason: str
@@ -89,11 +89,11 @@ def numba_is_missing() -> bool:
 def which_engine(X: ArrayLike, estimator: Any = None) -> str:
     """Return which backend would do the pairwise computations for the rows of X, with the reason.
 
-    From some thousand rows on, the compiled backend skips pairs that are too far apart to matter (see ``error`` of
+    From a few thousand rows on, the compiled backend skips pairs that are too far apart to matter (see ``error`` of
     :class:`vicinal.Engine`). The text then also states the share of the pairs that a pass is expected to visit. This share is
     counted on a sample of rows, under the kernel of a fitted estimator or its given bandwidth, or else under a kernel as
     wide as the standard deviation of each column, narrowed to the number of rows. Kernels that differ from row to row, those
-    of ``ManifoldParzen`` and ``LocalLCA``, are known after the fit alone, and nothing is said of them before.
+    of ``ManifoldParzen`` and ``LocalLCA``, are known only after the fit, so the share is not stated before it.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def _said_of_work(
 
 
 def _share_of_fitted(estimator: Any, n_rows: int) -> float:
-    """Return the share of the pairs that a pass visits under the kernels of a fitted estimator; 1 where there are none yet."""
+    """Return the share of the pairs that a pass visits under the kernels of a fitted estimator; 1 if there are none yet."""
     mixture = getattr(estimator, "mixture_", None)
     return 1.0 if mixture is None else float(mixture.placement(n_rows).expected_share)
 

@@ -1,7 +1,7 @@
-"""Rows under one shared metric as compiled kernels want them, and the softmax sums over them.
+"""Rows under one shared metric in the layout of the compiled kernels, and the softmax sums over them.
 
 Few coordinates: whole reductions in one fused kernel (`_row_kernels.py`).  Many: BLAS for the products q'z and W V, compiled
-passes between them (`_products.py`).  Where products would lose digits (`_accuracy.py`), the fused kernels take
+passes between them (`_products.py`).  If products would lose digits (`_accuracy.py`), the fused kernels use
 differences.  Points against themselves are computed once for both rows of a pair (`_half.py`).
 """
 
@@ -27,7 +27,7 @@ from vicinal._engine._kernels import KEPT_ROW_GROUP, ROW_GROUP, ROWS, TILE
 from vicinal._engine._pairs import CompiledPairs, PointImages, nearest_of_sample, pack
 from vicinal._engine._pool import one_blas_thread, summed
 from vicinal._engine._products import softmax_by_products
-from vicinal._engine._sharing import NOTHING, Filled, remember
+from vicinal._engine._sharing import NOTHING, Filled, made_by_all, remember
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     COMPILED_BLOCK_PAIRS,
@@ -61,9 +61,9 @@ def images_of_rows(
 
 
 class CompiledRows(Placed):
-    """Rows under one shared metric, as compiled kernels want them.
+    """Rows under one shared metric, in the layout of the compiled kernels.
 
-    Inside, points are in the order of their classes; what comes in and goes out is in the order they were given.  The
+    Internally, points are in the order of their classes; arguments and results are in the order in which points were given.  The
     images are kept once, in tiles.
     """
 
@@ -72,14 +72,13 @@ class CompiledRows(Placed):
         self._memory, self._threads = backend.memory, backend.threads
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         recipe = self.points.rows, self.metric, backend.order, backend.log_weights
-        self._images = images_of_rows(*recipe)
-        remember(self._images, images_of_rows, *recipe)
+        self._images = made_by_all(lambda: images_of_rows(*recipe), images_of_rows, *recipe)
 
     # -- the order of the points -----------------------------------------------------------------------------------
 
     @cached_property
     def _place(self) -> np.ndarray | None:
-        """Where a point is, inside; None where the order is that of the rows."""
+        """The internal position of each point; None if the order is that of the rows."""
         order = self._backend.order
         if order is None:
             return None
@@ -107,12 +106,12 @@ class CompiledRows(Placed):
         return CompiledPairs(points, self._images.take(self._places(queries)), left_out)
 
     def _places(self, queries: Queries) -> np.ndarray:
-        """Return where the queries are, inside, which are some of the resident rows."""
+        """Return the internal positions of queries that are some of the resident rows."""
         assert queries.positions is not None
         return queries.positions if self._place is None else self._place[queries.positions]
 
     def _of_queries(self, queries: Queries, answers: np.ndarray) -> np.ndarray:
-        """Answers for the queries, in the order they were asked."""
+        """Return results in the order in which the queries were given."""
         return self._outside(answers) if queries.are_all else answers
 
     def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
@@ -141,7 +140,7 @@ class CompiledRows(Placed):
             return self._images.packed if values == "images" else pack(self.points.rows, None, self._backend.order)
         return pack(values, None, self._backend.order, self._images.dtype)
 
-    # -- which way -------------------------------------------------------------------------------------------------
+    # -- the method ------------------------------------------------------------------------------------------------
 
     def _by_products(self, pairs: CompiledPairs, n_values: int) -> bool:
         """Return whether BLAS should do the products: many coordinates, and accurate enough."""
@@ -149,7 +148,7 @@ class CompiledRows(Placed):
         return pairs.accurate and pairs.k + n_values >= least[pairs.dtype]
 
     def _half(self, queries: Queries, packed_values: np.ndarray, n_values: int) -> HalfSweeps | None:
-        """Half sweeps with some values in tiles, where the queries are the points, pair for pair; None where they are not.
+        """Return half sweeps with some values in tiles if the queries are the points, in their order; otherwise None.
 
         `n_values` counts the columns that a pair multiplies, for the choice between fused kernels and products.
         """
@@ -160,7 +159,7 @@ class CompiledRows(Placed):
         if points.log_weights is not None:
             log_weights = self._backend.log_weights
             assert log_weights is not None
-            # Beside a point of weight 0 the range is infinite.
+            # If a point has weight 0, the range is infinite.
             if not np.isfinite(log_weights).all() or np.ptp(log_weights) > _WIDEST_LOG_WEIGHTS[points.dtype]:
                 return None
             weights, points = np.exp(log_weights), self._unweighted
@@ -183,9 +182,9 @@ class CompiledRows(Placed):
         return images
 
     def _in_numpy(self) -> ArrayPlaced:
-        """Return the same placement in NumPy, for the few rows that kernels cannot do.
+        """Return the same placement in NumPy, for the few rows that the kernels cannot handle.
 
-        Made anew, because it maps all rows.
+        It is made for each call, because it maps all rows.
         """
         return ArrayPlaced(ArrayBackend(self.points, self._backend.engine), self.metric)
 
@@ -196,7 +195,7 @@ class CompiledRows(Placed):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Log-sums, means of the values and, given row weights, what each point receives; in the outer order.
 
-        Images and rows have a last column of ones, whose mean is 1, or 0 for a query that sees no point.
+        Images and rows have a last column of ones, whose mean is 1, or 0 for a query without neighbours.
         """
         packed_values = self._packed(values)
         with_ones = isinstance(values, str)
@@ -218,14 +217,14 @@ class CompiledRows(Placed):
         return self._outside(log_sums), self._outside(means), None
 
     def _at_places(self, queries: Queries, places: np.ndarray) -> Queries:
-        """Return some of the rows, given by their inner places."""
+        """Return some of the rows, given by their internal positions."""
         positions = places if self._backend.order is None else self._backend.order[places]
         return Queries(positions=positions, left_out=None if queries.left_out is None else positions)
 
     def _row_by_row(
         self, pairs: CompiledPairs, packed_values: np.ndarray, row_weights: np.ndarray | None, with_ones: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """`_softmax` in the inner order, whoever the queries are."""
+        """`_softmax` in the internal order, for any queries."""
         n_values = packed_values.shape[1]
         means = np.empty((pairs.m, n_values + with_ones))
         if self._by_products(pairs, n_values):
@@ -243,11 +242,11 @@ class CompiledRows(Placed):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         n_tiles = len(pairs.points.packed)
         log_sums = np.empty(pairs.m)
-        # The exponentials of a group of rows are kept until the points can have their shares, while they fit into the
-        # cache; beyond, a second sweep makes them anew.
+        # The exponentials of a group of rows are kept until the shares of the points can be computed, if they fit into the
+        # cache; otherwise a second sweep computes them again.
         keep = row_weights is not None and pairs.n < KEPT_POINTS
         r = np.empty(0) if row_weights is None else np.ascontiguousarray(row_weights)
-        # Rows that are all far from each other need no first try.
+        # For rows that are all far from each other, the first attempt is skipped.
         apart = pairs.n == pairs.m >= HALF_SCATTER_FROM_ROWS and np.array_equal(pairs.left_out, np.arange(pairs.n))
         careful = apart and pairs.points.log_weights is None and pairs.are_far(self._nearest_of_sample)
 
@@ -286,7 +285,7 @@ class CompiledRows(Placed):
         n = self._images.n
         plain = (factors > 0) & (np.abs(log_sums) <= _LARGEST_LOG_SUM[self._images.dtype])
         if queries.left_out is not None and not queries.are_all:
-            # A point leaves out one query at most.
+            # A point leaves out at most one query.
             left = queries.left_out[queries.left_out >= 0]
             plain &= len(np.unique(left)) == len(left)
         some, others = np.flatnonzero(plain), np.flatnonzero(~plain & (factors != 0))
@@ -328,7 +327,7 @@ class CompiledRows(Placed):
     def entropies(self, queries: Queries) -> np.ndarray | None:
         """``H_i = log_sums_i - sum_j p_ij s_ij``, from softmax means of the images and of half their squares.
 
-        None where squares are so large that they would drown the entropy in rounding.
+        None if squares are so large that the entropy would be lost in rounding.
         """
         points, k = self._images, self._images.k
         asked = self._pairs(queries).half_squares
@@ -369,13 +368,13 @@ class CompiledRows(Placed):
         return min(COMPILED_BLOCK_PAIRS // pairs.n, shared)
 
     def _product_blocks(self, pairs: CompiledPairs, kept_points: int | None) -> Blocks:
-        """Return blocks of queries for matrix products, within the memory for what they keep."""
+        """Return blocks of queries for matrix products such that what they keep fits into the memory."""
         size = pairs.dtype.itemsize * (TILE if kept_points is None else kept_points)
         rows = min(self._rows_of_block(pairs), self._memory // (4 * size))
         group = KEPT_ROW_GROUP
         return Blocks(pairs.m, max(min(rows, PRODUCT_ROWS) // group, 1) * group)
 
     def _threads_for(self, blocks: Blocks, bytes_of_result: int = 0) -> int:
-        """Threads such that what they hold, and the total, stay within the memory."""
+        """Return the number of threads for which the data of all threads and the total fit into the memory."""
         held = max(blocks.rows * self._images.n * self._images.dtype.itemsize, bytes_of_result, 1)
         return int(min(self._threads, max(self._memory // held - 2, 1)))

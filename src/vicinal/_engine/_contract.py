@@ -37,15 +37,15 @@ from vicinal._engine._tuning import ALGEBRA_ROWS, GATHERED_BYTES, LISTED_BYTES, 
 Array = Any  # an array of some namespace (NumPy, torch)
 
 Space = Literal["images", "rows"]
-# Some of the listed pairs, and the images of their queries and of their points.
+# Some of the listed pairs, with the images of their queries and points.
 ImagesOfPairs = tuple[slice, np.ndarray, np.ndarray]
-# What weights are applied to: given values, or the images or rows themselves (centred, with a last column of ones).
+# The values to which weights are applied: given ones, or the images or rows themselves (centred, with a last column of ones).
 Values = np.ndarray | Space
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Hold the queries of one call.
+    """The queries of one call.
 
     Attributes
     ----------
@@ -83,20 +83,20 @@ class Queries:
 
 @dataclass(frozen=True)
 class Points:
-    """Hold the resident rows that a backend receives, once per problem.
+    """The resident rows that a backend receives, once per problem.
 
     Attributes
     ----------
     rows : array of shape (n, D)
-        Centred, in the precision of the pairwise computations.
+        The rows, centred, in the precision of the pairwise computations.
     log_weights : float64 array of shape (n,), optional
     classes : integer array of shape (n,), optional
-        Codes 0 to n_classes - 1.
+        The class of each row, from 0 to n_classes - 1.
     n_classes : int
     tensor : torch.Tensor, optional
         The rows on a device, if the user has passed them as a tensor.
     certificates : Certificates
-        Of all sweeps over these rows, reweighted or some of them.
+        The certificates of all sweeps over these rows, including sweeps with other weights or over some of the rows.
     """
 
     rows: np.ndarray
@@ -110,7 +110,7 @@ class Points:
 class LogSums(NamedTuple):
     """``log_sums`` (m,), and ``log_shares`` (m, n_classes) = log of the sum of p_ij over the points of each class, or None.
 
-    Shares are relative, because beside a log-sum of -1e20 the difference of two has no digits left.
+    Shares are relative, because the difference of two log-sums of -1e20 has no digits left.
     """
 
     log_sums: np.ndarray
@@ -118,7 +118,7 @@ class LogSums(NamedTuple):
 
 
 class SoftmaxSums(NamedTuple):
-    """Hold the sums with weights ``w_ij = f_i p_ij``, for the queries and for the points; see `Placed.softmax_sums`."""
+    """The sums with weights ``w_ij = f_i p_ij``, for the queries and for the points; see `Placed.softmax_sums`."""
 
     log_sums: np.ndarray
     gathered: np.ndarray
@@ -132,8 +132,15 @@ class Scatter(NamedTuple):
     scatter: np.ndarray
 
 
+class Squares(NamedTuple):
+    """``log_sums`` (m,) and ``total`` = sum_ij r_i p_ij |z_i - z_j|^2, the trace of the scatter of the images."""
+
+    log_sums: np.ndarray
+    total: float
+
+
 class Pull(NamedTuple):
-    r"""Hold the pull of NCA's signed weights on the images of the points.
+    r"""The pull of NCA's signed weights on the images of the points.
 
     With m_ij the agreement of i and j and ``a_i = sum_j p_ij m_ij`` (``log_agreement = log a``), the weights are
 
@@ -152,7 +159,7 @@ class Pull(NamedTuple):
 
 @dataclass(frozen=True)
 class Match:
-    """Define the agreement ``m_ij`` of rows, by one of three rules.
+    """The agreement ``m_ij`` of rows, by one of three rules.
 
     - ``"class"``: 1 if the integer codes are equal, else 0; shape (n,).
     - ``"gaussian"``: ``exp(-|t_i - t_j|^2 / 2)`` of targets in units of their scale; shape (n, t).
@@ -164,12 +171,12 @@ class Match:
 
 
 class Placed(Protocol):
-    """Represent the resident rows under one kernel, on their device."""
+    """The resident rows under one kernel, on their device."""
 
     takes_tensors: ClassVar[bool] = False  # whether `log_sums` takes new rows that are tensors, and returns a tensor
     points: Points
-    metric: np.ndarray | None  # what maps rows to images; None where the images are the rows
-    expected_share: float = 1.0  # of all pairs that a pass over all rows visits
+    metric: np.ndarray | None  # the map from rows to images; None if the images are the rows
+    expected_share: float = 1.0  # the share of all pairs that a pass over all rows visits
 
     @abstractmethod
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
@@ -186,11 +193,11 @@ class Placed(Protocol):
     ) -> SoftmaxSums:
         """Apply the weights ``w_ij = f_i p_ij``, with `factors` f of shape (m,), or None for 1.
 
-        With `own_class`, for queries that are resident rows, p_ij is the softmax over the points of the query's own
-        class alone; a query without any has sums of 0 and adds 0.
+        With `own_class`, for queries that are resident rows, p_ij is the softmax over only the points of the query's own
+        class; a query without such points has sums of 0 and adds 0.
 
         ``gathered = sum_j w_ij values_j`` has shape (m, v) and ``received = sum_i w_ij query_values_i`` shape (n, u), of
-        values of the points and of the queries; empty (v or u = 0) where None is given.  The weights of a row sum to
+        values of the points and of the queries; empty (v or u = 0) if None is given.  The weights of a row sum to
         f_i to rounding, however far its neighbours are.
         """
 
@@ -220,7 +227,7 @@ class Placed(Protocol):
             if some is not None:
                 asked, u, r = queries.take(some, len(theirs)), mine[some], row_weights[some]
             if some is None and queries.rows is None:
-                # Resident rows lie about the origin, and need no copy that is less a centre.
+                # Resident rows are centred already, so no centred copy is needed.
                 centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, space, ones)
             else:
                 centre = robust_centre(u)
@@ -231,11 +238,16 @@ class Placed(Protocol):
 
         return Scatter(*accurate_scatter(scatter_of, mine, self.points.rows.dtype))
 
+    def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
+        """Return the log-sums and the pooled squared distance of the images."""
+        found = self.scatter(queries, row_weights, "images")
+        return Squares(found.log_sums, float(np.trace(found.scatter)))
+
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         """Return the `Pull` of resident rows towards the rows of their own class.
 
-        With p' the softmax over the class mates alone, ``p_ij m_ij / a_i = p'_ij``: exact even where every p_ij of a
-        mate underflows.  The weights are r (p - p') under "likelihood" and r a (p - p') under "accuracy".
+        With p' the softmax over the class mates, ``p_ij m_ij / a_i = p'_ij``, which is exact even if every p_ij of a
+        class mate underflows.  The weights are r (p - p') under "likelihood" and r a (p - p') under "accuracy".
         """
         log_sums, log_agreement = self.class_agreement(queries)
         with np.errstate(under="ignore"):
@@ -305,7 +317,7 @@ class Placed(Protocol):
     def float64_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
         """Return a function of listed pairs (query, point) that yields parts of them, with their images.
 
-        Images are in float64, but for rows that no metric maps: these are yielded as they are, for arithmetic in float64.
+        Images are in float64. Rows to which no metric is applied are yielded as they are, for arithmetic in float64.
         Rows that are in no listed pair are not mapped, unless all images are small.
         """
         n, k = len(self.points.rows), self.n_coordinates
@@ -337,7 +349,7 @@ class Placed(Protocol):
         return False
 
     def _rows_of_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
-        """`float64_pairs` where images are the rows themselves: a copy of all of them in float64 would gain no digits."""
+        """`float64_pairs` if the images are the rows themselves: a copy of all of them in float64 would gain no digits."""
         rows, given = self.points.rows, self.coordinates(queries, "rows")
 
         def rows_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
@@ -358,7 +370,7 @@ class Placed(Protocol):
 
 
 class Backend(Protocol):
-    """Represent the resident rows on one backend."""
+    """The resident rows on one backend."""
 
     name: ClassVar[str]
 
@@ -377,7 +389,7 @@ def to_images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
     """
     if metric is None:
         return rows
-    with np.errstate(over="ignore"):  # an image beyond the precision is infinitely far, and has no share in anything
+    with np.errstate(over="ignore"):  # an image that overflows is infinitely far away and has weight 0
         if metric.ndim == 1:
             return (rows * metric).astype(rows.dtype, copy=False)
         images = np.empty((*rows.shape[:-1], len(metric)), dtype=rows.dtype)
@@ -388,7 +400,7 @@ def to_images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
 
 
 def by_metric(pull: np.ndarray, rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
-    """``pull' X``: what pulls on the images, as a gradient by the metric; its diagonal where the metric is one."""
+    """``pull' X``: the pull on the images as a gradient with respect to the metric; its diagonal if the metric is diagonal."""
     if metric is not None and metric.ndim == 1:
         return np.einsum("ij,ij->j", pull, rows)
     if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pairwise computations
@@ -397,12 +409,12 @@ def by_metric(pull: np.ndarray, rows: np.ndarray, metric: np.ndarray | None) -> 
 
 
 def finite(log_weights: np.ndarray) -> np.ndarray:
-    """Log-weights with 0 for points that weigh nothing, whose share is 0 anyway."""
+    """Return log-weights with 0 for points of weight 0, whose share is 0 in any case."""
     return np.where(log_weights > -np.inf, log_weights, 0.0)
 
 
 def listed_parts(n_pairs: int, numbers_per_pair: int, most: int = LISTED_BYTES) -> Iterator[slice]:
-    """Slices of listed pairs whose differences, of so many float64 numbers per pair, fit `most` bytes at a time."""
+    """Return slices of listed pairs whose differences, with a given number of float64 numbers per pair, fit into `most` bytes."""
     step = max(most // (8 * numbers_per_pair), 1)
     for start in range(0, n_pairs, step):
         yield slice(start, start + step)

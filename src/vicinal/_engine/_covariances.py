@@ -1,4 +1,4 @@
-"""Kernels with a full covariance per point: scores are quadratic forms of the queries, computed by matrix products where these are accurate.
+"""Kernels with a full covariance per point: scores are quadratic forms of the queries, computed by matrix products if these are accurate.
 
 With ``P_j = R_j' R_j`` the score of a pair is
 
@@ -27,16 +27,19 @@ from vicinal._engine._frame_scores import Skips
 from vicinal._engine._kernel_sums import Add, KernelSums, may_skip
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._sharing import NOTHING
-from vicinal._engine._tuning import COVARIANCE_ROWS, COVARIANCE_TILE, DIFFERENCE_NUMBERS
+from vicinal._engine._tuning import COVARIANCE_ROWS, COVARIANCE_TILE, DIFFERENCE_NUMBERS, KERNEL_BLOCK
 
 if TYPE_CHECKING:
     from vicinal._engine._kernel_tiles import KernelTiles
+
+# What the largest scores of tiles may be off by rounding, relative to floors.
+_ROUNDING = 1e-9
 
 _Result = TypeVar("_Result")
 
 
 class PlacedCovariances(Placed):
-    """Rows with a covariance each, on any backend: the `Placed` of `Covariances`."""
+    """Rows with one covariance each, on any backend: the `Placed` of `Covariances`."""
 
     metric = None
 
@@ -56,7 +59,7 @@ class PlacedCovariances(Placed):
         self._first, self._second = np.tril_indices(d)
         self._terms = np.empty((n, d + len(self._first)))
         self._constants = np.empty(n)
-        with np.errstate(over="ignore", invalid="ignore"):  # where these overflow, differences are taken
+        with np.errstate(over="ignore", invalid="ignore"):  # if these overflow, differences are used
             for part in listed_parts(n, 2 * d * d):
                 precisions = self._roots[part].transpose(0, 2, 1) @ self._roots[part]
                 slopes = np.einsum("jkl,jl->jk", precisions, self._rows[part])
@@ -69,7 +72,7 @@ class PlacedCovariances(Placed):
     # -- scores --------------------------------------------------------------------------------------------------
 
     def _sizes(self) -> tuple[int, int]:
-        """Queries in a block, within the memory, and the threads that may work on blocks at once."""
+        """Return the number of queries in a block that fit into the memory, and the threads that may work on blocks at once."""
         bytes_per_row = 8 * (self._terms.shape[1] + 3 * COVARIANCE_TILE)
         rows = int(min(max(self._memory // bytes_per_row, 1), COVARIANCE_ROWS))
         return rows, int(min(self._threads, max(self._memory // (bytes_per_row * rows), 1)))
@@ -118,7 +121,7 @@ class PlacedCovariances(Placed):
     # -- reductions ----------------------------------------------------------------------------------------------
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        """Return the log-sums; shares of classes are not offered by this family."""
+        """Return the log-sums; this family does not support shares of classes."""
         _without_classes(by_class)
         self.certificate = 0.0
         if not self._skips or not may_skip(self._engine, self.points.rows, queries.count(len(self._rows))):
@@ -146,7 +149,7 @@ class PlacedCovariances(Placed):
     def _adder(
         self, q: np.ndarray, pairs: tuple[np.ndarray, np.ndarray] | None, tops: np.ndarray, totals: np.ndarray
     ) -> Add:
-        """Return what adds tiles of points to the sums of a block of queries."""
+        """Return a function that adds tiles of points to the sums of a block of queries."""
         block = _Block(q, None, self._first, self._second)
         top, total = tops[0, 0], totals[0, 0]
 
@@ -242,28 +245,62 @@ class PlacedCovariances(Placed):
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield pairs that may be among the best k, or above the floors, with a margin for rounding."""
-        n, d = self._rows.shape
+        """Yield pairs that may be among the best k, or above the floors, with a margin for rounding.
+
+        Above floors, tiles of points that cannot reach them are skipped.
+        """
+        n, m = len(self._rows), queries.count(len(self._rows))
         n_rows, threads = self._sizes()
         n_rows = int(min(n_rows, max(self._memory // (4 * 8 * n), 1)))
-        tiles = self._tiles()
+        if floors is not None and self._skips and may_skip(self._engine, self.points.rows, m):
+            yield from self._listed_in_tiles(queries, floors, min(n_rows, KERNEL_BLOCK), threads)
+            return
 
         def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-            block = self._block(queries, rows)
-            scores, margins = np.empty((len(block.rows), n)), np.empty(n)
-            for tile in tiles:
-                scores[:, tile] = self._scores(block, tile)
-                margins[tile] = product_error(self._bound(block, tile), d * d, np.float64)
+            scores, margins = self._scores_and_margins(self._block(queries, rows), self._tiles(), n)
             if floors is not None:
                 least = floors[rows]
-            else:  # at least k points score this for certain
+            else:  # at least k points certainly reach this score
                 kth = n - min(n if k is None else k, n)
                 least = np.partition(scores - margins, kth, axis=1)[:, kth]
             query, point = np.nonzero((scores + margins >= least[:, None]) & (scores > -np.inf))
             return query + rows.start, point
 
         with one_blas_thread():
-            yield from in_order(_quiet(work), _slices(queries.count(n), n_rows), threads, NOTHING)
+            yield from in_order(_quiet(work), _slices(m, n_rows), threads, NOTHING)
+
+    def _scores_and_margins(
+        self, block: "_Block", tiles: list[slice], n: int, seen: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of a block of queries, (R, n), and how far those of each point may be off, (n,).
+
+        The points are all of them, or those at the positions `seen`, some at a time.
+        """
+        scores, margins = np.empty((len(block.rows), n)), np.empty(n)
+        for part in tiles:
+            tile = part if seen is None else seen[part]
+            scores[:, part] = self._scores(block, tile)
+            margins[part] = product_error(self._bound(block, tile), self._rows.shape[1] ** 2, np.float64)
+        return scores, margins
+
+    def _listed_in_tiles(
+        self, queries: Queries, floors: np.ndarray, n_rows: int, threads: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the pairs that may be above the floors, of those tiles alone in which a score may reach one."""
+        tiles = self._kernel_tiles
+        order = tiles.order_of(self.coordinates(queries, "rows").astype(np.float64, copy=False))
+        asked, levels = queries.take(order, len(self._rows)), floors[order]
+
+        def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            block, least = self._block(asked, rows), levels[rows]
+            reached = tiles.reached(block.rows, float((least - _ROUNDING * (1.0 + np.abs(least))).min()))
+            seen = tiles.positions(reached)
+            scores, margins = self._scores_and_margins(block, _slices(len(seen), COVARIANCE_TILE), len(seen), seen)
+            query, point = np.nonzero((scores + margins >= least[:, None]) & (scores > -np.inf))
+            return order[query + rows.start], seen[point]
+
+        with one_blas_thread():
+            yield from in_order(_quiet(work), _slices(len(order), n_rows), threads, NOTHING)
 
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return a function of listed pairs (query, point) that gives their scores, from differences."""
@@ -283,12 +320,12 @@ class PlacedCovariances(Placed):
 
 
 class _Block:
-    """A block of queries: rows, who is left out, the features of their quadratic forms, and their largest norm."""
+    """A block of queries: rows, the points left out, the features of their quadratic forms, and their largest norm."""
 
     def __init__(self, rows: np.ndarray, left_out: np.ndarray | None, first: np.ndarray, second: np.ndarray) -> None:
         self.rows, self.left_out = rows, left_out
         self.reach = float(np.linalg.norm(rows, axis=1).max(initial=0.0))
-        with np.errstate(over="ignore"):  # where these overflow, differences are taken
+        with np.errstate(over="ignore"):  # if these overflow, differences are used
             self.features = np.hstack([rows, rows[:, first] * rows[:, second]])
 
 

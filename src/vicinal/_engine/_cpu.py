@@ -18,6 +18,7 @@ from vicinal._engine._contract import (
     Scatter,
     SoftmaxSums,
     Space,
+    Squares,
     Values,
 )
 from vicinal._engine._families import Covariances, Frames, Kernel
@@ -43,12 +44,12 @@ from vicinal._engine._tuning import (
     PRUNED_FROM_POINTS,
 )
 
-# Below this agreement, exponentials of class mates are lost in the precision; such rows are done again in NumPy.
+# Below this agreement, exponentials of class mates are lost in the precision; such rows are computed again in NumPy.
 _LEAST_AGREEMENT = {FLOAT64: 1e-200, FLOAT32: 1e-20}
 
 
 class CpuBackend:
-    """Rows in memory, and the order of their classes where there are classes.
+    """Rows in memory, and the order of their classes if there are classes.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ class CpuBackend:
 
 
 class CpuPlaced(CompiledRows):
-    """Rows under one shared metric on the CPU: what is asked of them, by the sums of `_compiled_rows.py`."""
+    """Rows under one shared metric on the CPU: the reductions, from the sums of `_compiled_rows.py`."""
 
     # -- the verbs -------------------------------------------------------------------------------------------------
 
@@ -127,7 +128,9 @@ class CpuPlaced(CompiledRows):
         query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
-        if own_class:  # only rows that kernels cannot do come here: `class_pull` has kernels of its own
+        if (
+            own_class
+        ):  # only rows that the kernels cannot handle are computed here, because `class_pull` has separate kernels
             return self._in_numpy().softmax_sums(queries, factors, values, query_values, own_class)
         n = self._images.n
         f = np.ones(queries.count(n)) if factors is None else np.asarray(factors, dtype=np.float64)
@@ -197,6 +200,21 @@ class CpuPlaced(CompiledRows):
             scatter = scatter + more.scatter
         return Scatter(log_sums, scatter)
 
+    def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
+        if self._images.n < HALF_SCATTER_FROM_ROWS:
+            return super().squares(queries, row_weights)
+        half = self._half(queries, self._images.packed[:, :0], 0)
+        found = None if half is None else half.squares()
+        if found is None:
+            return super().squares(queries, row_weights)
+        log_sums, total = self._outside(found.log_sums), float(self._inside(row_weights) @ found.squares)
+        if len(found.underflowed):
+            again = self._at_places(queries, found.underflowed)
+            more = super().squares(again, row_weights[again.positions])
+            log_sums[again.positions] = more.log_sums
+            total += more.total
+        return Squares(log_sums, total)
+
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
         half = None if own_class else self._half(queries, self._images.packed, self._images.k)
         if half is None:
@@ -221,7 +239,7 @@ class CpuPlaced(CompiledRows):
         unweighted = self._images.log_weights is None
         half = self._half(queries, self._images.packed, self._images.k) if unweighted else None
         if half is None:
-            # Kernels so narrow that most rows underflow are those of a few trials of a fit.
+            # Only a few trial steps of a fit have kernels so narrow that most rows underflow.
             few = unweighted and queries.are_all and self._images.n**2 <= FEW_PAIRS_OF_TRIALS
             by = self._in_numpy().class_pull if few else self._signed_pull
             return by(queries, row_weights, likelihood)
@@ -234,7 +252,7 @@ class CpuPlaced(CompiledRows):
         pull = self._outside(found.pull)
         if len(found.underflowed):
             again = self._at_places(queries, found.underflowed)
-            # A few rows are done before a kernel is compiled for them.
+            # A few rows take less time in NumPy than compiling a kernel for them.
             few = len(found.underflowed) * self._images.n <= FEW_PAIRS
             by = self._in_numpy().class_pull if few else self._signed_pull
             more = by(again, row_weights[again.positions], likelihood)
@@ -243,14 +261,14 @@ class CpuPlaced(CompiledRows):
         return Pull(log_sums, log_agreement, pull)
 
     def _mates(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the points of some classes begin and end, inside."""
+        """Return where the points of some classes begin and end, in the internal order."""
         assert self.points.classes is not None
         ordered = self._inside(self.points.classes)
         left, right = (np.searchsorted(ordered, codes, side=side).astype(np.int64) for side in ("left", "right"))
         return left, right
 
     def _signed_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
-        """`class_pull` row by row, whoever the queries are."""
+        """`class_pull` row by row, for any queries."""
         pairs = self._pairs(queries)
         classes = self.points.classes
         assert classes is not None

@@ -1,7 +1,7 @@
-"""The shared metric on a CUDA device: fused Triton kernels over tiles, each pair once where rows meet themselves.
+"""The shared metric on a CUDA device: fused Triton kernels over tiles, which visit each pair once if the queries are the points.
 
-The rows stay on the device; per pass the metric and the row weights go there, and log-sums, means, a scatter or a
-gradient come back.
+The rows stay on the device; in each pass the metric and the row weights are sent there, and log-sums, means, a scatter or a
+gradient are returned.
 
 ::
 
@@ -40,10 +40,10 @@ class CudaPlaced(RowByRow):
     """Rows under one shared metric on a CUDA device."""
 
     def _half(self, queries: Queries, about_tiles: bool = False, codes: Tensor | None = None) -> Half | None:
-        """Half sweeps where the queries are the points, pair for pair; None where they are not, or would lose digits.
+        """Return half sweeps if the queries are the points, in their order; None if they are not, or if digits would be lost.
 
-        With `about_tiles`, about the centres of tiles even where one common centre would do.  With `codes`, the classes of
-        the rows, what is skipped is judged against the sums over class mates.
+        With `about_tiles`, they use the centres of tiles even if one common centre would be enough.  With `codes`, the classes of
+        the rows, skipped pairs are compared with the sums over class mates.
         """
         own, n, weights = queries.left_out, self._n, self.points.log_weights
         if not self._fused or n < 2 or not queries.are_all:
@@ -77,7 +77,7 @@ class CudaPlaced(RowByRow):
         return half.share if isinstance(half, PrunedHalf) else 1.0
 
     def _pruned(self, leave_out: bool, raised: float, heaviest: float, codes: Tensor | None) -> PrunedHalf | None:
-        """Sweeps over the pairs that matter, where they are clearly fewer."""
+        """Return sweeps over the pairs that matter, if these are clearly fewer."""
         if not self._may_prune or self._compact is None:
             return None
         made = PrunedHalf(
@@ -96,7 +96,7 @@ class CudaPlaced(RowByRow):
         return np.maximum(as_numpy(half.min(1).values), 0.0)
 
     def _totals(self, half: Half, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
-        """Return the sums of the rows; what pruning may have left out of them is reported."""
+        """Return the sums of the rows, and record the certificate of the pairs that pruning skipped."""
         found = half.totals(codes)
         self.points.certificates.add(half.certificate)
         return found
@@ -137,7 +137,7 @@ class CudaPlaced(RowByRow):
     def _half_scatter(
         self, queries: Queries, row_weights: np.ndarray, space: Space, about_tiles: bool
     ) -> Scatter | None:
-        """Return the scatter by half sweeps; None where they do not serve, or would lose digits."""
+        """Return the scatter by half sweeps; None if they cannot be used, or would lose digits."""
         half = self._half(queries, about_tiles)
         if half is None:
             return None
@@ -197,7 +197,7 @@ class CudaPlaced(RowByRow):
 
     @within_memory
     def _class_half(self, queries: Queries, row_weights: np.ndarray, likelihood: bool, gradient: bool) -> Pull | None:
-        """`class_pull` or `class_gradient` of all rows by half sweeps; None where these do not serve."""
+        """`class_pull` or `class_gradient` of all rows by half sweeps; None if these cannot be used."""
         codes = like(self.points.classes, self._exact, torch.int64)
         half = self._half(queries, codes=codes)
         if half is None:
@@ -240,7 +240,7 @@ class CudaPlaced(RowByRow):
         return Pull(log_sums, np.minimum(log_agreement, 0.0), as_numpy(pull))
 
     def _by_metric(self, scatter: Tensor) -> Tensor:
-        """``A S``; its diagonal where the metric is one."""
+        """``A S``; its diagonal if the metric is diagonal."""
         width = self._rows.shape[1]
         scatter = scatter[:width, :width]
         if self.metric is None:
@@ -249,7 +249,7 @@ class CudaPlaced(RowByRow):
         return metric * scatter.diagonal() if metric.ndim == 1 else metric @ scatter
 
     def _pull_by_rows(self, pull: Tensor) -> Tensor:
-        """``pull' X`` in float64, some rows at a time; its diagonal where the metric is one."""
+        """``pull' X`` in float64, some rows at a time; its diagonal if the metric is diagonal."""
         total: Any = 0.0
         step = max(self._backend.memory // (32 * self._rows.shape[1]), 1)
         diagonal = self.metric is not None and self.metric.ndim == 1

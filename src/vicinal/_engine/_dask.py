@@ -2,13 +2,13 @@
 
 ::
 
-      this process        holds the rows, decides (orders, plans, accuracy), and adds what comes back
-          |               per pass: the code of a piece, the metric, and vectors that have changed
-      each worker         holds the rows, maps them by the metric and packs them by itself, and does whole subtrees of the
+      this process        holds the rows, decides (orders, plans, accuracy), and adds the results
+          |               in each pass, sends the code of a piece, the metric, and vectors that have changed
+      each worker         holds the rows, maps them by the metric and packs them, and computes whole subtrees of the
                           tree of sums (`_sharing.py`), about `TASKS_PER_THREAD` for each of its threads
 
-Tasks are idempotent and know nothing of each other: Dask runs those of a lost worker elsewhere.  What the workers were sent
-is sent again where it was lost.  The active client is found at each call and never kept.
+Tasks are idempotent and independent of each other: Dask runs those of a lost worker elsewhere.  Data that a lost worker held
+are sent again.  The active client is found at each call and never kept.
 """
 
 import time
@@ -26,18 +26,18 @@ from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
 from vicinal._engine._contract import Placed, Points, Queries
-from vicinal._engine._dask_packing import Packed, Recipes
+from vicinal._engine._dask_packing import Foreseen, Packed, Recipes
 from vicinal._engine._dask_worker import Answer, Group, Job, do_pieces, make_ahead
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
-from vicinal._engine._sharing import FAN, NOTHING, Filled, Node, Sums, WithItem, nodes_by_cost, shared_by
+from vicinal._engine._sharing import FAN, NOTHING, Filled, Node, Sums, Touched, WithItem, nodes_by_cost, shared_by
 from vicinal._engine._tuning import LEAST_TASK_PAIRS, PAIR_COST, SHARED_WORK, TASKS_PER_THREAD
 from vicinal._version import __version__
 
 _HELD = 32  # arrays that a problem keeps on the workers: those that were used last
-_ASK_AGAIN = 1.0  # seconds after which the threads of the workers are counted again
-_FEW_WORKERS = 32  # up to so many are told ahead what they will need: a message to each
-_ATTEMPTS = 6  # times that data are sent again after workers that held them were lost
+_ASK_AGAIN = 1.0  # the interval after which the threads of the workers are counted again, in seconds
+_FEW_WORKERS = 32  # up to this many workers are sent in advance what they will need, which takes a message to each
+_ATTEMPTS = 6  # how often data are sent again after workers that held them were lost
 _MEMORY = "Each worker holds all rows, and two copies of them under the metric."
 
 
@@ -53,7 +53,7 @@ class DaskBackend:
     name: ClassVar[str] = "dask"
 
     def __init__(self, points: Points, engine: Engine) -> None:
-        active_client()  # its absence should not be noticed in the middle of a fit
+        active_client()  # its absence should be reported before a fit begins
         kind = "reference" if numba_is_missing() else "cpu"
         self._here = backend_class(kind)(points, replace(engine, kind=kind))
         self._cluster = ClusterSharing()
@@ -69,7 +69,7 @@ class _PlacedOnCluster:
 
     _SWEEPS = frozenset(
         (
-            "log_sums", "softmax_sums", "scatter", "class_pull", "class_gradient", "class_agreement", "softmax_pull",
+            "log_sums", "softmax_sums", "scatter", "squares", "class_pull", "class_gradient", "class_agreement", "softmax_pull",
             "class_shares", "entropies", "log_sums_table",
         )
     )  # fmt: skip
@@ -90,7 +90,7 @@ class _PlacedOnCluster:
         return sweep
 
     def _those(self, queries: Queries) -> "ClusterSharing | None":
-        """Return who shares the work on some queries: nobody if it is small even if no pair is skipped."""
+        """Return the `Sharing` for the work on some queries; None if the work is small even if no pair is skipped."""
         n = len(self._here.points.rows)
         if float(queries.count(n)) * n * self._pair_cost < SHARED_WORK:
             return None
@@ -100,7 +100,7 @@ class _PlacedOnCluster:
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield those of the placement; what the caller does between two of them is done by this process."""
+        """Yield the results of the placement; the caller's work between two of them is done by this process."""
         those = self._those(queries)
         with shared_by(those):
             found = iter(self._here.candidates(queries, k, floors))
@@ -119,7 +119,7 @@ class _Sent:
         self.future = future
 
 
-# What the workers have, by client and content: problems that hold the same rows share them.
+# The data on the workers, by client and content; problems with the same rows share them.
 _sent: weakref.WeakValueDictionary[tuple[str, str], _Sent] = weakref.WeakValueDictionary()
 
 
@@ -128,28 +128,33 @@ class ClusterSharing:
 
     def __init__(self) -> None:
         self._recipes = Recipes()
-        self.pair_cost = PAIR_COST  # that of the placement whose work is shared
-        self._threads = -np.inf, 1  # of all workers, and when they were counted
-        self._was_asked = False  # whether workers have done anything for the problem
+        self.pair_cost = PAIR_COST  # of the placement whose work is shared
+        self._workers: tuple[float, dict[str, int]] = -np.inf, {}  # when they were counted, and the threads of each
+        self._was_asked = False  # whether workers have computed anything for the problem
+        self._foreseen: Any = None  # a placeholder for an object that workers have begun to make
         self._made_ahead: list[Future] = []
         self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
         """Note that workers can make `made` by themselves; see `_sharing.remember`."""
         self._recipes.add(made, make, args)
-        if self._was_asked:  # small problems never ask workers
-            client = active_client()
-            workers = threads_of_workers(client)
-            if 0 < len(workers) <= _FEW_WORKERS:
-                self._let_make(client, list(workers), made)
+        self._foreseen = None
 
-    def _let_make(self, client: Client, workers: list[str], made: Any) -> None:
-        """Let workers begin to make something, while this process makes it, too: nobody waits for that."""
+    def foresee(self, make: Callable[..., Any], *args: Any) -> None:
+        """Let workers begin to make something while this process makes it as well, without waiting for them."""
+        if not self._was_asked:  # small problems are never sent to workers
+            return
+        client = active_client()
+        workers = self._threads_of_workers(client)
+        if not 0 < len(workers) <= _FEW_WORKERS:
+            return
+        self._foreseen = Foreseen()
+        self._recipes.add(self._foreseen, make, args)
         packed = Packed(self._recipes)
-        job = self._job(packed, packed.dumps(made), NOTHING)
+        job = self._job(packed, packed.dumps(self._foreseen), NOTHING)
         try:
             data = self._data(client, packed.data)
-        except LostError:  # they are asked for it again later
+        except LostError:  # they are requested again later
             return
         self._made_ahead += [
             client.submit(make_ahead, job, *data, workers=[name], key=new_key("vicinal.at"), pure=False)
@@ -157,45 +162,68 @@ class ClusterSharing:
         ]
 
     def takes(self, costs: np.ndarray | None) -> bool:
-        """Return whether the work is worth sending."""
-        return costs is None or float(costs.sum()) * self.pair_cost >= SHARED_WORK
+        """Return whether the work is worth sending: two threads save half of it, and many save nearly all.
+
+        A single one is treated like two, because whoever starts it wants it to work.
+        """
+        if costs is None:
+            return True
+        threads = sum(self._threads_of_workers(active_client()).values())
+        return float(costs.sum()) * self.pair_cost * (1.0 - 1.0 / max(threads, 2)) >= SHARED_WORK
 
     def run(
         self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled, costs: np.ndarray | None = None
     ) -> Iterator[Any]:
         """Yield ``work(piece)`` for each piece, in order."""
         if pieces:
-            parts = cut_by_cost(np.ones(len(pieces)) if costs is None else costs, self._tasks_wanted(costs))
-            for results in self._answers(work, [Group(None, pieces[lo:hi]) for lo, hi in parts], filled):
+            each = np.ones(len(pieces)) if costs is None else costs
+            parts = cut_by_cost(each, self._tasks_wanted(costs))
+            groups = [Group(None, pieces[lo:hi]) for lo, hi in parts]
+            for results in self._answers(work, groups, filled, [float(each[lo:hi].sum()) for lo, hi in parts]):
                 yield from results
 
     def run_nodes(
         self,
-        work: Callable[[Any], Sums | WithItem],
+        work: Callable[[Any], Sums | Touched | WithItem],
         pieces: Sequence[Any],
         filled: Filled,
         costs: np.ndarray | None = None,
     ) -> Iterator[Node]:
         """Yield consecutive nodes of the tree over the pieces."""
         if pieces:
-            nodes = nodes_by_cost(np.ones(len(pieces)) if costs is None else costs, self._tasks_wanted(costs))
-            yield from self._answers(work, [Group(level, pieces[i : i + FAN**level]) for i, level in nodes], filled)
+            each = np.ones(len(pieces)) if costs is None else costs
+            nodes = nodes_by_cost(each, self._tasks_wanted(costs))
+            groups = [Group(level, pieces[i : i + FAN**level]) for i, level in nodes]
+            yield from self._answers(
+                work, groups, filled, [float(each[i : i + FAN**level].sum()) for i, level in nodes]
+            )
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def _tasks_wanted(self, costs: np.ndarray | None) -> int:
-        """Return how many tasks the work should be cut into: so many for each thread, but none that is over before it is
-        sent."""
-        now, (asked, threads) = time.monotonic(), self._threads
-        if now - asked > _ASK_AGAIN:
-            threads = max(sum(threads_of_workers(active_client()).values()), 1)
-            self._threads = now, threads
+        """Return how many tasks the work should be cut into: a given number for each thread, but none that takes less time than
+        sending it."""
+        threads = max(sum(self._threads_of_workers(active_client()).values()), 1)
         most = TASKS_PER_THREAD * threads
         return most if costs is None else int(min(most, max(costs.sum() / LEAST_TASK_PAIRS, threads)))
 
-    def _answers(self, work: Callable[[Any], Any], groups: list[Group], filled: Filled) -> Iterator[Any]:
-        """Yield what tasks make of groups of pieces, in order, and put what they fill where it belongs."""
+    def _threads_of_workers(self, client: Client) -> dict[str, int]:
+        """Return the number of threads of each worker, counted at most a moment ago."""
+        now, (asked, workers) = time.monotonic(), self._workers
+        if now - asked > _ASK_AGAIN:
+            workers = threads_of_workers(client)
+            self._workers = now, workers
+        return workers
+
+    def _answers(
+        self, work: Callable[[Any], Any], groups: list[Group], filled: Filled, costs: list[float]
+    ) -> Iterator[Any]:
+        """Yield the results of tasks on groups of pieces, in order, and copy the arrays that they fill.
+
+        The most expensive tasks are started first, so that no worker waits long for another one at the end.
+        """
         self._was_asked = True
+        heaviest_first = sorted(range(len(groups)), key=lambda i: -costs[i])
         packed = Packed(self._recipes, filled.arrays)
         job = self._job(packed, packed.dumps((work, filled.rows)), filled)
         answers: dict[int, Answer] = {}
@@ -205,7 +233,7 @@ class ClusterSharing:
             tasks: dict[Future, int] = {}
             try:
                 data = self._data(client, packed.data)
-                left = [i for i in range(following, len(groups)) if i not in answers]
+                left = [i for i in heaviest_first if i >= following and i not in answers]
                 tasks = dict(zip(self._submit(client, work, job, [groups[i] for i in left], data), left, strict=True))
                 while following < len(groups):
                     while following not in answers:
@@ -217,14 +245,15 @@ class ClusterSharing:
                 attempts += 1
                 if attempts >= _ATTEMPTS:
                     raise RuntimeError(
-                        f"the Dask workers lost what they were sent {attempts} times ({error}): they are restarted or killed "
-                        f"faster than they can answer, most likely because their memory is full. {_MEMORY} Look at their logs, "
+                        f"the Dask workers lost their data {attempts} times ({error}): they are restarted or killed "
+                        f"faster than they can respond, most likely because their memory is full. {_MEMORY} Look at their logs, "
                         "and give them more memory."
                     ) from None
                 self._held.clear()
                 _sent.clear()
             finally:
                 waiting, self._made_ahead = [*tasks, *self._made_ahead], []
+                waiting = [future for future in waiting if not future.done()]
                 if waiting:
                     client.cancel(waiting, force=True)
 
@@ -235,7 +264,7 @@ class ClusterSharing:
 
     @staticmethod
     def _taken(answer: Answer, filled: Filled) -> Any:
-        """Return the results of a task; what it filled is put where it belongs."""
+        """Return the results of a task, and copy the arrays that it filled."""
         for array, part in zip(filled.arrays, answer.filled, strict=True):
             if array.size:
                 array[answer.start : answer.start + len(part)] = part
@@ -255,7 +284,7 @@ class ClusterSharing:
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
         """Return the arrays as data of the cluster; those that it does not have are sent.
 
-        Dask gives tasks to workers that hold some of their data.  Those that hold none would have nothing to do, so that the
+        Dask gives tasks to workers that hold some of their data.  Workers that hold none would be idle, so the
         first data of a problem are sent to all of them.
         """
         missing = {}

@@ -14,7 +14,7 @@ _INLINE_BYTES = 2**12  # larger arrays travel apart from the code, once to each 
 
 
 class Recipe(NamedTuple):
-    """How workers make something: the object of this process, code with references, and the data and recipes behind them."""
+    """How workers recreate an object: the object of this process, code with references, and the data and recipes that it needs."""
 
     made: "weakref.ref[Any]"
     code: bytes
@@ -23,9 +23,9 @@ class Recipe(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where workers find an object of this process: the recipe, and the attribute of what it makes.
+    """How workers find an object of this process: the recipe, and the attribute of its result.
 
-    The object is held, so that no other one can have its identity meanwhile.
+    The object is kept, so that no other object can get its identity meanwhile.
     """
 
     thing: Any
@@ -33,17 +33,21 @@ class Place(NamedTuple):
     path: tuple[Any, ...]
 
 
+class Foreseen:
+    """What stands for an object that this process is about to make, until it is made."""
+
+
 class Packed:
-    """Objects as they travel.
+    """The conversion of objects to code that is sent to workers.
 
     Parameters
     ----------
     recipes : Recipes
-        What workers can make by themselves.
+        The objects that workers can recreate.
     filled : tuple of arrays
-        Those that the work fills: workers have their own.
+        The arrays that the work fills; workers have their own.
     constant : bool
-        Whether the arrays do not change any more, so that their digests can be kept.
+        Whether the arrays no longer change, so that their digests can be kept.
 
     Attributes
     ----------
@@ -67,7 +71,7 @@ class Packed:
         return file.getvalue()
 
     def reference(self, thing: Any) -> tuple[str, Any, Any] | None:
-        """Return what stands for an object; None where it travels as it is."""
+        """Return the reference that replaces an object; None if it is sent as it is."""
         if id(thing) in self._filled:
             return "filled", self._filled[id(thing)], None
         if id(thing) in self._places:
@@ -80,7 +84,7 @@ class Packed:
             digest = self._recipes.digest(thing, self._constant)
             self.data[digest] = thing
             return "data", digest, None
-        if type(thing).__name__ in ("CPUDispatcher", "_Kernel"):  # compiled: the worker has its own
+        if type(thing).__name__ in ("CPUDispatcher", "_Kernel"):  # compiled functions: the worker has its own
             function = getattr(thing, "_dispatcher", thing).py_func
             return "kernel", function.__module__, function.__name__
         return None
@@ -96,7 +100,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 class Recipes:
-    """What workers can make by themselves of the data that they hold, as long as it lives in this process."""
+    """The objects that workers can recreate from their data, for as long as they exist in this process."""
 
     def __init__(self) -> None:
         self.problem = uuid.uuid4().hex
@@ -107,14 +111,14 @@ class Recipes:
         return self._recipes[key]
 
     def add(self, made: Any, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Note that ``make(*args)`` gives `made`; the arguments do not change any more."""
+        """Record that ``make(*args)`` gives `made`; the arguments must not change afterwards."""
         self._recipes = {key: recipe for key, recipe in self._recipes.items() if recipe.made() is not None}
         packed = Packed(self, constant=True)
         code = packed.dumps((make, args))
         self._recipes[_digest(code)] = Recipe(weakref.ref(made), code, packed.data, packed.used)
 
     def alive(self) -> frozenset[str]:
-        """Return the recipes of what still lives in this process."""
+        """Return the recipes of the objects that still exist in this process."""
         return frozenset(key for key, recipe in self._recipes.items() if recipe.made() is not None)
 
     def places(self) -> dict[int, Place]:
@@ -137,7 +141,7 @@ class Recipes:
         return found
 
     def digest(self, array: np.ndarray, constant: bool) -> str:
-        """Return a text that tells arrays apart, bit for bit; it is kept for those that do not change."""
+        """Return a string that distinguishes arrays, bit for bit; it is cached for those that do not change."""
         known = self._digests.get(id(array))
         if known is not None and known[0]() is array:
             return known[1]
@@ -149,7 +153,7 @@ class Recipes:
 
 
 def _digest(*parts: Any) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    found = hashlib.sha1(usedforsecurity=False)  # the fastest here: vectors of all rows are digested in each pass
     for part in parts:
         found.update(part)
     return found.hexdigest()

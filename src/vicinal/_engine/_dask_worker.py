@@ -1,7 +1,7 @@
-"""What a Dask worker does for `_dask.py`: pieces of a reduction, on arrays that it holds.
+"""The part of `_dask.py` that runs on a Dask worker: pieces of a reduction, on arrays that it holds.
 
-A task brings the code of its pieces with references in place of large arrays: to data that Dask has put on the worker, and
-to what the worker makes of them by itself and keeps (the rows under the metric of the pass, in tiles).
+A task contains the code of its pieces with references instead of large arrays: to data that Dask has put on the worker, and
+to objects that the worker makes from them and keeps (the rows under the metric of the pass, in tiles).
 """
 
 import io
@@ -21,23 +21,23 @@ from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._sharing import node_of
 from vicinal._version import __version__
 
-_KEPT = 16  # things that a worker has made and keeps at most, over all problems
+_KEPT = 16  # the maximum number of objects that a worker keeps, over all problems
 
 
-@dataclass(frozen=True)  # and no tuple, which Dask would search for tasks
+@dataclass(frozen=True)  # not a tuple, which Dask would search for tasks
 class Job:
-    """What all tasks of a reduction have in common, as it travels.
+    """The common part of all tasks of a reduction, in the form in which it is sent.
 
     Attributes
     ----------
     version : str
-        Of the library.
+        The version of the library.
     code : bytes
         Two functions, pickled with references: what is done with a piece, and the rows that it fills.
     recipes : dict
-        For each thing that the worker makes: a function and its arguments, pickled with references.
+        For each object that the worker makes: a function and its arguments, pickled with references.
     problem, alive : str, frozenset of str
-        A name of the problem, and the things that it may still ask for: what else was made for it can go.
+        The name of the problem, and the objects that it may still need; other objects that were made for it can be dropped.
     filled : list
         The shapes and dtypes of the arrays that pieces fill.
     keys : list of str
@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive pieces that one task does: those of a node with its level, or with None where each piece is answered."""
+    """Consecutive pieces of one task: those of a node with its level, or with None if each piece has its own result."""
 
     level: int | None
     pieces: Sequence[Any]
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 
 
 class _Made:
-    """Things that were made from data of this worker; they go with that data, or when their problem needs them no more."""
+    """Objects that were made from data of this worker; they are dropped with that data, or when their problem no longer needs them."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -78,7 +78,7 @@ class _Made:
 
     def get(self, key: str, job: Job, data: dict[str, np.ndarray]) -> Any:
         name = job.problem, key
-        with self._lock:  # two tasks that need the same thing do not both make it
+        with self._lock:  # so that two tasks that need the same object do not both make it
             if name not in self._things:
                 for other in [other for other in self._things if other[0] == job.problem and other[1] not in job.alive]:
                     del self._things[other]
@@ -97,7 +97,7 @@ _made = _Made()
 
 
 class _Loader(pickle.Unpickler):
-    """Puts arrays in the place of references."""
+    """Replaces references by arrays."""
 
     def __init__(self, code: bytes, job: Job, data: dict[str, np.ndarray], filled: list[np.ndarray]) -> None:
         super().__init__(io.BytesIO(code))
@@ -120,16 +120,16 @@ class _Loader(pickle.Unpickler):
 
 
 def make_ahead(job: Job, *data: np.ndarray) -> None:
-    """Make what the code of a job refers to, for later tasks."""
+    """Make the objects to which the code of a job refers, for later tasks."""
     if job.version == __version__:
         _Loader(job.code, job, dict(zip(job.keys, data, strict=True)), []).load()
 
 
 def do_pieces(job: Job, group: Group, *data: np.ndarray) -> Answer:
-    """Do some consecutive pieces of a reduction: a Dask task, which may be run again anywhere."""
+    """Compute some consecutive pieces of a reduction: a Dask task, which may be repeated anywhere."""
     if job.version != __version__:
         raise RuntimeError(
-            f"this Dask worker has vicinal {__version__}, and the process that asks it has {job.version}. Install the same "
+            f"this Dask worker has vicinal {__version__}, and the process that sent the task has {job.version}. Install the same "
             "version on both."
         )
     level, pieces = group.level, group.pieces
@@ -138,5 +138,5 @@ def do_pieces(job: Job, group: Group, *data: np.ndarray) -> Answer:
     with one_blas_thread():
         results = [work(piece) for piece in pieces] if level is None else node_of(work, pieces, level)
     rows = slice(rows_of(pieces[0]).start, rows_of(pieces[-1]).stop)
-    # Copies: the whole arrays need not live until the answer is fetched.
+    # Copies, so that the whole arrays can be freed before the result is fetched.
     return Answer(results, rows.start, tuple(array[rows].copy() for array in filled))

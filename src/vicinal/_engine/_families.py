@@ -1,4 +1,4 @@
-"""Kernel families: what a point's kernel looks like, as records that `Problem.at` takes.
+"""Kernel families: the forms of a point's kernel, as records that `Problem.at` takes.
 
 A metric (an array, or None) is the kernel that all points share.  The records here give every point a kernel of its
 own; they share the engine's tiles, threads and accuracy rules, but not its symmetry.
@@ -14,8 +14,8 @@ import numpy as np
 class Frames:
     r"""A low-rank frame plus noise per point: ``C_j = noise I + sum_l v_jl V_jl V_jl'``.
 
-    The score of a pair is ``s_ij = log_weights_j - (q_i - x_j)' C_j^-1 (q_i - x_j) / 2 - log det C_j / 2``: of the
-    logarithm of a Gaussian density only the constant ``-D/2 log(2 pi)`` is missing.
+    The score of a pair is ``s_ij = log_weights_j - (q_i - x_j)' C_j^-1 (q_i - x_j) / 2 - log det C_j / 2``: the
+    logarithm of a Gaussian density without the constant ``-D/2 log(2 pi)``.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Frames:
         Matrix products may err by this many times more than usual: comparing noises needs fewer digits than reporting
         densities.
 
-    Several depths or noises are for `Placement.log_sums_table` alone, which serves all of them in one sweep.
+    Several depths or noises can only be used with `Placement.log_sums_table`, which computes all of them in one sweep.
     """
 
     frames: np.ndarray

@@ -1,4 +1,4 @@
-"""A few queries on a CUDA device, done in float64 by torch's operations: those whose digits fused kernels lose."""
+"""A few queries on a CUDA device, computed in float64 by torch's operations, because fused kernels would lose their digits."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from vicinal._engine._tuning import GPU_FEW_PAIRS, GPU_FEW_ROWS
 
 
 def are_few(rows: Any, n: int) -> bool:
-    """Return whether rows are so few of n that scores of theirs in float64 take little time."""
+    """Return whether there are so few rows, compared with n, that computing their scores in float64 takes little time."""
     return len(rows) <= GPU_FEW_ROWS + n // GPU_FEW_ROWS and len(rows) * n <= GPU_FEW_PAIRS
 
 
@@ -26,7 +26,7 @@ class FewRows:
     placed : RowByRow
     queries : Queries
     own_class : bool
-        Whether queries, resident rows then, see the points of their own class alone.
+        Whether queries, which must be resident rows, have only the points of their own class as neighbours.
     """
 
     def __init__(self, placed: Any, queries: Queries, own_class: bool = False) -> None:
@@ -58,7 +58,7 @@ class FewRows:
     def softmax_sums(
         self, factors: Tensor, values: Tensor | None, query_values: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return their log-sums, what they gather of values (n, v), and what the points receive of theirs (m, u)."""
+        """Return their log-sums, the sums of values (n, v) that they gather, and what the points receive of their values (m, u)."""
         n, nothing = len(self._exact), self._exact[:, :0]
         values = nothing if values is None else values.double()
         query_values = self._images[:, :0] if query_values is None else query_values.double()
@@ -101,7 +101,7 @@ class FewRows:
         for rows, scores in self._scores():
             matched = torch.where(codes[self._positions[rows], None] == codes, scores, -torch.inf)
             log_sums[rows] = torch.logsumexp(scores, 1)
-            # Relative to the best score: beside a log-sum of -1e20 a difference of two has no digits left.
+            # Relative to the best score, because the difference of two log-sums of -1e20 has no digits left.
             best = scores.max(1, keepdim=True).values.nan_to_num(neginf=0.0)
             share = torch.logsumexp(matched - best, 1) - torch.logsumexp(scores - best, 1)
             log_agreement[rows] = share.nan_to_num(nan=-torch.inf, neginf=-torch.inf).clamp(max=0.0)
@@ -110,7 +110,7 @@ class FewRows:
         return as_numpy(log_sums), as_numpy(log_agreement)
 
     def _add(self, pull: Tensor, rows: slice, weights: Tensor) -> None:
-        """Add what the weights (m, n) of some of the rows pull."""
+        """Add the pull of the weights (m, n) of some of the rows."""
         assert self._positions is not None
         images = self._images[rows]
         pull += weights.sum(0)[:, None] * self._exact - weights.T @ images
@@ -118,5 +118,5 @@ class FewRows:
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """Return the softmax of each row; 0 for a row that sees nobody."""
+    """Return the softmax of each row; 0 for a row without neighbours."""
     return torch.softmax(scores, 1).nan_to_num()

@@ -1,4 +1,4 @@
-"""What `_frame_kernels.py` compiles, in array arithmetic: for small problems, without Numba, and on torch.
+"""The functions of `_frame_kernels.py` in array arithmetic: for small problems, without Numba, and on torch.
 
 The functions have the same names, arguments and results; they write into their last arguments.
 """
@@ -28,7 +28,7 @@ def project_by_removal(
     residuals: Array,
     squares: Array,
 ) -> None:
-    """Split every difference into its parts along the frame, removed one by one, and what is left."""
+    """Split every difference into its parts along the frame, which are removed one by one, and the remainder."""
     left = queries.T[:, :, None] - points[:, None, :]  # (D, R, T)
     l = 0
     for m, depth in enumerate(depths):
@@ -56,7 +56,7 @@ def accumulate(
     for s in range(constants.shape[1]):
         quadratic, l = 0.0, 0
         for m, depth in enumerate(depths):
-            with np.errstate(over="ignore"):  # a component infinitely far from a query has no share in it
+            with np.errstate(over="ignore"):  # a component infinitely far from a query has weight 0
                 while l < depth:
                     quadratic = quadratic + squares[l] * inverse_variances[s, l]
                     l += 1

@@ -43,7 +43,7 @@ def project(
     residuals: np.ndarray,
     squares: np.ndarray,
 ) -> None:
-    """Split every difference query - point into its parts along the point's frame and what is left.
+    """Split every difference query - point into its parts along the point's frame and the remainder.
 
     squares[l, i, j] = (V_jl'(q_i - x_j))^2, with offsets[l, j] = V_jl'x_j; residuals[m, i, j] = |q_i - x_j|^2
     minus the first depths[m] squares.  `points` is (D, T) and `frames` (d, D, T): the inner loops run over
@@ -95,7 +95,7 @@ def project_by_removal(
     residuals: np.ndarray,
     squares: np.ndarray,
 ) -> None:
-    """`project` where digits would cancel: the parts are taken from the difference and removed from it."""
+    """`project` if digits would cancel: the parts are computed from the difference and removed from it."""
     n_features, n_points = points.shape
     left = np.empty((n_features, n_points), points.dtype)
     along = np.empty(n_points, points.dtype)
@@ -248,8 +248,8 @@ def add_tiles(
 ) -> None:
     """Add some tiles of points to the log-sum-exp states of a block of queries, for one depth and noise.
 
-    All in the cache: the score of a pair is constants - precision |q - x|^2 / 2 + sum_l gains_l (V_l'q -
-    offsets_l)^2 with gains (1 / sigma^2 - 1 / lambda_l) / 2.  Query i must not see the places
+    Everything stays in the cache. The score of a pair is constants - precision |q - x|^2 / 2 + sum_l gains_l (V_l'q -
+    offsets_l)^2 with gains (1 / sigma^2 - 1 / lambda_l) / 2.  Query i leaves out the positions
     skipped[starts[i] : starts[i + 1]], which are counted through all tiles.
     """
     n_points = points.shape[2]

@@ -13,7 +13,7 @@ from vicinal._engine._contract import Array, Queries
 if TYPE_CHECKING:
     from vicinal._engine._frames import PlacedFrames
 
-# Products that err by less than this many nats still tell which pairs matter.
+# Products with errors below this many nats can still determine which pairs matter.
 LARGEST_SCREENED_ERROR = 100.0
 
 
@@ -34,7 +34,7 @@ class Skips:
 
     @classmethod
     def of(cls, queries: Queries, n_queries: int, more: tuple[Any, Any] | None = None) -> "Skips | None":
-        """Return the positions that the queries must not see, and more pairs; None where there are none."""
+        """Return the positions that the queries leave out, and further pairs; None if there are none."""
         pairs = [np.empty((2, 0), dtype=np.int64)]
         if queries.left_out is not None:
             some = np.flatnonzero(queries.left_out >= 0)
@@ -60,7 +60,7 @@ class Skips:
 class FrameScorer:
     """Scores of blocks of queries against all points under one depth and noise, as `_arrays._Pairs` gives them.
 
-    They are less ``shift``.  Where products are not accurate, parts along the directions are removed in float64.
+    ``shift`` is subtracted.  If products are not accurate, parts along the directions are removed in float64.
     """
 
     def __init__(self, placed: "PlacedFrames", rows: np.ndarray, skips: Skips | None, listing: bool) -> None:
@@ -120,14 +120,14 @@ class FrameScorer:
                 some = part if isinstance(points, slice) else points[part]
                 residuals, squares = placed._by_kernel(q[block], some, placed.arithmetic.project_by_removal)
                 inverse_variances, constants, precisions = placed._tables(some, q)
-                with np.errstate(over="ignore"):  # a point infinitely far from a query has no share in it
+                with np.errstate(over="ignore"):  # a point infinitely far from a query has weight 0
                     quadratic = precisions[0] * residuals[0]
                     for square, inverse in zip(squares, inverse_variances[0], strict=True):
                         quadratic += square * inverse
                     scores[block, part] = constants[0, 0] - 0.5 * quadratic
 
     def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
-        """Return how far scores of the rows that reach `least` may be off those in float64."""
+        """Return a bound on the difference between scores of the rows that reach `least` and those in float64."""
         rounding = 4.0 * self.rows.shape[1] * float(np.finfo(self._placed.points.rows.dtype).eps)
         by_removal = rounding * (LARGEST_SCREENED_ERROR + np.where(np.isfinite(least), np.abs(least), 0.0))
         return np.where(self._by_products[rows], self._errors[rows], by_removal)

@@ -1,4 +1,4 @@
-"""Points with frames in tiles: what adds them to the sums of queries, and the pairs above a floor."""
+"""Points with frames in tiles: functions that add them to the sums of queries, and the pairs above a floor."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vicinal._engine._frames import PlacedFrames
     from vicinal._engine._kernel_tiles import KernelTiles
 
-# Points in tiles, as `_frame_kernels.add_tiles` takes them, and the place of each.
+# Points in tiles, in the form that `_frame_kernels.add_tiles` takes, and the position of each.
 Packed = tuple[tuple[np.ndarray, ...], np.ndarray]
 
 
@@ -68,7 +68,7 @@ def listed_in_tiles(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield, for blocks of query rows, the pairs with scores of at least ``floors_i``, and some within a margin for rounding.
 
-    Nothing is left out: tiles are skipped where no score can reach the smallest floor of the block.
+    No such pair is missed: a tile is skipped only if none of its scores can reach the smallest floor of the block.
     """
     order = tiles.order_of(rows)
     rows, levels = rows[order], floors[order] - placed._shift[0, 0]

@@ -5,12 +5,12 @@ With the squared parts ``t_l = (V_jl'(q - x_j))^2`` of a difference and its resi
     (q - x_j)' C_j^-1 (q - x_j) = rho / sigma^2 + sum_l t_l / (sigma^2 + v_jl),
     log det C_j                 = (D - d) log sigma^2 + sum_l log(sigma^2 + v_jl).
 
-Of a pair only ``rho`` and ``t`` are needed, and the directions are ordered: one sweep over the directions serves every
-depth d (the first d directions) and every noise sigma^2.  This is what makes tuning cheap.
+Only ``rho`` and ``t`` of a pair are needed, and the directions are ordered, so one sweep over the directions gives every
+depth d (the first d directions) and every noise sigma^2.  This makes tuning cheap.
 
 ::
 
-    log_sums_table        chooses the method per query: products where these are accurate
+    log_sums_table        chooses the method per query: products if these are accurate
         |
       _sums               blocks of queries in threads, tiles of points: split, then accumulate
       _sums_in_cache      one depth and noise, few features: a compiled kernel does both at once
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 # Pairs this many nats below a query's best cannot change its sum in float64.
 _NEGLIGIBLE_NATS = 40.0
 
-# What makes the log-sums of some query rows, which go one way, without the pairs to skip.
+# Computes the log-sums of some query rows by one method, without the pairs to skip.
 _LogSums = Callable[[np.ndarray, Skips | None], np.ndarray]
 
 
 class PlacedFrames(BlockScores):
-    """Rows under `Frames`, on any backend: its name says whether the arithmetic is compiled, NumPy's or torch's."""
+    """Rows under `Frames`, on any backend; the name of the backend determines whether kernels, NumPy or torch are used."""
 
     def __init__(self, backend: Any, kernel: Frames) -> None:
         self._backend, self.points, self.metric = backend, backend.points, None
@@ -79,7 +79,7 @@ class PlacedFrames(BlockScores):
         self._log_weights = self.points.log_weights
         frames = np.ascontiguousarray(kernel.frames[: self.depths[-1]], dtype=rows.dtype)
         self._host_frames = frames
-        # Where the products are done: on a device, for torch.
+        # The device of the products, for torch.
         to_device = backend.to_device if backend.name == "torch" else np.asarray
         self._rows = self._images = backend.rows if backend.name == "torch" else rows
         self._frames = to_device(frames)
@@ -88,7 +88,7 @@ class PlacedFrames(BlockScores):
             self._offsets = to_device(np.einsum("lnk,nk->ln", frames, rows))
         self._squares = to_device(squares)
         self._largest = float(_square_norms(rows).max())
-        # Close to the scores' own size, so that float32 spends its digits on their differences.
+        # Close to the size of the scores, so that the digits of float32 represent their differences.
         self._shift = np.zeros(self.shape)
         self._shift = self._constants(slice(0, len(rows))).max(axis=2)
         self._shift[self._shift == -np.inf] = 0.0
@@ -96,7 +96,7 @@ class PlacedFrames(BlockScores):
     # -- the contract ------------------------------------------------------------------------------------------------
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        """As the contract says, for one depth and noise."""
+        """See the contract; for one depth and noise."""
         if by_class:
             return super().log_sums(queries, by_class)
         self._check_is_one_kernel()
@@ -126,7 +126,7 @@ class PlacedFrames(BlockScores):
         return result
 
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """As the contract says: directions are removed from the difference one by one, so that no digits cancel."""
+        """See the contract; directions are removed from the difference one by one, so that no digits cancel."""
         self._check_is_one_kernel()
         rows = self.coordinates(queries, "rows")
         return lambda query, point: self._scores_by_removal(rows, query, point) + self._shift[0, 0]
@@ -134,7 +134,7 @@ class PlacedFrames(BlockScores):
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """As the contract says; above floors, tiles of points that cannot reach them are skipped."""
+        """See the contract; with floors, tiles of points that cannot reach them are skipped."""
         rows = self.coordinates(queries, "rows")
         if floors is None or not self._may_skip(len(rows)):
             yield from super().candidates(queries, k, floors)
@@ -152,13 +152,13 @@ class PlacedFrames(BlockScores):
         if self.shape != (1, 1):
             raise ValueError(
                 f"this reduction needs Frames of one depth and one noise, got {self.shape[0]} and {self.shape[1]}. Place "
-                "the one that is meant, or use log_sums_table."
+                "a single depth and noise, or use log_sums_table."
             )
 
-    # -- which way a query goes --------------------------------------------------------------------------------------
+    # -- the method for a query -------------------------------------------------------------------------------------
 
     def _ways(self, rows: np.ndarray) -> list[tuple[np.ndarray, _LogSums]]:
-        """Groups of queries, and what computes their log-sums.
+        """Return groups of queries, with the functions that compute their log-sums.
 
         Distances by products err by eps times the square norms, in units of the noise.  This is decided query by query,
         so that one far query does not slow the others.
@@ -188,12 +188,12 @@ class PlacedFrames(BlockScores):
 
     def are_accurate(self, rows: np.ndarray) -> np.ndarray:
         """Return whether scores by products are accurate, for each of some query rows."""
-        with np.errstate(over="ignore"):  # where the quotient overflows, products are not accurate
+        with np.errstate(over="ignore"):  # if the quotient overflows, products are not accurate
             sizes = self._largest_squares(rows) / (self.noises.min() * self._slack)
         return products_are_accurate(sizes, rows.dtype)
 
     def product_errors(self, rows: np.ndarray) -> np.ndarray:
-        """Return how far scores by products may be off, in nats: rounding of d + 1 dot products of D terms."""
+        """Return a bound on the error of scores by products, in nats: rounding of d + 1 dot products of D terms."""
         with np.errstate(over="ignore"):
             sizes = self._largest_squares(rows) / self.noises.min()
             terms = math.sqrt(rows.shape[1]) * (2.0 + math.sqrt(len(self._variances)))
@@ -204,14 +204,14 @@ class PlacedFrames(BlockScores):
 
     @property
     def arithmetic(self) -> Any:
-        """Compiled kernels, loaded only when they are wanted because Numba takes a while to import, or arrays."""
+        """The compiled kernels, which are imported at the first use because importing Numba is slow, or the functions on arrays."""
         compiled = self._backend.name == "cpu"
         return import_module("vicinal._engine._frame_kernels" if compiled else "vicinal._engine._frame_arrays")
 
     # -- log-sums ----------------------------------------------------------------------------------------------------
 
     def _sums(self, queries: np.ndarray, skips: Skips | None, how: str) -> np.ndarray:
-        """Log-sums of queries that all go the same way, shape (depths, noises, m)."""
+        """Log-sums of queries that all use the same method, shape (depths, noises, m)."""
         rows, tile = self._block_shape(how, len(queries))
         return self._over_points(like(queries, self._rows), skips, partial(self._adder, how, tile), rows)
 
@@ -221,7 +221,7 @@ class PlacedFrames(BlockScores):
         return self._over_points(queries, skips, partial(adder_in_cache, self), rows)
 
     def _over_points(self, queries: Array, skips: Skips | None, adder: Adder, n_rows: int) -> np.ndarray:
-        """Log-sums over the tiles of points that matter, where these are few enough, or else over all points."""
+        """Log-sums over the tiles of points that matter if these are few enough, otherwise over all points."""
         sums = KernelSums(self.shape, queries, skips, adder)
         tiles = self._kernel_tiles if self._may_skip(len(queries)) else None
         with one_blas_thread():
@@ -235,7 +235,7 @@ class PlacedFrames(BlockScores):
 
     @cached_property
     def expected_share(self) -> float:  # type: ignore[override]
-        """Of the tiles, that a pass over all rows visits; of one kernel."""
+        """The share of the tiles that a pass over all rows visits, for one kernel."""
         rows = self.points.rows
         if self.shape != (1, 1) or not self._may_skip(len(rows)):
             return 1.0
@@ -262,7 +262,7 @@ class PlacedFrames(BlockScores):
         return KernelTiles(np.ascontiguousarray(self.points.rows), kernels, error, self._backend.threads)
 
     def _adder(self, how: str, tile: int, q: Array, pairs: Any, tops: Array, totals: Array) -> Add:
-        """Return what adds points to the sums of a block of queries by products or a kernel, so many points at a time."""
+        """Return a function that adds points to the sums of a block of queries, by products or a kernel, some points at a time."""
         arithmetic = self.arithmetic
 
         def add(tiles: np.ndarray | None) -> None:
@@ -294,7 +294,7 @@ class PlacedFrames(BlockScores):
         return packed_in_tiles(self, self._kernel_tiles.order, KERNEL_TILE)
 
     def _screened_sums(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
-        """Log-sums where products are not accurate: they only propose, and the pairs that matter are done by removal.
+        """Log-sums if products are not accurate: products only propose the pairs that matter, which are computed by removal.
 
         A pair whose score lies 40 nats and twice the error below the best cannot change the sum.  In many dimensions few
         pairs are left.
@@ -328,7 +328,7 @@ class PlacedFrames(BlockScores):
         numbers = d + self.shape[0] + 6  # per pair
         tile = FRAME_TILE
         if how == "products":
-            if not compiled:  # few queries see many points at a time: a call of NumPy costs as much as 1,000 numbers
+            if not compiled:  # few queries are combined with many points at a time, because a call of NumPy costs as much as 1,000 numbers
                 tile = max(tile, ARRAY_BLOCK_PAIRS // 4 // min(m, FRAME_ROWS))
         elif compiled:
             tile = min(tile, max(FRAME_CACHE // (8 * D * (d + 1)) // 16 * 16, 64))
@@ -340,7 +340,7 @@ class PlacedFrames(BlockScores):
         rows = (memory - 8 * tile * D * (d + 1)) // (8 * tile * numbers)
         return int(np.clip(rows, 1, FRAME_ROWS)), tile
 
-    # -- how a block of queries sees a tile of points -----------------------------------------------------------------
+    # -- a block of queries and a tile of points ----------------------------------------------------------------------
 
     def _constants(self, tile: slice | np.ndarray) -> np.ndarray:
         """log w_j - log det C_j / 2, less the shift, shape (depths, noises, T)."""
@@ -357,7 +357,7 @@ class PlacedFrames(BlockScores):
 
     @cached_property
     def _constants_of_all(self) -> np.ndarray:
-        """The constants of all points for one depth and noise: of those, unlike a table's, there are only n."""
+        """The constants of all points for one depth and noise, which are only n numbers."""
         return self._constants(slice(0, len(self.points.rows)))
 
     def _tables(self, tile: slice | np.ndarray, q: Array) -> list[Array]:
@@ -412,7 +412,7 @@ class PlacedFrames(BlockScores):
             i, j = query[part], point[part]
             left = rows[i].astype(np.float64) - points[j]
             quadratic = np.zeros(len(i))
-            with np.errstate(over="ignore"):  # a point infinitely far from a query has no share in it
+            with np.errstate(over="ignore"):  # a point infinitely far from a query has weight 0
                 for frame, variance in zip(self._host_frames, self._variances, strict=True):
                     direction = frame[j]
                     along = np.einsum("pk,pk->p", direction, left)

@@ -1,7 +1,7 @@
 """Rows with a low-rank frame plus noise each on a CUDA device: one fused kernel for the log-sums of one depth and noise.
 
-Queries whose products are not accurate, several depths or noises at once, and all other reductions are done by torch's
-operations, as `_frames.py` says.
+Queries whose products are not accurate, several depths or noises at once, and all other reductions are computed by torch's
+operations, as in `_frames.py`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from vicinal._engine._tuning import FLOAT32, GPU_FRAME_COLUMNS, GPU_FRAME_POINTS
 
 
 class _Laid(NamedTuple):
-    """What `_triton_frames.py` reads of the points."""
+    """The data of the points that `_triton_frames.py` reads."""
 
     points: Tensor
     frames: Tensor

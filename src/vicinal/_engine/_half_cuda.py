@@ -1,4 +1,4 @@
-"""Half sweeps on a CUDA device: every pair once where the queries are the points.
+"""Half sweeps on a CUDA device: every pair is visited once if the queries are the points.
 
 The sums over rows and over columns of a pair of tiles are stored by tile and added in float64.  With
 ``K_ij = b_i b_j exp(raised - |z_i - z_j|^2 / 2)`` and ``T = K 1``, the weights of a softmax with row weights r are
@@ -18,15 +18,15 @@ from vicinal._engine._tuning import FLOAT32, FLOAT64, GPU_CHUNK, GPU_PROGRAMS, G
 
 # Sums under the common shift below which terms may have underflowed: see `_pairs.py`.
 SMALLEST = {FLOAT64: 1e-270, FLOAT32: 1e-24}
-# Below this agreement, exponentials of class mates underflow in the precision; such rows are done again.
+# Below this agreement, exponentials of class mates underflow in the precision; such rows are computed again.
 _LEAST_AGREEMENT = {FLOAT64: 1e-200, FLOAT32: 1e-20}
-_LARGEST_HALF = 2.0**14  # what float16 numbers are scaled to: a fourth of their largest
+_LARGEST_HALF = 2.0**14  # float16 numbers are scaled to a fourth of the largest one
 
 
 class Factors(NamedTuple):
-    """What the pairs of rows are weighted by: g_i + g_j, with other g for pairs of the same class, in the rows' order.
+    """The weights of pairs of rows: g_i + g_j, with other g for pairs of the same class, in the rows' order.
 
-    ``most`` is a bound of ``|K_ij g_i|``.
+    ``most`` is a bound on ``|K_ij g_i|``.
     """
 
     outside: Tensor
@@ -36,7 +36,7 @@ class Factors(NamedTuple):
 
 
 class _Panel(NamedTuple):
-    """Tiles whose rows one launch does: their first, their number, and a of `_triton_half.py` for columns and rows."""
+    """The tiles whose rows one launch computes: the first one, their number, and a of `_triton_half.py` for columns and rows."""
 
     first: int
     n_tiles: int
@@ -54,7 +54,7 @@ class Half:
     real : dtype
         The working precision.
     leave_out : bool
-        Whether rows do not see themselves.
+        Whether rows are left out of their own sums.
     raised, heaviest : float
         How far scores are raised, in nats, and the largest log-weight, which is taken off all of them.
     memory : int
@@ -88,7 +88,7 @@ class Half:
         self.certificate = 0.0  # every pair is visited
 
     def _parts(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Float64 values as the kernels read them."""
+        """Float64 values in the form that the kernels read."""
         return split_in_two(values) if self._split else (values, values)
 
     # -- log-sums --------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Half:
         return totals.log() - own - self._raised + self._heaviest
 
     def totals(self, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
-        """T (n,), its part over class mates, both 1 where either underflowed, and the rows where that was.
+        """T (n,), its part over class mates, both 1 where either underflowed, and the rows in which that happened.
 
         `codes` are classes in the rows' order.
         """
@@ -148,7 +148,7 @@ class Half:
         """``sum_{i<j} M_ij (v_i - v_j)(v_i - v_j)'`` of the images, or of values (n, v), and its trace before terms cancel.
 
         M is ``K_ij (g_i + g_j)``.  A pair of tiles I, J with ``s = c_I - c_J`` adds ``sum M_ij (v_i - v_j + s)(v_i - v_j +
-        s)'``: offsets from the centres of tiles, and what the distance of the tiles adds to them.
+        s)'``: offsets from the centres of tiles, and the contribution of the distance between the tiles.
         """
         tiles = self.tiles
         offsets, centres, scales, v = self._values(values)
@@ -191,7 +191,7 @@ class Half:
         return offsets, centres, scales, self._parts(offsets * scales)
 
     def _between_tiles(self, panel: _Panel, offsets: Tensor, centres: Tensor, along: Tensor, columns: Tensor) -> Any:
-        """Return what the distances of the centres add to half a scatter, and to its trace before terms cancel."""
+        """Return the contribution of the distances between the centres to half a scatter, and to its trace before terms cancel."""
         tiles, width = self.tiles, offsets.shape[1]
         u = offsets.reshape(tiles.n_tiles, tiles.size, width).to(tiles.dtype)
         mine = slice(panel.first, panel.first + panel.n_tiles)
@@ -226,7 +226,7 @@ class Half:
             pull[places] = pulls.sum(0, dtype=torch.float64)
         return tiles.of_rows_given(pull) / (self._scale * scale)
 
-    # -- what the kernels read -------------------------------------------------------------------------------------
+    # -- arguments of the kernels ----------------------------------------------------------------------------------
 
     def _laid(self, factors: Factors) -> tuple[tuple[Tensor, Tensor, Tensor], bool, float]:
         """Codes and factors in places, whether there are classes, and the power of two that factors are scaled by."""
@@ -245,7 +245,7 @@ class Half:
         return torch.zeros(shape, dtype=self.tiles.dtype, device=self.tiles.device)
 
     def _cut(self) -> tuple[int, int, int]:
-        """Return blocks of columns, how many of them a program visits, and in how many parts that makes a sweep."""
+        """Return the number of blocks of columns, how many of them a program visits, and the resulting number of parts of a sweep."""
         n_blocks = self.tiles.n_places // self._block
         chunk = GPU_CHUNK * (self.tiles.size // self._block)
         return n_blocks, chunk, -(-n_blocks // chunk)
@@ -255,7 +255,7 @@ class Half:
         return slice(panel.first * size, (panel.first + panel.n_tiles) * size), panel.n_tiles * size
 
     def _panels(self, width: int) -> Iterator[_Panel]:
-        """Yield the tiles of launches whose results, with so many columns of values, fit the memory."""
+        """Yield the tiles of launches whose results, with a given number of columns of values, fit into the memory."""
         tiles = self.tiles
         if self._kept:
             yield from self._kept
@@ -274,7 +274,7 @@ class Half:
     def _panel(self, first: int, count: int) -> _Panel:
         tiles, shift = self.tiles, (self._raised - 2.0 * self._heaviest) * LOG2E
         if not tiles.local:
-            # Both rows of a pair bring their weight, hence twice the heaviest.
+            # The weights of both rows of a pair count, hence twice the heaviest.
             return _Panel(first, count, -tiles.of_points, (shift - tiles.h).to(tiles.dtype))
         mine = slice(first, first + count)
         places = slice(first * tiles.size, (first + count) * tiles.size)

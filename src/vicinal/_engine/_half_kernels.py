@@ -1,11 +1,11 @@
 """Compiled: points against themselves, each pair once for both of its rows, for few coordinates.
 
 The kernel K_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  A block of rows, which begins at the row `start` of a tile,
-meets the tiles from_tile..to_tile that are not before its own; a pair gives to its row in `row_sums` (padded to whole
-ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles,
-so memory traffic does not grow with n.  Rows shift by `bounds`; the caller finds those whose sum underflowed.
-`queries`, `bounds`, `left_out` and `values` are those of the block, everything else is of all points.  `weights` b, in
-tiles padded with zeros, are the last column of the values; where there are none, all weights are 1.
+is combined with the tiles from_tile..to_tile that are not before its own; a pair adds to its row in `row_sums` (padded to
+whole ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles,
+so memory traffic does not grow with n.  Rows are shifted by `bounds`; the caller finds those whose sum underflowed.
+`queries`, `bounds`, `left_out` and `values` are those of the block; everything else is for all points.  `weights` b, in
+tiles padded with zeros, are the last column of the values; if there are none, all weights are 1.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,9 @@ from vicinal._engine._kernels import (
     _sum_between,
 )
 from vicinal._engine._vectors import one_dot
+
+# Smaller logarithms belong to exponentials that are 0; minus infinity times 0 would not be.
+_LOWEST_LOG = -1e4
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -56,7 +59,7 @@ def _half_exponentials(
 
 
 def _half_signature(own: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
-    """Return the signature of a symmetric kernel from the types of its own arguments."""
+    """Return the signature of a symmetric kernel from the types of its additional arguments."""
 
     def signature(real: Any) -> Any:
         a2, a3 = real[:, ::1], real[:, :, ::1]
@@ -108,6 +111,61 @@ def half_sums(
                 _add_to_points(scores, values, place, columns)
 
 
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _times_logs(scores: np.ndarray, bound: float, products: np.ndarray) -> None:
+    """Scores of a row -> K and K log K; both are 0 for a pair that is left out."""
+    for j in range(TILE):
+        products[j] = max(scores[j] - bound, scores.dtype.type(_LOWEST_LOG))
+    _exp_in_place(scores, bound)
+    for j in range(TILE):
+        products[j] *= scores[j]
+
+
+@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, ::1])))
+def half_logs(
+    queries: np.ndarray,
+    points: np.ndarray,
+    offsets: np.ndarray,
+    bounds: np.ndarray,
+    smallest: float,
+    by_products: bool,
+    left_out: np.ndarray,
+    row_weights: np.ndarray,
+    weights: np.ndarray,
+    start: int,
+    from_tile: int,
+    to_tile: int,
+    row_sums: np.ndarray,
+    column_sums: np.ndarray,
+) -> None:
+    """``(K log K) b`` and ``K b``; `row_weights` (m, 1) are b of the block, `weights` are in tiles, also if all are 1."""
+    scores, products = np.empty((ROWS, TILE), dtype=points.dtype), np.empty((ROWS, TILE), dtype=points.dtype)
+    peaks, b = np.empty(ROWS), np.zeros(ROWS, dtype=points.dtype)
+    n_rows = queries.shape[0]
+    for t in range(from_tile, to_tile):
+        tile, tile_offsets = points[t], offsets[t]
+        logs, sums = column_sums[t - from_tile, 0], column_sums[t - from_tile, 1]
+        for place in range(0, n_rows, ROWS):
+            own, count = (start + place) // TILE, min(ROWS, n_rows - place)
+            if t < own:
+                continue
+            _scores(queries, place, count, tile, tile_offsets, by_products, left_out, t * TILE, False, scores, peaks)
+            for r in range(ROWS):
+                if r < count:
+                    _times_logs(scores[r], scores.dtype.type(bounds[place + r]), products[r])
+                    b[r] = row_weights[place + r, 0]
+                else:
+                    scores[r, :], products[r, :], b[r] = 0, 0, 0
+            one_dot(products, weights, t, row_sums[place : place + ROWS], 0)
+            one_dot(scores, weights, t, row_sums[place : place + ROWS], 1)
+            if t > own:
+                for j in range(TILE):
+                    logs[j] += (
+                        b[0] * products[0, j] + b[1] * products[1, j] + b[2] * products[2, j] + b[3] * products[3, j]
+                    )
+                    sums[j] += b[0] * scores[0, j] + b[1] * scores[1, j] + b[2] * scores[2, j] + b[3] * scores[3, j]
+
+
 @_kernel(_half_signature(lambda real: (real[:, :, ::1], real[:, ::1], real[::1])))
 def half_scatter(
     queries: np.ndarray,
@@ -128,7 +186,7 @@ def half_scatter(
 ) -> None:
     """``M V`` for ``M_ij = K_ij (f_i + f_j)``, to the rows of each pair; to its columns only ``M b``.
 
-    A tile that meets itself gives half of it to its rows and half to its columns, as all others do.  `factors` f are
+    The pairs within a tile add half to its rows and half to its columns, as all others do.  `factors` f are
     padded with zeros to whole tiles.
     """
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
@@ -190,7 +248,7 @@ def half_matches(
     row_sums: np.ndarray,
     column_sums: np.ndarray,
 ) -> None:
-    """``K 1``, and the same over class mates alone; points sorted by class, mates of row i at mates_from..to."""
+    """``K 1``, and the same over class mates only; points are sorted by class, mates of row i at mates_from..to."""
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     n_rows = queries.shape[0]
     for t in range(from_tile, to_tile):

@@ -1,4 +1,4 @@
-"""Log-sums of queries against points with a kernel each, block by block: over all points, or over the tiles that matter."""
+"""Log-sums of queries against points with one kernel each, block by block: over all points, or over the tiles that matter."""
 
 import math
 from collections.abc import Callable
@@ -23,9 +23,9 @@ from vicinal._engine._tuning import (
 if TYPE_CHECKING:
     from vicinal._engine._kernel_tiles import KernelTiles
 
-# What adds the points of some tiles, or all points (None), to the sums of a block of queries.
+# A function that adds the points of some tiles, or all points (None), to the sums of a block of queries.
 Add = Callable[[np.ndarray | None], None]
-# ``adder(q, pairs, tops, totals)`` makes it for the rows q of a block and the pairs that it must not see: `tops` and `totals`
+# ``adder(q, pairs, tops, totals)`` creates it for the rows q of a block and the pairs to leave out: `tops` and `totals`
 # (e1, e2, R) are the largest scores so far and the sums relative to them, under each of e1 x e2 kernels of a point.
 Adder = Callable[[Array, tuple[np.ndarray, np.ndarray] | None, Array, Array], Add]
 
@@ -33,18 +33,18 @@ _SAMPLED = 8  # queries of a sampled block
 
 
 def may_skip(engine: Engine, rows: np.ndarray, n_queries: int) -> bool:
-    """Return whether tiles of these points may be skipped for so many queries, on the compiled backend."""
+    """Return whether tiles of these points may be skipped for this many queries, on the compiled backend."""
     many = len(rows) >= PRUNED_FROM_POINTS and n_queries >= PRUNED_FROM_QUERIES
     return many and engine.error_in(rows.dtype) > 0.0
 
 
 class KernelSums:
-    """Log-sums of queries that all go the same way.
+    """Log-sums of queries that all use the same method.
 
     Parameters
     ----------
     shape : (e1, e2)
-        Numbers of kernels of a point.
+        The numbers of kernels of a point.
     queries : array of shape (m, D)
     skips : Skips, optional
     adder : Adder
@@ -54,12 +54,12 @@ class KernelSums:
         self._shape, self._queries, self._skips, self._adder = shape, queries, skips, adder
 
     def take(self, order: np.ndarray) -> "KernelSums":
-        """Return those of the queries in another order."""
+        """Return the same for the queries in another order."""
         skips = None if self._skips is None else self._skips.take(order)
         return KernelSums(self._shape, self._queries[order], skips, self._adder)
 
     def over_points(self, tiles: "KernelTiles | None", n_rows: int, threads: int) -> tuple[np.ndarray, float]:
-        """Log-sums, (e1, e2, m), and their certificate: over the tiles that matter, where these are given and few enough."""
+        """Log-sums, (e1, e2, m), and their certificate: over the tiles that matter, if these are given and few enough."""
         if tiles is not None:
             order = tiles.order_of(self._queries)
             ordered = self.take(order)
@@ -71,7 +71,7 @@ class KernelSums:
         return self.over_all(n_rows, threads), 0.0
 
     def over_all(self, n_rows: int, threads: int) -> np.ndarray:
-        """Log-sums over all points, (e1, e2, m), in blocks of so many queries."""
+        """Log-sums over all points, (e1, e2, m), in blocks of a given number of queries."""
 
         def work(block: slice) -> np.ndarray:
             add, tops, totals = self._begin(block)
@@ -107,8 +107,8 @@ class KernelSums:
         return log_sums, tiles.certificate(log_skipped, log_sums.min(axis=2).ravel()), visited
 
     def _begin(self, block: slice) -> tuple[Add, Array, Array]:
-        """Return what adds points to the sums of a block of queries, their largest scores and the sums: of no points so
-        far."""
+        """Return a function that adds points to the sums of a block of queries, with the initial largest scores and
+        sums."""
         q = self._queries[block]
         tops, totals = (empty_like((*self._shape, len(q)), q, float64=True) for _ in range(2))
         tops[...], totals[...] = -math.inf, 0.0
@@ -116,7 +116,7 @@ class KernelSums:
 
 
 def _log_sums_of(tops: Array, totals: Array) -> np.ndarray:
-    """Log-sums as NumPy, from their maxima and the sums relative to them; -inf for a query that saw no point."""
+    """Log-sums as NumPy, from their maxima and the sums relative to them; -inf for a query without neighbours."""
     tops, totals = (np.asarray(a.cpu() if hasattr(a, "cpu") else a) for a in (tops, totals))
     with np.errstate(divide="ignore"):
         return np.where(tops == -np.inf, 0.0, tops) + np.log(totals)

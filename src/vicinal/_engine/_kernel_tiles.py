@@ -1,4 +1,4 @@
-"""Points with a kernel each, in tiles of a spatial order: which of them some queries must see.
+"""Points with one kernel each, in tiles of a spatial order, and which tiles some queries must visit.
 
 The score of a pair falls at least as fast as along the widest direction of the point's kernel: with v_j the largest variance of
 C_j in any direction and ``h_j = log w_j - log det C_j / 2``, ``s_ij <= h_j - |q_i - x_j|^2 / (2 v_j)``.  For a tile t of
@@ -6,8 +6,8 @@ points whose box is at the distance D of a box around some queries,
 
     sum_{j in t} exp(s_ij) <= exp(H_t - D^2 / (2 V_t))    with    H_t = log sum_j exp(h_j)    and    V_t = max_j v_j
 
-for each of these queries.  Tiles are visited in the order of that bound, until all that are left add up to no more than the error times
-the smallest sum so far of any of the queries.  Sums only grow, so that this certifies them.
+for each of these queries.  Tiles are visited in the order of that bound, until the remaining ones add up to no more than the error times
+the smallest sum so far of any of the queries.  Sums only grow, so this certifies them.
 """
 
 from collections.abc import Callable
@@ -23,25 +23,25 @@ from vicinal._engine._tuning import (
     MORE_KERNEL_TILES,
 )
 
-# Bounds are raised by this share: frames are orthonormal, variances positive and boxes far apart to rounding alone.
+# Bounds are raised by this share, because orthonormal frames, variances and distances of boxes are subject to rounding.
 _SLACK = 1e-4
-# What the certificate is raised by, for the rounding of sums.
+# The factor by which the certificate is raised, for the rounding of sums.
 _RAISED = 1.03
 
-# What adds the points of some tiles to the sums of queries, and returns the log of the smallest sum so far, (e,).
+# A function that adds the points of some tiles to the sums of queries and returns the log of the smallest sum so far, (e,).
 Take = Callable[[np.ndarray], np.ndarray]
 Kernels = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class KernelTiles:
-    """Tiles of points with a kernel each, or with e of them.
+    """Tiles of points with one kernel each, or with e kernels each.
 
     Parameters
     ----------
     rows : array of shape (n, D), contiguous
     kernels : callable
         ``log_heights, variances = kernels(positions)``, each (e, len(positions)): ``log w_j - log det C_j / 2`` of some
-        points, less anything that all points share, and the largest variance of each kernel in any direction.
+        points, up to a constant that all points share, and the largest variance of each kernel in any direction.
     error : float
         The largest certificate, above 0.
     threads : int
@@ -49,7 +49,7 @@ class KernelTiles:
     Attributes
     ----------
     order : integer array of shape (n,)
-        The position of the point at each place; tile t holds the places from ``t KERNEL_TILE`` on.
+        The original position of the point at each place of the order; tile t holds the places from ``t KERNEL_TILE`` on.
     """
 
     def __init__(self, rows: np.ndarray, kernels: Kernels, error: float, threads: int) -> None:
@@ -67,7 +67,7 @@ class KernelTiles:
 
     @staticmethod
     def _extremes(rows: np.ndarray, kernels: Kernels, positions: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Boxes, largest and summed heights, and how fast scores fall at least, of the tiles of some positions."""
+        """Return the boxes, the largest and the summed heights, and the least decrease of scores, of the tiles of some positions."""
         starts, some = np.arange(0, len(positions), KERNEL_TILE), rows[positions].astype(np.float64)
         log_heights, variances = kernels(positions)
         return (
@@ -84,13 +84,13 @@ class KernelTiles:
         return self.order[places[places < len(self.order)]]
 
     def order_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the positions of query rows in an order in which those of a block  are near each other."""
+        """Return the positions of query rows in an order in which those of a block are near each other."""
         return spatial_order(np.ascontiguousarray(rows), np.array([0, len(rows)]), self._threads)
 
     def sweep(self, rows: np.ndarray, take: Take) -> tuple[np.ndarray, int]:
-        """Let `take` see tiles until the others cannot matter to any of the query rows.
+        """Pass tiles to `take` until the others cannot matter to any of the query rows.
 
-        Returns the log of what these others could add to the sum of any of them, shape (e,), and how many tiles it saw.
+        Return the log of what these others could add to the sum of any of them, shape (e,), and the number of tiles passed.
         """
         bounds = self._bounds(rows, self._log_masses)
         rest, count, visited = np.flatnonzero((bounds > -np.inf).any(axis=0)), FIRST_KERNEL_TILES, 0
@@ -105,7 +105,7 @@ class KernelTiles:
         return log_skipped, visited
 
     def _needed(self, bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
-        """Return the tiles that cannot be skipped beside the log-sums `least`, those of the smallest bounds first."""
+        """Return the tiles that cannot be skipped given the log-sums `least`, those with the smallest bounds first."""
         shares = _shares(bounds, least)
         # Most tiles are so far away that half of the error is enough for all of them.
         near = np.flatnonzero(shares > np.log(0.5 * self._error / self.n_tiles))
@@ -127,7 +127,7 @@ class KernelTiles:
 
     @staticmethod
     def certificate(log_skipped: np.ndarray, least: np.ndarray) -> float:
-        """Return what was skipped, relative to the smallest of the sums of any query, both by their logs (e,)."""
+        """Return the skipped sum relative to the smallest sum of any query; both are given by their logs (e,)."""
         some = log_skipped > -np.inf
         with np.errstate(under="ignore"):
             return float(_RAISED * np.exp(log_skipped[some] - least[some]).max(initial=0.0))
@@ -136,5 +136,5 @@ class KernelTiles:
 def _shares(bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
     """Return the log of the largest share that each tile may have in any of the sums, given by their logs (e,):
     (n_tiles,)."""
-    with np.errstate(invalid="ignore"):  # beside a row that has seen nobody every tile matters
+    with np.errstate(invalid="ignore"):  # for a row without neighbours so far, every tile matters
         return np.where(bounds > -np.inf, bounds - least[:, None], -np.inf).max(axis=0)

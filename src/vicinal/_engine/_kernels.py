@@ -1,4 +1,4 @@
-"""What compiled kernels are made of; the kernels are serial, cached on disk, release the GIL, and run on blocks in threads.
+"""The parts of the compiled kernels, which are serial, cached on disk, release the GIL, and run on blocks in threads.
 
 ::
 
@@ -13,18 +13,18 @@ one load of a coordinate serves ROWS pairs.
 
 Rules that keep this correct:
 
-1. Only whole kernels are cached on disk, and the cache knows them by all sources together (`_sources`): by itself it would not
-   notice edits in other files, and run a kernel with another size of its tiles.
+1. Only whole kernels are cached on disk, under a name that depends on all sources together (`_sources`): Numba by itself would
+   not notice edits in other files, and would run a kernel with another size of its tiles.
 2. `_exp` is compiled without `reassoc`, which would cancel its round-to-integer trick; the reductions over j need
    `reassoc` to be vectorised.  LLVM keeps the flags of each instruction when it inlines one into the other.
 3. No `ninf` anywhere, because -inf is a legal score (a padded or left-out pair); `nnan` only where maxima are taken,
    and nothing is subtracted there.
 4. Signatures are explicit and every array C-contiguous: a second layout would compile a second kernel.
 5. Sums over a tile are in the working precision, sums over tiles in float64.
-6. Every other compiled function is inlined (`_OPTIONS`), so that answers have the same bits wherever the kernel comes from.
+6. Every other compiled function is inlined (`_OPTIONS`), so that results have the same bits whether the kernel was compiled or loaded from the cache.
 7. No array is assigned or added to a slice of another: the message about shapes that do not fit takes Numba three seconds to
-   compile.  Numbers are fine.
-7. Slices of arrays that threads share are made outside of the innermost loops: each counts a reference, atomically, which takes
+   compile.  Numbers are allowed.
+8. Slices of arrays that threads share are created outside the innermost loops: each one counts a reference atomically, which takes
    as long as a hundred pairs in float32.
 """
 
@@ -41,9 +41,9 @@ from numba.extending import intrinsic, overload
 from vicinal._engine._vectors import Intrinsic, add_outer, differences, one_dot, products, two_dots
 
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
-TILE = 256  # points in a tile: the coordinates of more would push each other out of the first cache
-KEPT_ROW_GROUP = 8  # queries that share one visit of a tile where exponentials are kept
-ROW_GROUP = 32  # the same where nothing is kept: the points stream by less often
+TILE = 256  # points in a tile: the coordinates of more points would not fit into the first-level cache
+KEPT_ROW_GROUP = 8  # queries that share one visit of a tile if exponentials are kept
+ROW_GROUP = 32  # the same if nothing is kept, so that the points are read less often
 
 _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
 
@@ -57,9 +57,9 @@ def _can_cache() -> bool:
     return True
 
 
-# Of what kernels are made of: functions that Python does not call need no wrapper, each of which takes a tenth of a second to
-# compile. They are always inlined: of one that is not, the process that compiles a kernel would run another copy than a
-# process that loads the kernel from the cache, and LLVM may add up in another order in each.
+# For the parts of kernels: functions that Python does not call need no wrapper, each of which takes a tenth of a second to
+# compile. They are always inlined: otherwise the process that compiles a kernel would run another copy than a
+# process that loads the kernel from the cache, and LLVM may choose another order of additions in each.
 _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
@@ -74,7 +74,7 @@ _COMPILED = ("*_kernels.py", "_vectors.py", "_pruned_boxes.py", "_pruned_sweep.p
 
 
 def _sources(folder: Path = Path(__file__).parent) -> str:
-    """Return a short name of all sources that kernels are made of; empty where they cannot be read."""
+    """Return a short name of all sources that kernels are made of; empty if they cannot be read."""
     try:
         files = sorted(file for pattern in _COMPILED for file in folder.glob(pattern))
         return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
@@ -108,7 +108,7 @@ def _from_bits(typing_context: Any, value: Any) -> Intrinsic:
 
 
 def _exp(x: float) -> float:
-    """exp(x) for x <= 700 (80 in float32), -inf included; what would be subnormal is 0.
+    """exp(x) for x <= 700 (80 in float32), -inf included; results that would be subnormal are 0.
 
     x = k ln 2 + r, with k rounded by adding 1.5 * 2^52 (1.5 * 2^23 in float32), whose low bits then hold k; a
     polynomial in r, fitted at Chebyshev nodes on +-ln(2)/2 to a relative error of 2.2e-16 (2e-9 in float32); 2^k is
@@ -118,7 +118,7 @@ def _exp(x: float) -> float:
 
 
 @overload(_exp, jit_options={"fastmath": {"contract"}, "forceinline": True})
-def _exp_overload(x: Any) -> Callable[[Any], float]:  # Numba wants the same annotations of x here and below
+def _exp_overload(x: Any) -> Callable[[Any], float]:  # Numba requires the same annotations of x here and below
     if x == types.float64:
 
         def exp64(x: Any) -> float:
@@ -249,8 +249,8 @@ def _scores(
     """Scores of ROWS rows against a tile, -inf for the pair left out, and each row's peak when `careful`.
 
     By differences: ``offsets[j] - |q_r - z_j|^2 / 2`` with offsets = log_weights.  By products:
-    ``offsets[j] + q_r'z_j`` with offsets = log_weights - |z_j|^2 / 2: the same less a constant of the row, which a
-    softmax does not see and the caller takes off the log-sums.
+    ``offsets[j] + q_r'z_j`` with offsets = log_weights - |z_j|^2 / 2: the same up to a constant of the row, which does
+    not change a softmax, and which the caller subtracts from the log-sums.
     """
     _four_scores(queries, i, tile, offsets, by_products, scores)
     for r in range(count):
@@ -270,7 +270,7 @@ def _begin_log_sums(
     """Begin the log-sum-exp state of the rows of a group.
 
     No score exceeds `bounds`, so this shift cannot overflow and needs no pass for the peaks.  Only rows without any
-    near neighbour underflow under it: `_underflowed` finds them, and the group is done again, carefully.
+    near neighbour underflow under it: `_underflowed` finds them, and the group is computed again with the maximum of each row.
     """
     for r in range(top.shape[0]):
         top[r] = bounds[first + r] if r < in_group and not careful else -np.inf
@@ -279,13 +279,13 @@ def _begin_log_sums(
 
 @njit(**_OPTIONS)
 def _back(then: float, now: float) -> float:
-    """Return what brings exponentials below an earlier shift of their row under its last."""
+    """Return the factor that converts exponentials under an earlier shift of their row to its last shift."""
     return 1.0 if then == now else np.exp(then - now)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _inverse(total: float) -> float:
-    """1 / total; 0 for a row that sees no point, whose softmax weights are all 0."""
+    """1 / total; 0 for a row without neighbours, whose softmax weights are all 0."""
     return 1.0 / total if total > 0.0 else 0.0
 
 
@@ -302,9 +302,9 @@ def _underflowed(total: np.ndarray, in_group: int, smallest: float) -> bool:
 def _add_to_log_sums(
     scores: np.ndarray, peaks: np.ndarray, g: int, top: np.ndarray, total: np.ndarray, rescale: np.ndarray
 ) -> None:
-    """Turn a tile of scores into exponentials and take them into the log-sum-exp state (top, total) of the rows from g on.
+    """Turn a tile of scores into exponentials and add them to the log-sum-exp state (top, total) of the rows from g on.
 
-    rescale[r] is what earlier exponentials of a row must be multiplied by to share the new top.
+    rescale[r] is the factor by which earlier exponentials of a row must be multiplied to match the new top.
     """
     for r in range(scores.shape[0]):
         rescale[r] = 1.0

@@ -9,35 +9,35 @@ from vicinal._engine._nearest import nearest
 from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
 
-# Where rounding of products may change a squared distance by a larger share, the nearest points are found exactly.
+# If rounding of products may change a squared distance by a larger share, the nearest points are found exactly.
 _VISIBLE = 1e-9
 
 
 def kth_squares(placed: Placed, queries: Queries, k: int) -> np.ndarray:
     """Return the squared distance of each query from the k-th nearest of the points, shape (m,); for few points.
 
-    Products find the point, and differences its distance. A query for which products are not accurate enough goes through
-    the exact search.
+    Products find the point, and differences its distance. The exact search is used for queries for which products are not accurate
+    enough.
 
     Parameters
     ----------
     placed : Placed
-        Without weights, but for points that are absent.
+        A placement without weights, except those of points that are absent.
     queries : Queries
     k : int
-        At most the number of points that a query may see.
+        At most the number of points that are not left out for a query.
     """
     n = len(placed.points.rows)
     points = placed.float64_images(Queries())
     halves = 0.5 * np.einsum("ij,ij->i", points, points)
-    if placed.points.log_weights is not None:  # which only say who is there
+    if placed.points.log_weights is not None:  # which only state which points are present
         halves = np.where(placed.points.log_weights > -np.inf, halves, np.inf)
     squares, norms = np.empty(queries.count(n)), np.empty(queries.count(n))
     with one_blas_thread():
         for block in Blocks.for_pairs(len(squares), n, ARRAY_BLOCK_PAIRS):
             some = queries.take(np.arange(block.start, block.stop), n)
             mine = placed.float64_images(some)
-            order = halves - mine @ points.T  # half of the square, less what all points of a query have in common
+            order = halves - mine @ points.T  # half of the square, up to a constant that all points of a query share
             if some.left_out is not None:
                 own = np.flatnonzero(some.left_out >= 0)
                 order[own, some.left_out[own]] = np.inf

@@ -1,6 +1,6 @@
-"""Sums over listed neighbours: for steps that look at a few neighbours of a few rows, and must not map all the others.
+"""Sums over listed neighbours: for steps that use a few neighbours of a few rows, and must not map all other rows.
 
-The softmax of a row runs over its list alone; otherwise these are the sums of `_placement.Placement`.
+The softmax of a row runs only over its list; otherwise these are the sums of `_placement.Placement`.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class Listed:
         self.points, self.match = points, match
         self.queries = np.asarray(queries)
         self.absent = np.asarray(neighbors) < 0
-        # In the place of an absent neighbour stands the row itself: a difference of 0, and a score of -inf.
+        # An absent neighbour is represented by the row itself: a difference of 0, and a score of -inf.
         self.neighbors = np.where(self.absent, self.queries[:, None], neighbors)
 
     def at(self, metric: np.ndarray | None) -> "ListedPlacement":
@@ -74,7 +74,7 @@ class ListedPlacement:
         pull = np.zeros((len(self._images), n_dims))
         for part, difference, scores in self._parts():
             top, p, log_total = _softmax(scores)
-            # Below the row's largest score: beside scores of 1e16 a log-agreement would round to 0.
+            # Relative to the row's largest score, because with scores of 1e16 a log-agreement would round to 0.
             with np.errstate(divide="ignore"):
                 agreement = np.log(self._agreement(part))
             shift, matched, log_matched = _softmax(scores - top[:, None] + agreement)
@@ -111,6 +111,6 @@ def _softmax(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _add_rows(sums: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
-    """``sums[places] += rows`` where places repeat: a product with a sparse matrix of ones, which is fast."""
+    """``sums[places] += rows`` if places repeat: a product with a sparse matrix of ones, which is fast."""
     n = len(places)
     sums += csc_array((np.ones(n), places, np.arange(n + 1)), shape=(len(sums), n)) @ rows

@@ -1,6 +1,6 @@
 """Exact neighbours: a backend proposes candidates with a margin, and scores in float64 decide.
 
-All backends therefore agree, whatever their products round.  Ties go by the order of the points.
+All backends therefore agree, whatever the rounding of their products.  Ties are resolved by the order of the points.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from vicinal._engine._accuracy import TIED, product_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Placed, Queries
 from vicinal._engine._pool import in_order, openmp_threads
-from vicinal._engine._sharing import NOTHING, remember
+from vicinal._engine._sharing import NOTHING, made_by_all
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     LEVEL_STEP,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
 ListedPairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # (query, point, score, squared distance or weight)
-# What finds the nearest points of some queries: squared distances, the points, and how far the squares may be off.
+# A function that finds the nearest points of some queries: squared distances, the points, and a bound on the error.
 Find = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
@@ -59,12 +59,12 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
     for query, point in placed.candidates(queries, k=k):
         starts, counts = groups_of_queries(query)
         if (counts < k).any():
-            raise ValueError(f"k={k} neighbours were asked for, but some queries may see fewer points.")
+            raise ValueError(f"k={k} neighbours were requested, but some queries have fewer points.")
         rows = query[starts]
         indices[rows], scores[rows] = _best_of_groups(point, -score(query, point), starts, counts, k)
         done += len(rows)
     if done < m:
-        raise ValueError(f"k={k} neighbours were asked for, but some queries may see none.")
+        raise ValueError(f"k={k} neighbours were requested, but some queries have no points.")
     return Neighbors(indices, 2.0 * scores if origin is None else -scores)
 
 
@@ -74,7 +74,9 @@ def _best_of_groups(
     """Return the k points of each group of pairs with the smallest values, smallest first, and these values, both
     (groups, k)."""
     width, group = int(counts.max(initial=k)), np.repeat(np.arange(len(starts)), counts)
-    if width * len(starts) > 4 * len(point):  # a few groups have many ties: a table of all would be mostly empty
+    if width * len(starts) > 4 * len(
+        point
+    ):  # a few groups have many ties, so a table of all groups would be mostly empty
         order = np.lexsort((point, ranked, group))
         best = order[starts[:, None] + np.arange(k)]
         return point[best], ranked[best]
@@ -122,7 +124,7 @@ def candidates_of_scores(
     rows : slice
         The queries of the block.
     error : callable
-        ``error(rows, least)``: how far scores of these queries that reach `least` may be off.
+        ``error(rows, least)``: a bound on the error of scores of these queries that reach `least`.
     k, floors : see `Placed.candidates`
     """
     n = scores.shape[1]
@@ -133,7 +135,7 @@ def candidates_of_scores(
         with np.errstate(invalid="ignore"):
             least = kth - 2.0 * error(rows, kth) - 2.0 * TIED * np.abs(kth)
         least = np.where(kth > -np.inf, least, -np.inf)
-    least = np.maximum(least, np.finfo(scores.dtype).min)  # a point that must not be seen scores -inf
+    least = np.maximum(least, np.finfo(scores.dtype).min)  # a point that is left out has the score -inf
     query, point = np.divmod(np.flatnonzero(scores >= least[:, None]), n)  # faster than `nonzero` of two axes
     return query + rows.start, point
 
@@ -141,7 +143,8 @@ def candidates_of_scores(
 def _kth_best(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the k-th largest score of each row.
 
-    Of many scores, a sample tells a level that nearly always lies below the k-th largest; only what reaches it is sorted.
+    If there are many scores, a sample gives a level that is nearly always below the k-th largest, and only larger scores are
+    sorted.
     """
     m, n = scores.shape
     in_sample = -(-k // LEVEL_STEP)
@@ -168,7 +171,7 @@ def search_is_faster(placed: Placed, queries: Queries, k: int | None) -> bool:
         and placed.points.log_weights is None
         and queries.count(n) >= SEARCH_FROM_QUERIES
         and 8 * (k + 1 + SPARE_NEIGHBORS) <= n
-        # A tree takes time for every neighbour that it lists, and for every coordinate; scores for every point.
+        # A tree takes time for every neighbour that it lists, and for every coordinate; scores take time for every point.
         and (placed.n_coordinates > TREE_COORDINATES or TREE_FROM_POINTS * k * placed.n_coordinates <= n)
     )
 
@@ -178,9 +181,9 @@ def searched(
 ) -> Iterator[Pairs]:
     """Yield candidates by a search: a k-d tree for few coordinates, scikit-learn's matrix products for more.
 
-    A query is decided if the last point that the search lists is clearly farther than the k-th.  The others (there are
-    ties past the last place, or distances are lost in the rounding of products) get their candidates from ``scored``,
-    which looks at the scores of all points.
+    A query is decided if the last point that the search lists is clearly farther than the k-th.  The others (if there
+    are ties beyond the last place, or distances are lost in the rounding of products) get their candidates from
+    ``scored``, which computes the scores of all points.
     """
     n = len(placed.points.rows)
     m, reach = queries.count(n), min(k + 1 + SPARE_NEIGHBORS, n)
@@ -200,7 +203,7 @@ def searched(
         return some[row], point[row, place], some[~decided]
 
     left_open = []
-    for query, point, undecided in in_order(work, range(0, m, step), 1, NOTHING):  # `find` has threads of its own
+    for query, point, undecided in in_order(work, range(0, m, step), 1, NOTHING):  # `find` uses its own threads
         left_open.append(undecided)
         yield query, point
     rest = np.concatenate(left_open)
@@ -210,10 +213,9 @@ def searched(
 
 
 def _tree(points: np.ndarray, threads: int) -> Find:
-    """Return a k-d tree: squared distances from differences, sorted, the points, and a bound of the errors of the
+    """Return a k-d tree: squared distances from differences, sorted, the points, and a bound on the errors of the
     squares."""
-    tree = kd_tree(points)
-    remember(tree, kd_tree, points)
+    tree = made_by_all(lambda: kd_tree(points), kd_tree, points)
 
     def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         distance, point = tree.query(queries, reach, workers=threads)
@@ -226,12 +228,12 @@ def kd_tree(points: np.ndarray) -> "KDTree":
     """Return a k-d tree of points (n, k)."""
     from scipy.spatial import KDTree
 
-    return KDTree(points, balanced_tree=False)  # a balanced one takes quadratic time for equal rows
+    return KDTree(points, balanced_tree=False)  # building a balanced tree takes quadratic time for equal rows
 
 
 def _brute(placed: Placed, threads: int) -> Find:
-    """Return the same by scikit-learn's tiles of matrix products, on so many points at a time that their images are
-    small."""
+    """Return the same by scikit-learn's tiles of matrix products, on as many points at a time as have small images in
+    total."""
     from sklearn.neighbors import NearestNeighbors
 
     n, k = len(placed.points.rows), placed.n_coordinates
@@ -249,7 +251,7 @@ def _brute(placed: Placed, threads: int) -> Find:
             if len(parts) > 1:
                 order = np.argsort(squares, axis=1, kind="stable")[:, :reach]
                 squares, points = np.take_along_axis(squares, order, 1), np.take_along_axis(points, order, 1)
-        # A point at the squared distance D of q is at most 2 |q|^2 + 2 D from the origin, squared: that of the farthest
+        # A point at the squared distance D of q is at most 2 |q|^2 + 2 D from the origin, squared; the farthest
         # row, which may be an outlier, does not matter.
         reached = 3.0 * np.einsum("ij,ij->i", queries, queries) + 2.0 * squares[:, -1]
         return squares, points, 2.0 * product_error(reached, k, np.float64)
@@ -264,7 +266,7 @@ def listed_pairs(placed: Placed, queries: Queries, floors: np.ndarray) -> Iterat
         if len(query) == 0:
             continue
         scores = score(query, point)
-        # A floor that lies above the best score by rounding (beside scores of 1e20, or in float32) must not lose a
+        # A floor that lies above the best score because of rounding (with scores of 1e20, or in float32) must not lose a
         # query's only neighbour.
         starts, counts = groups_of_queries(query)
         best = np.repeat(np.maximum.reduceat(scores, starts), counts)

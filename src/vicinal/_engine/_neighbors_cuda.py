@@ -62,7 +62,7 @@ class PointBlocks:
         return torch.where((point < 0) | (places == self._skipped[query, None]), -torch.inf, scores)
 
     def pairs_above(self, some: slice, tops: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
-        """Return pairs whose score is at least what is given for each query, and a little less."""
+        """Return pairs whose score is at least a given number for each query, less a small margin."""
         floor = torch.where(torch.isfinite(least), least, -torch.inf)
         reached = tops >= (floor - self._error(some, floor, self._tiles.dtype))[:, None]
         query, block = torch.nonzero(reached & (tops > -torch.inf), as_tuple=True)
@@ -78,7 +78,7 @@ class PointBlocks:
         return torch.cat(queries), torch.cat(points)
 
     def _error(self, some: slice, least: Tensor, dtype: Any) -> Tensor:
-        """Return how far scores of some queries that reach `least` may be off, in a precision."""
+        """Return a bound on the error of the scores of some queries that reach `least`, in a precision."""
         placed, squares = self._placed, self._squares[some]
         real = FLOAT64 if dtype == torch.float64 else FLOAT32
         if not self._tiles.local:

@@ -1,25 +1,27 @@
-"""A spatial order of rows: neighbours in the order are neighbours in space, under whatever metric.
+"""A spatial order of rows: neighbours in the order are neighbours in space, under any metric.
 
 The order is that of the leaves of a balanced k-d tree, cut at whole tiles and, inside a tile, at whole query groups (`_plan.py`).
-The tree itself is not kept.  Where a node is cut depends on the number of its rows alone, so nodes can be done by any
-thread without changing the order.
+The tree itself is not kept.  The position of a cut depends only on the number of rows of the node, so any thread can process a node
+without changing the order.
 """
 
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import float64, int64, void
+from numba import float64, int64, njit, void
 
-from vicinal._engine._kernels import _kernel
+from vicinal._engine._kernels import _OPTIONS, _kernel
 from vicinal._engine._pool import in_order
 from vicinal._engine._tuning import PRUNED_TILE, QUERY_GROUP, SERIAL_ORDER_ROWS
 
 _SAMPLED = 128  # rows of a node that choose its axis
+_PIVOTS, _FEW_PIVOTS = 63, 9  # keys that a pivot is chosen from: of many keys, and of few
+_FEW_KEYS = 16  # keys that are sorted at once
 
 
 def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.ndarray:
-    """Return the positions of the rows, each group in a spatial order of its own.
+    """Return the positions of the rows, each group in its own spatial order.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.nd
 
 
 def _parts_of(start: int, stop: int, most: int) -> list[tuple[int, int]]:
-    """Return the nodes of at most so many rows that `split_node` stops at."""
+    """Return the nodes of at most a given number of rows, at which `split_node` stops."""
     nodes, done = [(start, stop)], []
     while nodes:
         first, last = nodes.pop()
@@ -55,6 +57,67 @@ def _parts_of(start: int, stop: int, most: int) -> list[tuple[int, int]]:
     return done
 
 
+@njit(**_OPTIONS)
+def _select(keys: np.ndarray, index: np.ndarray, low: int, high: int, cut: int, sample: np.ndarray) -> None:
+    """Order the keys low..high, and the index with them, so that no key before the cut is larger than one after it.
+
+    Floyd's and Rivest's selection: pivots are order statistics of a sample, a little towards the middle from where the
+    cut is expected, so that the cut is likely in the smaller part.
+    """
+    while high - low > _FEW_KEYS:
+        count = high - low
+        n = _PIVOTS if count >= 64 * _PIVOTS else _FEW_PIVOTS
+        for i in range(n):
+            sample[i] = keys[low + i * (count // n)]
+        _sort(sample, index, 0, n, False)
+        share, spread = (cut - low) / count, 0.5 / np.sqrt(float64(n))
+        share += spread if share < 0.5 else -spread
+        pivot = sample[min(max(int64(share * n), 0), n - 1)]
+        middle = _partition(keys, index, low, high, pivot, False)
+        if middle == low:  # the pivot is the smallest key: those that are equal to it go first
+            middle = _partition(keys, index, low, high, pivot, True)
+            if cut <= middle or middle == low:  # all keys before the cut are equal (or not numbers)
+                return
+            low = middle
+        elif cut == middle:
+            return
+        elif cut < middle:
+            high = middle
+        else:
+            low = middle
+    _sort(keys, index, low, high, True)
+
+
+@njit(**_OPTIONS)
+def _sort(keys: np.ndarray, index: np.ndarray, low: int, high: int, with_index: bool) -> None:
+    """Sort few keys by insertion, and the index with them."""
+    for i in range(low + 1, high):
+        key, row, j = keys[i], index[i] if with_index else 0, i
+        while j > low and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
+            if with_index:
+                index[j] = index[j - 1]
+            j -= 1
+        keys[j] = key
+        if with_index:
+            index[j] = row
+
+
+@njit(**_OPTIONS)
+def _partition(keys: np.ndarray, index: np.ndarray, low: int, high: int, pivot: float, equal: bool) -> int:
+    """Put the keys below the pivot, or also those that are `equal` to it, before all others; return where these begin.
+
+    There is no branch in the loop, because half of its guesses would be wrong.
+    """
+    place = low
+    for i in range(low, high):
+        key, row = keys[i], index[i]
+        keys[i], index[i] = keys[place], index[place]
+        keys[place], index[place] = key, row
+        place += int64(key <= pivot if equal else key < pivot)
+    return place
+
+
 def _split_signature(real: Any) -> Any:
     return void(real[:, ::1], int64[::1], float64[::1], int64, int64, int64)
 
@@ -63,11 +126,12 @@ def _split_signature(real: Any) -> Any:
 def split_node(  # compiled, with an explicit signature
     images: np.ndarray, index: np.ndarray, keys: np.ndarray, start: int, stop: int, most: int
 ) -> None:
-    """Order ``index[start:stop]``; nodes of at most `most` rows are left alone.
+    """Order ``index[start:stop]``; nodes of at most `most` rows are not changed.
 
     A node is cut across its axis of the largest variance, at the whole tile (or query group) next to its middle.
     """
     stack = np.empty((256, 2), dtype=np.int64)
+    sample = np.empty(_PIVOTS)
     stack[0, 0], stack[0, 1] = start, stop
     top = 1
     while top > 0:
@@ -91,28 +155,7 @@ def split_node(  # compiled, with an explicit signature
         cut = first + max((count // unit + 1) // 2, 1) * unit
         for i in range(first, last):
             keys[i] = images[index[i], axis]
-        # Hoare's selection: afterwards no key before the cut is larger than one after it.
-        low, high = first, last - 1
-        while low < high:
-            a, b, c = keys[low], keys[(low + high) // 2], keys[high]
-            pivot = max(min(a, b), min(max(a, b), c))
-            i, j = low, high
-            while i <= j:
-                while keys[i] < pivot:
-                    i += 1
-                while keys[j] > pivot:
-                    j -= 1
-                if i <= j:
-                    keys[i], keys[j] = keys[j], keys[i]
-                    index[i], index[j] = index[j], index[i]
-                    i += 1
-                    j -= 1
-            if cut <= j:
-                high = j
-            elif cut >= i:
-                low = i
-            else:
-                break
+        _select(keys, index, first, last, cut, sample)
         stack[top, 0], stack[top, 1] = first, cut
         stack[top + 1, 0], stack[top + 1, 1] = cut, last
         top += 2

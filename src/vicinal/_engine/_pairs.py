@@ -1,4 +1,4 @@
-"""Images of queries and points as the compiled kernels want them."""
+"""Images of queries and points in the layout of the compiled kernels."""
 
 from functools import cached_property
 
@@ -13,16 +13,16 @@ from vicinal._engine._kernels import TILE
 from vicinal._engine._tuning import ALGEBRA_ROWS, FLOAT32, FLOAT64, SAMPLED_ROWS
 
 _SMALLEST = {FLOAT64: 1e-270, FLOAT32: 1e-24}
-_MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}  # exp of it, times any n, does not overflow
+_MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}  # its exponential, times any n, does not overflow
 
 
 class PointImages:
-    """The points under a metric: their images in tiles, which is the only copy of them, their squares and weights.
+    """The points under a metric: their images in tiles, the only copy of them, with their squares and weights.
 
     Parameters
     ----------
     packed : array of shape (n_tiles, k, TILE)
-        Centred images, as `pack` gives them.
+        Centred images, as returned by `pack`.
     n : int
         The number of points.
     log_weights : array of shape (n,), optional
@@ -63,13 +63,13 @@ class PointImages:
         return padded.reshape(-1, TILE)
 
 
-# What the fused kernels need to score points for a block of queries: the queries, the points in tiles, what a point adds
-# to a score, the bound of each row, the smallest sum that kept its terms, whether by products, and who is left out.
+# The arguments of the fused kernels for a block of queries: the queries, the points in tiles, what a point adds
+# to a score, the bound of each row, the smallest sum that kept its terms, whether products are used, and what is left out.
 Scored = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, bool, np.ndarray]
 
 
 def nearest_of_sample(points: PointImages) -> np.ndarray:
-    """Return half the squared distance of some of the points to their nearest other one; weights do not count."""
+    """Return half the squared distance of some of the points to their nearest other one; weights are ignored."""
     rows = np.arange(0, points.n, max(points.n // SAMPLED_ROWS, 1))
     sample = CompiledPairs(points, points.take(rows), rows)
     return -sample.scores(slice(0, len(rows))).max(axis=1)
@@ -103,10 +103,10 @@ class CompiledPairs:
             self.m = len(queries)
             self.half_squares = 0.5 * np.einsum("ij,ij->i", self._queries, self._queries)
         largest = max(points.largest, 2.0 * float(self.half_squares.max(initial=0.0)))
-        # A copy: kernels take no read-only arrays.
+        # A copy, because kernels do not accept read-only arrays.
         self.left_out = np.full(self.m, -1, np.int64) if left_out is None else np.array(left_out, dtype=np.int64)
         self.accurate = products_are_accurate(largest, self.dtype)
-        self.raised = 0.0  # how far scores are raised above the largest that they could be
+        self.raised = 0.0  # how far scores are raised above their largest possible value
         self.mostly_underflows = False  # whether most rows underflow even so
 
     def queries(self, rows: slice) -> np.ndarray:
@@ -119,15 +119,15 @@ class CompiledPairs:
         return self.points.product_offsets if self.accurate else self.points.difference_offsets
 
     def log_sums(self, sums: np.ndarray) -> np.ndarray:
-        """Log-sums of the scores from those the kernels made of offsets and products."""
+        """Return the log-sums of the scores from those of the kernels, which use offsets and products."""
         return sums - self.half_squares if self.accurate else sums
 
     def bounds(self, rows: slice = slice(None)) -> np.ndarray:
-        """Return what no score of a row exceeds by more than `raised`: distance zero to the heaviest point, and room for the
-        rounding of products.
+        """Return a bound that no score of a row exceeds by more than `raised`: distance zero to the heaviest point, and a margin
+        for the rounding of products.
 
-        They are numbers of the working precision, because that is what kernels subtract: of another number the log-sums
-        would not know.
+        The bounds are in the working precision, because the kernels subtract them in that precision, and the log-sums must
+        add the same numbers.
         """
         return self._bounds[rows]
 
@@ -139,10 +139,10 @@ class CompiledPairs:
         return bounds.astype(self.dtype).astype(np.float64)
 
     def raise_scores(self, nearest: np.ndarray, largest_value: float = 1.0) -> None:
-        """Lower the bounds towards where the nearest other points are, of points against themselves.
+        """Lower the bounds towards the scores of the nearest other points, for points against themselves.
 
-        Rows whose nearest score lies hundreds below its bound would underflow under it, and would have to be done
-        again.  A row that sees itself never does; sums of exponentials times values must not overflow.  `nearest` is
+        Rows whose nearest score lies hundreds below its bound would underflow under it, and would have to be computed
+        again.  A row that is its own neighbour never does.  Sums of exponentials times values must not overflow.  `nearest` is
         `nearest_of_sample`.
         """
         most = max(_MOST_RAISE[self.dtype] - np.log(max(largest_value, 1.0)), 0.0)
@@ -151,7 +151,7 @@ class CompiledPairs:
         self.mostly_underflows = self.are_far(nearest)
 
     def are_far(self, nearest: np.ndarray) -> bool:
-        """Return whether most rows underflow under their bounds, by half the squared distances of some to their nearest."""
+        """Return whether most rows underflow under their bounds, from half the squared distances of some to their nearest point."""
         return bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
     def scores(self, rows: slice) -> np.ndarray:
@@ -174,11 +174,11 @@ class CompiledPairs:
 
     @property
     def smallest(self) -> float:
-        """The sum of a row under its bound below which terms may have been lost: such rows are done carefully."""
+        """The sum of a row under its bound below which terms may have been lost: such rows are computed with their own maximum."""
         return _SMALLEST[self.dtype]
 
     def scored(self, rows: slice) -> Scored:
-        """Return what the fused kernels need to score the points for a block of queries."""
+        """Return the arguments with which the fused kernels score the points for a block of queries."""
         return (
             self.queries(rows),
             self.points.packed,

@@ -1,4 +1,4 @@
-"""Represent a problem under one kernel, with every sum over pairs that the estimators need."""
+"""A problem under one kernel, with every sum over pairs that the estimators need."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,13 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
-from vicinal._engine._accuracy import (
-    TIED,
-    entropies_are_accurate,
-    largest_square,
-    robust_centre,
-    scatter_is_accurate,
-)
+from vicinal._engine._accuracy import TIED, entropies_are_accurate, largest_square, robust_centre, scatter_is_accurate
 from vicinal._engine._arrays import like
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
@@ -25,6 +19,7 @@ from vicinal._engine._contract import (
     Queries,
     Scatter,
     Space,
+    Squares,
     by_metric,
     finite,
     to_images,
@@ -56,7 +51,7 @@ class LocalScatters(NamedTuple):
 
 
 class Placement:
-    """Hold the rows of a problem under one kernel, and compute sums over pairs.
+    """The rows of a problem under one kernel, which computes sums over pairs.
 
     All methods take ``queries``: None for all resident rows, an integer array for some of them by position (each
     position once), or a table of new rows.  Resident rows are left out of their own sums if the problem was prepared so;
@@ -103,7 +98,7 @@ class Placement:
     def class_log_shares(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
         """Return the logarithms of `class_shares`, to a relative error; -inf for a class without a point.
 
-        A share below the smallest number of the working precision may be -inf, too.
+        A share below the smallest number of the working precision may be -inf as well.
         """
         log_shares = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True).log_shares
         assert log_shares is not None
@@ -113,7 +108,7 @@ class Placement:
         self, values: ArrayLike, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
     ) -> "Means":
         """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query without neighbours."""
-        # Means of centred values, so that an offset costs no digits.
+        # Means of centred values, so that an offset loses no digits.
         given = np.asarray(values)
         real = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
         offset = robust_centre(given).astype(real)
@@ -153,10 +148,15 @@ class Placement:
         ----------
         row_weights : array of shape (m,), optional
         space : {"images", "rows"}
-            What u is: the images under the metric, or the rows themselves.
+            The meaning of u: the images under the metric, or the rows themselves.
         """
         asked = self.problem.queries(queries, left_out)
         return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), space)
+
+    def squares(self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None) -> Squares:
+        """Return the log-sums and ``sum_ij r_i p_ij |z_i - z_j|^2``, the trace of the scatter of the images."""
+        asked = self.problem.queries(queries, None)
+        return self.placed.squares(asked, _weights(row_weights, asked.count(self.problem.n_points)))
 
     def local_scatters(
         self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
@@ -222,7 +222,7 @@ class Placement:
         return Pull(log_sums, log_agreement, pull)
 
     def _gaussian_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
-        """Return the log-sums, the log of the agreeing points' share (m, 1), and the placement that weighs them."""
+        """Return the log-sums, the log of the agreeing points' share (m, 1), and the placement that weights them."""
         log_sums = self.placed.log_sums(asked).log_sums
         placed = (
             self.problem.with_targets()
@@ -271,7 +271,7 @@ class Placement:
         return found._replace(pull=self.by_metric(found.pull))
 
     def by_metric(self, pull: np.ndarray) -> np.ndarray:
-        """Return ``pull' X`` (k, D) for a pull (n, k) on the images; its diagonal where the metric is one."""
+        """Return ``pull' X`` (k, D) for a pull (n, k) on the images; its diagonal if the metric is diagonal."""
         return by_metric(pull, self.problem.points.rows, self.placed.metric)
 
     @property
@@ -391,7 +391,7 @@ class Placement:
 
     @cached_property
     def _by_distance(self) -> Placed:
-        """The placement without the weights of its points, but for those of weight 0: scores by distance alone."""
+        """The placement without the weights of its points, except for points of weight 0: scores depend only on distance."""
         if self.problem.points.log_weights is None:
             return self.placed
         weights = _presence(self.problem.points.log_weights)
@@ -416,7 +416,7 @@ _LEAST_MEAN = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 
 def _some(asked: Queries, some: np.ndarray, n: int) -> Queries:
-    """Return some of the queries; the same object for all of them, which may then be done symmetrically."""
+    """Return some of the queries; the same object for all of them, so that symmetry can be used."""
     return asked if len(some) == asked.count(n) else asked.take(some, n)
 
 
@@ -437,7 +437,7 @@ def _beside_targets(metric: np.ndarray | None, match: Match, n_features: int) ->
 
 
 def _presence(log_weights: np.ndarray | None) -> np.ndarray | None:
-    """Log-weights that only remove points: 0, or -inf where they are -inf; None where all points are there."""
+    """Log-weights that only remove points: 0, or -inf where they are -inf; None if all points are present."""
     if log_weights is None or np.isfinite(log_weights).all():
         return None
     return np.where(log_weights > -np.inf, 0.0, -np.inf)

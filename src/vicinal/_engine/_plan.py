@@ -1,6 +1,6 @@
 """Plans of pruned work: points in tiles with boxes, and queries in query groups, both in a spatial order.
 
-A plan is data, made from the rows, the metric and the weights alone: the same on one thread and on many.
+A plan consists of data and depends only on the rows, the metric and the weights, not on the number of threads.
 """
 
 from functools import cached_property
@@ -15,42 +15,42 @@ from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import to_images
 from vicinal._engine._order import spatial_order
 from vicinal._engine._pool import in_order
-from vicinal._engine._tuning import ALGEBRA_ROWS, PRUNED_TILE, QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
+from vicinal._engine._tuning import ALGEBRA_ROWS, PRUNED_TILE, QUERY_BLOCK, TILE_SPAN
 
-_TILES_AT_ONCE = 256
+_TILES_AT_ONCE, _ROWS_AT_ONCE = 256, 2048
 
 
 class QueryGroups(NamedTuple):
     """Queries in a spatial order: images or places, what each leaves out, its home tile; blocks, and the tiles that each may
-    see."""
+    visit."""
 
-    images: np.ndarray | None  # (m, k) of new rows; None where the queries are points
-    places: np.ndarray | None  # (m,) of points; None where they are all points
+    images: np.ndarray | None  # (m, k) of new rows; None if the queries are points
+    places: np.ndarray | None  # (m,) of points; None if they are all points
     left_out: np.ndarray  # (m,): places, or -1
-    home: np.ndarray  # (m,): a tile near the query, for a lower bound of its sum
+    home: np.ndarray  # (m,): a tile near the query, for a lower bound on its sum
     blocks: np.ndarray  # (n_blocks + 1,): where blocks begin
     first_tiles: np.ndarray  # (n_blocks,)
     last_tiles: np.ndarray  # (n_blocks,)
     order: np.ndarray  # (m,): the query that is at each place
 
     def given(self, answers: np.ndarray) -> np.ndarray:
-        """Answers in the order in which the queries were given."""
+        """Return results in the order in which the queries were given."""
         out = np.empty_like(answers)
         out[self.order] = answers
         return out
 
 
 class Masses(NamedTuple):
-    """Weights of the tiles times what their values add to it: in units of exp(log_unit), and of all of them."""
+    """The weights of the tiles, multiplied by factors for their values: of each tile, in units of exp(log_unit), and in total."""
 
     of_tiles: np.ndarray
     log_unit: float
     log_all: float
-    heavy: np.ndarray  # (n_tiles,): the log of what the values of a tile add, at least 0
+    heavy: np.ndarray  # (n_tiles,): the log of the factor for the values of a tile, at least 0
 
 
 class Tiles:
-    """Points under a metric, ordered in space and cut into tiles, which are the only copy of their images.
+    """Points under a metric, ordered in space and divided into tiles, which are the only copy of their images.
 
     Parameters
     ----------
@@ -104,12 +104,12 @@ class Tiles:
 
     @property
     def points(self) -> tuple[np.ndarray, ...]:
-        """The points as the kernels take them."""
+        """The points in the form that the kernels take."""
         return self.packed, self.centres, self.offsets, self.wide, self.starts
 
     @cached_property
     def place(self) -> np.ndarray:
-        """Where each point is."""
+        """The place of each point in the order."""
         place = np.empty(self.n, dtype=np.int64)
         place[self.order] = np.arange(self.n)
         return place
@@ -127,6 +127,13 @@ class Tiles:
 
     def images(self, places: slice | np.ndarray) -> np.ndarray:
         """Return the images of the points at some places, (m, k), to the rounding of their tiles."""
+        if isinstance(places, slice) and places.start < places.stop:
+            first, last = self.tile_at[places.start], self.tile_at[places.stop - 1] + 1
+            start = self.starts[first]
+            if self.starts[last - 1] - start == (last - first - 1) * PRUNED_TILE:  # full tiles, but for the last
+                tiles = self.packed[first:last].transpose(0, 2, 1)
+                images = np.add(tiles, self.centres[first:last, None], order="C").reshape(-1, self.k)
+                return images[places.start - start : places.stop - start]
         t, j = self.at(places)
         return self.packed[t, :, j] + self.centres[t]
 
@@ -145,7 +152,7 @@ class Tiles:
         middles = (packed.sum(axis=2, dtype=np.float64) / counts[:, None]).astype(self.dtype)
         middles[self.wide] = 0
         packed -= middles[:, :, None]
-        packed *= (np.arange(PRUNED_TILE) < counts[:, None])[:, None, :]  # what pads a tile stays zero
+        packed *= (np.arange(PRUNED_TILE) < counts[:, None])[:, None, :]  # the padding of a tile stays zero
         return packed, middles
 
     def unpack(self, tiles: np.ndarray) -> np.ndarray:
@@ -157,7 +164,7 @@ class Tiles:
         return given
 
     def masses(self, values: np.ndarray | None = None) -> Masses:
-        """Return what tiles weigh; with values of the points (n, v), those that lie far from the others weigh more."""
+        """Return the weights of tiles; with values of the points (n, v), values far from the others increase them."""
         heavy = np.zeros(self.n_tiles)
         if values is not None and values.shape[1]:
             heavy = np.log(np.maximum.reduceat(far_values(values)[self.order], self.starts[:-1]))
@@ -167,7 +174,7 @@ class Tiles:
             return Masses(np.zeros(self.n_tiles), 0.0, 0.0, heavy)
         with np.errstate(under="ignore"):
             mass = np.exp(log_mass - log_unit)
-        # A weight that underflows is still there.
+        # A weight that underflows is still positive.
         mass = np.where(log_mass > -np.inf, np.maximum(mass, 1e-300), 0.0)
         return Masses(mass, log_unit, log_unit + float(np.log(mass.sum())), heavy)
 
@@ -200,17 +207,16 @@ class Tiles:
     def new_rows(
         self, images: np.ndarray, left_out: np.ndarray | None, threads: int, group: int | None = None
     ) -> QueryGroups:
-        """New rows as queries, by their images; they see all points, or those of one group of places."""
+        """New rows as queries, by their images; their neighbours are all points, or those of one group of places."""
         m = len(images)
         order = spatial_order(images, np.array([0, m]), threads)
         images = np.ascontiguousarray(images[order])
         blocks = np.append(np.arange(0, m, QUERY_BLOCK), m).astype(np.int64)
-        query_groups = np.append(np.arange(0, m, QUERY_GROUP), m)
         first, last = (0, self.n_tiles) if group is None else self.tiles_of_groups[[group, group + 1]]
-        homes = self._nearest_tiles(images, query_groups, threads, slice(first, last))
+        homes = self._nearest_tiles(images, threads, slice(first, last))
         none, every = np.full(len(blocks) - 1, first), np.full(len(blocks) - 1, last)
         return QueryGroups(
-            images, None, self._places(left_out, order), np.repeat(homes, np.diff(query_groups)), blocks, none, every, order,
+            images, None, self._places(left_out, order), homes, blocks, none, every, order,
         )  # fmt: skip
 
     def images_of(self, query_groups: QueryGroups, part: slice) -> np.ndarray:
@@ -219,18 +225,16 @@ class Tiles:
             return query_groups.images[part]
         return self.images(part if query_groups.places is None else query_groups.places[part])
 
-    def _nearest_tiles(self, images: np.ndarray, query_groups: np.ndarray, threads: int, seen: slice) -> np.ndarray:
-        """For each query group, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""
-        low, high = self.boxes[:2]
+    def _nearest_tiles(self, images: np.ndarray, threads: int, seen: slice) -> np.ndarray:
+        """For each of some queries in a spatial order, a tile whose box is nearest to it."""
         masses = np.full(self.n_tiles, -np.inf)
         masses[seen] = self.log_mass[seen]
-        homes = np.empty(len(query_groups) - 1, dtype=np.int64)
+        homes = np.empty(len(images), dtype=np.int64)
 
-        def work(first: int) -> None:
-            some = slice(first, min(first + _TILES_AT_ONCE, len(homes)))
-            kernels.home_tiles(images, query_groups[some], low, high, masses, homes[some])
+        def work(some: slice) -> None:
+            kernels.home_tiles(images[some], self.boxes, masses, homes[some])
 
-        for _ in in_order(work, range(0, len(homes), _TILES_AT_ONCE), threads):
+        for _ in in_order(work, Blocks(len(homes), _ROWS_AT_ONCE), threads):
             pass
         return homes
 

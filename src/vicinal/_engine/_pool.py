@@ -43,11 +43,11 @@ def in_order(
 ) -> Iterator[_Result]:
     """Yield ``work(item)`` for each item, in the order of the items, computed by `n_threads` threads.
 
-    If `filled` is given, which describes the arrays that the items fill besides their results, other processes may do them
+    If `filled` is given, which describes the arrays that the items fill besides their results, other processes may compute them
     (`_sharing.py`); `costs` then are the expected numbers of pairs of the items.
 
     At most ``n_threads + 1`` results exist at a time.  The pool exists for this call only, so nothing survives a fork.
-    A single item needs no pool: waking a thread would take longer than scoring a row.  Inside, BLAS uses one thread.
+    A single item needs no pool: waking a thread would take longer than scoring a row.  BLAS uses one thread meanwhile.
     An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
     """
     those = None if filled is None else sharing()
@@ -65,18 +65,18 @@ def in_order(
 
 
 def summed(
-    work: Callable[[_Item], Sums],
+    work: Callable[[_Item], Sums | Touched],
     pieces: Sequence[_Item],
     n_threads: int,
     filled: Filled,
     costs: np.ndarray | None = None,
 ) -> Sums | None:
-    """Return the sums of ``work(piece)``, added in a tree that depends on the number of pieces alone; None without pieces."""
+    """Return the sums of ``work(piece)``, added in a tree that depends only on the number of pieces; None without pieces."""
     return summed_and_listed(work, pieces, n_threads, filled, costs)[0]
 
 
 def summed_and_listed(
-    work: Callable[[_Item], Sums | WithItem],
+    work: Callable[[_Item], Sums | Touched | WithItem],
     pieces: Sequence[_Item],
     n_threads: int,
     filled: Filled,
@@ -121,7 +121,7 @@ class _BlasLimit:
     """Limit BLAS to one thread while any caller is inside; the limit is per process, so callers are counted.
 
     The numbers of threads are read and set directly, by threadpoolctl's controllers.  Its limiters restore them only
-    from the thread that made them, and the last caller to leave need not be the first that came.
+    from the thread that set them, and the last caller to leave need not be the one that came first.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class _BlasLimit:
 
 def _set_threads(library: Any, threads: int) -> None:
     library.set_num_threads(threads)
-    # From version 3.8 on, threadpoolctl lets only the thread that set a limit change it, until that one lets go.
+    # From version 3.8 on, threadpoolctl lets only the thread that set a limit change it, until that thread releases it.
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread()
 
@@ -166,8 +166,8 @@ def _set_threads(library: Any, threads: int) -> None:
 class _ThreadPools:
     """The thread pools of this process: found at the first use and again when a module was imported since.
 
-    Finding them takes milliseconds, and a library with a BLAS of its own (SciPy's, torch's) may be loaded at any time; it
-    comes with new modules.
+    Finding them takes milliseconds, and a library with its own BLAS (SciPy's, torch's) may be loaded at any time,
+    together with new modules.
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ _thread_pools = _ThreadPools()
 class _CompilerAtFork:
     """Let a fork wait until other threads have finished compiling.
 
-    Otherwise the child would wait for ever for Numba's lock at its first kernel, because the thread that holds it does not
+    Otherwise the child would wait forever for Numba's lock at its first kernel, because the thread that holds it does not
     exist in the child.
     """
 

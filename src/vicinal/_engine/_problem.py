@@ -33,7 +33,7 @@ from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import on_device, tensor_of
 
-# Rounding of images beyond this share of a kernel's width shows in log-sums.
+# Rounding errors of images above this share of a kernel's width affect log-sums.
 _VISIBLE_ROUNDING = 1e-3
 
 
@@ -84,7 +84,7 @@ def prepare(
 def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return rows minus a centre, in another precision, in blocks, so that there is no second copy in float64.
 
-    Rows whose squares would overflow in that precision are moved to where they do not.
+    Rows whose squares would overflow in that precision are moved closer, so that they do not.
     """
     found = np.empty(rows.shape, dtype=dtype)
     largest = np.sqrt(np.finfo(dtype).max) / 2.0**12 if np.dtype(dtype).itemsize < rows.dtype.itemsize else np.inf
@@ -95,7 +95,7 @@ def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray
 
 
 class Problem:
-    """Hold rows as their backend needs them; make one with `prepare`."""
+    """Rows in the form that their backend needs; make one with `prepare`."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Problem:
             tensor = centred_tensor(tensor, self.centre, real)
         self.points = Points(rows, log_weights, codes, n_classes, tensor, certificates or Certificates())
         self._rows = backend_class(backend)(self.points, engine)
-        # The rows as given, where their digits may be needed.  On a GPU every tile has a centre of its own.
+        # The rows as given, if their digits may be needed.  On a GPU every tile has its own centre.
         plain = engine.precision is None and real == np.float32 and backend != "torch"
         self._given = points if plain else None
         self._in_float64: Problem | None = None
@@ -131,12 +131,12 @@ class Problem:
 
     @property
     def certified_row_error(self) -> float:
-        """Largest relative error of the sum of any row that skipped pairs may have caused, in any pass so far."""
+        """The largest relative error that skipped pairs may have caused in the sum of any row, in any pass so far."""
         return float(self.points.certificates.largest)
 
     @property
     def given_match(self) -> Match:
-        """Return the match; raise if the problem was prepared without one."""
+        """Return the match; raise an error if the problem was prepared without one."""
         if self.match is None:
             raise TypeError("this sum needs a match, got match=None. Pass a Match to prepare.")
         return self.match
@@ -210,7 +210,7 @@ class Problem:
         ----------
         queries : integer array of shape (m,)
         neighbors : integer array of shape (m, k)
-            Positions of points; -1 where a list is shorter.
+            Positions of points; -1 fills up shorter lists.
         """
         return Listed(self.points, self.match, queries, neighbors)
 
@@ -238,7 +238,7 @@ class Problem:
         return self._by_column
 
     def centred(self, rows: ArrayLike) -> np.ndarray:
-        """New rows as the resident ones are: less the centre, in the working precision."""
+        """Return new rows in the form of the resident ones: minus the centre, in the working precision."""
         if on_device(rows):
             return centred_tensor(rows, self.centre, self.points.rows.dtype)
         return centred(np.asarray(rows), self.centre, self.points.rows.dtype)
@@ -254,6 +254,6 @@ class Problem:
 
 
 def centred_tensor(rows: Any, centre: np.ndarray, dtype: DTypeLike) -> Any:
-    """Return a tensor of rows less the centre, in a precision: to the last bit what NumPy makes of them."""
+    """Return a tensor of rows minus the centre, in a precision; the result equals NumPy's to the last bit."""
     xp = array_namespace(rows)
     return xp.astype(xp.astype(rows, xp.float64) - like(centre, rows, xp.float64), getattr(xp, np.dtype(dtype).name))

@@ -35,9 +35,9 @@ def exponentials_of_products(
     rescale: np.ndarray,
     shifts: np.ndarray,
 ) -> None:
-    """products q_i'z_j -> exponentials of the scores, taken into the log-sum-exp state of each row.
+    """products q_i'z_j -> exponentials of the scores, added to the log-sum-exp state of each row.
 
-    The score is ``products + column_offsets[j]``, less a constant of the row; `shifts` returns each row's top.
+    The score is ``products + column_offsets[j]``, up to a constant of the row; `shifts` returns each row's top.
     """
     peaks = np.empty(products.shape[0])
     for r in range(products.shape[0]):

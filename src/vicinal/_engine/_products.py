@@ -18,7 +18,7 @@ def softmax_by_products(
     threads: int,
     means: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Log-sums and, given row weights, what each point receives; the means of the values are written into `means`."""
+    """Return log-sums and, given row weights, what each point receives; the means of the values are written to `means`."""
     log_sums, n_values = np.empty(pairs.m), packed_values.shape[1]
 
     def work(rows: slice) -> tuple[np.ndarray, ...]:
@@ -118,21 +118,21 @@ class _ProductBlock:
         return self._buffer[start : start + self.n_rows * (tile.stop - tile.start)].reshape(self.n_rows, -1)
 
     def back(self, t: int) -> np.ndarray:
-        """Return what brings kept exponentials of tile t under the last top of each row."""
+        """Return the factor that converts kept exponentials of tile t to the last top of each row."""
         return np.exp(self.shifts[t] - np.where(self.top > -np.inf, self.top, 0.0))
 
     def log_sums(self) -> np.ndarray:
-        """Return the log-sums so far; -inf for a row that sees no point."""
+        """Return the log-sums so far; -inf for a row without neighbours."""
         with np.errstate(divide="ignore"):
             return self.top + np.log(self.total)
 
     @property
     def inverse_totals(self) -> np.ndarray:
-        """One over the sums; 0 for a row that sees no point, all of whose exponentials are 0."""
+        """One over the sums; 0 for a row without neighbours, all of whose exponentials are 0."""
         return np.divide(1.0, self.total, out=np.zeros(self.n_rows), where=self.total > 0)
 
     def exponentials(self, t: int) -> np.ndarray:
-        """Make the exponentials of tile t, and take them into the log-sum-exp state of each row."""
+        """Compute the exponentials of tile t, and add them to the log-sum-exp state of each row."""
         pairs, tile = self.pairs, self.tiles[t]
         weights = self.kept(t)
         np.matmul(self.queries, pairs.points.packed[t, :, : weights.shape[1]], out=weights)

@@ -1,7 +1,7 @@
-r"""Pruned work: sums over those pairs alone that can matter, with a certificate for what is skipped.
+r"""Pruned work: sums over only those pairs that can matter, with a certificate for the skipped pairs.
 
 A row's sum ``Z_i = sum_j exp(s_ij)`` is summed over the pairs that are visited, and the certificate ``c_i`` bounds the
-rest: ``Z_i - Z^_i <= c_i Z^_i``.  What else is asked for decides how pairs are weighed before they are skipped:
+rest: ``Z_i - Z^_i <= c_i Z^_i``.  The requested results determine how pairs are weighted before they are skipped:
 
 - ``power`` p: pairs at the distance u count ``max(1, u)^p`` times as much, for sums of differences (p = 1) and of their
   products (p = 2);
@@ -33,7 +33,7 @@ from vicinal._engine._tuning import (
     VISITED_COST,
 )
 
-# Sums alone, values of pairs as well, or the scatter of all rows, in which each pair may be seen once.
+# Only sums, values of pairs as well, or the scatter of all rows, in which each pair may be computed once.
 Work = Literal["sums", "values", "scatter"]
 
 
@@ -64,7 +64,7 @@ class PrunedScatter(NamedTuple):
 
 
 class _Visited(NamedTuple):
-    """What the kernel found, in the order of the query groups; empty where it was not asked for."""
+    """The results of the kernel, in the order of the query groups; empty if they were not requested."""
 
     log_sums: np.ndarray
     certificates: np.ndarray
@@ -89,15 +89,15 @@ class PrunedSweeps:
     Attributes
     ----------
     certificate : float
-        The largest of any row, in the last sweep.
+        The largest certificate of any row, in the last sweep.
     shares : Shares
-        Of the last sweep.
+        The shares of the last sweep.
     """
 
     def __init__(self, tiles: Tiles, error: float, threads: int) -> None:
         self.tiles, self._error, self._threads = tiles, error, threads
         self.certificate, self.shares = 0.0, Shares(1.0, 1.0)
-        # The pieces of the last sweep and the pairs of each, and of the sample: tiles, and the pairs of a row near by.
+        # The pieces of the last sweep and the pairs of each; and, for the sample, tiles and the pairs of a nearby row.
         self._visited: tuple[list[tuple[int, int]], np.ndarray] = [], np.empty((0, 2))
         self._sampled: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -108,21 +108,21 @@ class PrunedSweeps:
         factors: np.ndarray | None = None, query_values: np.ndarray | None = None, query_images: bool = False,
         entropies: bool = False,
     ) -> PrunedSums:  # fmt: skip
-        """Log-sums, and what else is asked for, in the order in which the queries were given.
+        """Return log-sums and the other requested results, in the order in which the queries were given.
 
         Parameters
         ----------
         values : array of shape (n, v), optional
-            Of the points; their means are wanted.
+            Values of the points, whose means are requested.
         relative : bool
-            Whether the means of ``z_j - q_i`` are wanted instead.
+            Whether the means of ``z_j - q_i`` are requested instead.
         factors : array of shape (m,), optional
-            What the weights that are given to the points are multiplied by.
+            The factors of the weights with which the points receive values.
         query_values : array of shape (m, u), optional
         query_images : bool
-            Whether points shall receive ``q_i - c``, with c the centre of their tile, and 1.
+            Whether points receive ``q_i - c``, with c the centre of their tile, and 1.
         entropies : bool
-            Whether the entropies of the softmax weights are wanted.
+            Whether the entropies of the softmax weights are requested.
         """
         tiles, m = self.tiles, len(query_groups.order)
         packed = tiles.packed[:, :0] if values is None else tiles.pack(values)
@@ -169,8 +169,10 @@ class PrunedSweeps:
         scatter, size = found.scatter + np.tril(found.scatter, -1).T, found.size
         for t in range(0, tiles.n_tiles, 64):
             some = slice(t, t + 64)
-            y = of_points[some].transpose(0, 2, 1).reshape(-1, len(scatter)).astype(np.float64)
             weights = found.columns[some].reshape(-1)
+            if not weights.any():  # a few queries reach few tiles
+                continue
+            y = of_points[some].transpose(0, 2, 1).reshape(-1, len(scatter)).astype(np.float64)
             scatter += (y * weights[:, None]).T @ y
             size += float(weights @ np.square(y).sum(axis=1))
         scatter = 0.5 * (scatter + scatter.T)
@@ -180,7 +182,7 @@ class PrunedSweeps:
         """Add to the pull (n, k) of the points: ``sum_i f_i p_ij (z_j - q_i)``, and the opposite for the queries, which are points.
 
         The pull is in the order in which the points were given.  Sums over the neighbours of points and of queries are as large as
-        the rows, so that nothing else of that size is made here.
+        the rows, so no other array of that size is allocated here.
         """
         tiles = self.tiles
         found = self._visit(
@@ -213,7 +215,7 @@ class PrunedSweeps:
         codes: np.ndarray | None = None, about: tuple[np.ndarray, np.ndarray | None] | None = None, direct: bool = False,
         n_means: int = 0, n_columns: int = 0, n_classes: int = 0, n_scatter: int = 0, entropies: bool = False,
     ) -> _Visited:  # fmt: skip
-        """Run the kernel on pieces of the blocks, which depend on the data alone; add them in a tree."""
+        """Run the kernel on pieces of the blocks, which depend only on the data, and add the results in a tree."""
         tiles, m, n_blocks = self.tiles, len(query_groups.order), len(query_groups.blocks) - 1
         # Distances of boxes are rounded down by more than the distances of pairs are rounded up.
         shrink = 1.0 - (2 * tiles.k + 16) * float(np.finfo(tiles.dtype).eps)
@@ -264,9 +266,9 @@ class PrunedSweeps:
         return _Visited(log_sums, certificates, means, entropy, columns, shares, scatter, float(size[0]))
 
     def _costs(self, query_groups: QueryGroups) -> np.ndarray:
-        """Return how many pairs each block of queries is expected to visit, as a sample of rows near by did.
+        """Return how many pairs each block of queries is expected to visit, as a sample of nearby rows did.
 
-        Else all that it may see.
+        Without a sample, return all pairs that it may visit.
         """
         blocks, tiles = query_groups.blocks, query_groups.last_tiles - query_groups.first_tiles
         pairs = PRUNED_TILE * tiles.astype(np.float64)
@@ -283,7 +285,7 @@ class PrunedSweeps:
         places = (np.arange(0, max(tiles.n // QUERY_GROUP, 1), step) * QUERY_GROUP)[:, None] + np.arange(QUERY_GROUP)
         positions = tiles.order[places[places < tiles.n]]
         sample = tiles.some_rows(positions, positions, block=QUERY_GROUP)
-        with shared_by(None):  # so few rows are done before a worker has answered
+        with shared_by(None):  # so few rows take less time than a request to a worker
             self.sums(sample, power=2.0)
         pieces, counts = self._visited
         first, last = sample.blocks[np.array(pieces).T]
@@ -297,12 +299,12 @@ class PrunedSweeps:
         Parameters
         ----------
         n_coordinates : int
-            Of the images.
+            The number of coordinates of the images.
         shares : Shares
         work : {"sums", "values", "scatter"}
-            What is wanted.
+            The requested result.
         halves : bool
-            Whether a dense pass would see each pair once for both of its rows.
+            Whether a dense pass would compute each pair once for both of its rows.
         """
         dense, visited, taken = (
             fixed + per_coordinate * n_coordinates

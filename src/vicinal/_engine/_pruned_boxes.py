@@ -3,15 +3,15 @@
 from typing import Any
 
 import numpy as np
-from numba import boolean, float64, int64, njit, void
+from numba import boolean, float64, int64, njit, types, void
 
-from vicinal._engine._kernels import _OPTIONS, _kernel
+from vicinal._engine._kernels import _OPTIONS, _kernel, _to_bits
 from vicinal._engine._tuning import PRUNED_TILE as TILE
-from vicinal._engine._tuning import TILE_SPAN
+from vicinal._engine._tuning import QUERY_GROUP, TILE_SPAN
 
-# Bins of squared distances: of width 1 up to _FINE beyond the nearest tile, then 8 per octave.
+# Bins of squared distances: of width 1 up to _FINE beyond the nearest tile, then 8 of equal width per octave.
 _FINE, _BINS = 96, 256
-# Rounding of exponentials, sums and scores never reaches this many nats: bounds are raised by it.
+# Rounding errors of exponentials, sums and scores are below this many nats, by which bounds are raised.
 SLACK = 0.02
 
 # -- tiles --------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def fill_tiles(
     mass: np.ndarray,
     heaviest: np.ndarray,
 ) -> None:
-    """Pack tiles from..to: their points about their centres, what a point adds to its scores, boxes and weights.
+    """Pack tiles from..to: their points about their centres, what each point adds to scores, boxes and weights.
 
     mass[t] = log sum_j w_j over the tile and heaviest[t] = max_j log w_j; both are -inf for a tile without weight.
     """
@@ -93,32 +93,65 @@ def fill_tiles(
 
 
 def _home_signature(real: Any) -> Any:
-    boxes = float64[:, :, ::1]
-    return void(real[:, ::1], int64[::1], boxes, boxes, float64[::1], int64[::1])
+    boxes = types.Tuple((float64[:, :, ::1], float64[:, :, ::1], float64[:, ::1], float64[:, ::1]))
+    return void(real[:, ::1], boxes, float64[::1], int64[::1])
 
 
 @_kernel(_home_signature)
-def home_tiles(
-    images: np.ndarray, rows: np.ndarray, low: np.ndarray, high: np.ndarray, mass: np.ndarray, homes: np.ndarray
-) -> None:
-    """homes[h] = the tile of weight with the nearest box to a row and, among boxes that hold it, the nearest middle."""
-    d = images.shape[1]
-    for h in range(homes.shape[0]):
-        best, best_middle, home = np.inf, np.inf, 0
-        for t in range(mass.shape[0]):
-            if mass[t] == -np.inf:
-                continue
-            s, x = t // TILE_SPAN, t % TILE_SPAN
-            outside, middle = 0.0, 0.0
+def home_tiles(images: np.ndarray, boxes: tuple[np.ndarray, ...], mass: np.ndarray, homes: np.ndarray) -> None:
+    """homes[i] = the tile of positive weight whose box is nearest to row i or, if several boxes contain it, whose middle is.
+
+    Successive rows should be near each other.  The search for the rows of a query group begins in the span of the last home, and
+    continues in the other spans that are at least as near to one of them as the nearest tile found so far.
+    """
+    span_low, span_high = boxes[2], boxes[3]
+    m, d, last = images.shape[0], images.shape[1], int64(0)
+    box, found, outside = np.empty((2, d)), np.empty((QUERY_GROUP, 2)), np.empty(TILE_SPAN)
+    rows = np.empty((QUERY_GROUP, d))
+    for first in range(0, m, QUERY_GROUP):
+        count, farthest = min(QUERY_GROUP, m - first), 0.0
+        _box(images, first, first + count, box[0], box[1])
+        for r in range(count):
             for k in range(d):
-                q = float64(images[rows[h], k])
-                gap = max(max(low[s, k, x] - q, q - high[s, k, x]), 0.0)
-                outside += gap * gap
-                gap = q - 0.5 * (low[s, k, x] + high[s, k, x])
-                middle += gap * gap
-            if outside < best or (outside == best and middle < best_middle):
-                best, best_middle, home = outside, middle, t
-        homes[h] = home
+                rows[r, k] = images[first + r, k]
+            found[r, 0], found[r, 1] = np.inf, np.inf
+            homes[first + r] = _nearer_tile(rows[r], boxes, last, mass, int64(0), found[r], outside)
+            farthest = max(farthest, found[r, 0])
+        for s in range(span_low.shape[0]):
+            if s != last and _apart(box[0], box[1], span_low[s], span_high[s]) <= farthest:
+                for r in range(count):
+                    if _apart(rows[r], rows[r], span_low[s], span_high[s]) <= found[r, 0]:
+                        homes[first + r] = _nearer_tile(rows[r], boxes, s, mass, homes[first + r], found[r], outside)
+        last = homes[first + count - 1] // TILE_SPAN
+
+
+@njit(**_OPTIONS)
+def _nearer_tile(
+    row: np.ndarray,
+    boxes: tuple[np.ndarray, ...],
+    s: int,
+    mass: np.ndarray,
+    home: int,
+    found: np.ndarray,
+    outside: np.ndarray,
+) -> int:
+    """Return the tile of span s that is nearer to a row than its home, or else its home.
+
+    found = the squared distances of the row from the box of its home, and from the middle of that.
+    """
+    low, high = boxes[0][s], boxes[1][s]
+    _apart_from_span(row, row, low, high, outside)
+    for x in range(min(TILE_SPAN, mass.shape[0] - s * TILE_SPAN)):
+        t = s * TILE_SPAN + x
+        if not outside[x] <= found[0] or mass[t] == -np.inf:
+            continue
+        middle = 0.0
+        for k in range(row.shape[0]):
+            gap = row[k] - 0.5 * (low[k, x] + high[k, x])
+            middle += gap * gap
+        if outside[x] < found[0] or middle < found[1] or (middle == found[1] and t < home):
+            home, found[0], found[1] = t, outside[x], middle
+    return home
 
 
 # -- which tiles --------------------------------------------------------------------------------------------------
@@ -163,7 +196,7 @@ def _reach(log_mass: float, power: float) -> float:
     maximum."""
     a = max(2.0 * log_mass, 16.0)
     reach = 2.0 * max(a, 16.0)
-    for _ in range(3):  # the fixed point is approached from above, so that any step may be the last
+    for _ in range(3):  # the fixed point is approached from above, so the iteration may stop at any step
         reach = a + power * np.log(reach)
     return max(reach, 32.0)
 
@@ -171,7 +204,20 @@ def _reach(log_mass: float, power: float) -> float:
 @njit(**_OPTIONS)
 def _offset_of_bin(b: int) -> float:
     """Return how much farther than the nearest tile the tiles of a bin are, at least."""
-    return float64(b) if b <= _FINE else _FINE * 2.0 ** ((b - _FINE) / 8.0)
+    if b <= _FINE:
+        return float64(b)
+    eighths = 8 + (b - _FINE) % 8
+    return float64(eighths * (_FINE // 8) << ((b - _FINE) // 8))
+
+
+@njit(**_OPTIONS)
+def _bin_of(beyond: float) -> int:
+    """Return the bin of a tile that is so much farther than the nearest one: the last whose offset is not larger."""
+    if beyond < _FINE:
+        return int(beyond)
+    # The exponent and the first three digits of a number: eighths of octaves.
+    b = min(_FINE + (_to_bits(beyond / _FINE) >> 49) - (1023 << 3), _BINS - 1)
+    return b - 1 if _offset_of_bin(b) > beyond else b  # the quotient may have been rounded up
 
 
 @njit(**_OPTIONS)
@@ -187,7 +233,7 @@ def _list_tiles(
 ) -> tuple[int, float]:
     """List the tiles within reach of a query group, from near to far by bins; return how many there are, and the nearest.
 
-    lists = (tiles, distances, ends, weights, sorted): the last holds the answer, ``ends[b]`` where bin b ends in it and
+    lists = (tiles, distances, ends, weights, sorted): the last holds the result, ``ends[b]`` is the end of bin b in it and
     ``weights[b]`` the weight of its tiles in units of the heaviest.
     """
     low, high, mass = plan[0], plan[1], plan[5]
@@ -196,6 +242,8 @@ def _list_tiles(
     shrink = plan[6]
     count, nearest = 0, np.inf
     for s in spans[:n_spans]:
+        if not _apart(group_box[0], group_box[1], plan[2][s], plan[3][s]) * shrink < reach:
+            continue
         _apart_from_span(group_box[0], group_box[1], low[s], high[s], span)
         for x in range(max(first_tile - s * TILE_SPAN, 0), min(last_tile - s * TILE_SPAN, TILE_SPAN)):
             square = span[x] * shrink
@@ -206,12 +254,7 @@ def _list_tiles(
     ends[:] = 0
     weights[:] = 0.0
     for c in range(count):
-        beyond = distances[c] - nearest
-        b = int64(beyond)
-        if beyond >= _FINE:
-            b = min(int64(_FINE + 8.0 * np.log2(beyond / _FINE)), _BINS - 1)
-            if _offset_of_bin(b) > beyond:  # rounded up by the logarithm
-                b -= 1
+        b = _bin_of(distances[c] - nearest)
         distances[c] = b
         ends[b] += 1
         weights[b] += mass[tiles[c]]
@@ -230,7 +273,7 @@ def _tails(nearest: float, power: float, least: float, log_unit: float, weights:
     """tails[b]: the most that the tiles of bins b and beyond can contribute, in units of exp(least).
 
     Tiles nearer than the maximum of u^p exp(-u^2 / 2) are never skipped.  A bin without tiles contributes nothing,
-    whatever its bound: 0 times infinity is not a number, and a tail that is none would skip everything.
+    whatever its bound: 0 times infinity is NaN, and a tail of NaN would skip everything.
     """
     tail = 0.0
     for b in range(_BINS - 1, -1, -1):
@@ -238,6 +281,8 @@ def _tails(nearest: float, power: float, least: float, log_unit: float, weights:
             square = nearest + _offset_of_bin(b)
             nats = np.inf
             if square >= max(power, 1.0):
-                nats = log_unit - least + 0.5 * power * np.log(square) - 0.5 * square + SLACK
+                nats = log_unit - least - 0.5 * square + SLACK
+                if power > 0.0:
+                    nats += 0.5 * power * np.log(square)
             tail = tail + weights[b] * np.exp(nats) if nats < 700.0 else np.inf
         tails[b] = tail

@@ -1,10 +1,10 @@
-"""Pruned sweeps on a CUDA device: pairs of tiles that cannot matter are skipped, and what they hold is bounded.
+"""Pruned sweeps on a CUDA device: pairs of tiles that cannot matter are skipped, and their contribution is bounded.
 
 With boxes around the tiles of a spatial order, no pair of tiles I and J adds more than ``B_J exp(-dist(I, J)^2 / 2)`` to the
-sum of a row of I, where B is the weight of a tile.  With a lower bound of the sums of the rows of I, the tiles that can add
-least are skipped, as many as together, times their squared distances, stay below ``error`` of that bound; where rows meet
-themselves a pair is skipped in both directions or in none.  What was skipped is added up, and over the sums that were found
-it is the certificate: ``Z_i - Z^_i <= c_i Z^_i``.
+sum of a row of I, where B is the weight of a tile.  With a lower bound on the sums of the rows of I, the tiles that can add
+least are skipped, as many as together, times their squared distances, stay below ``error`` times that bound.  If the queries
+are the points, a pair is skipped in both directions or in none.  The bounds of the skipped tiles are added up and divided by the
+sums that were found, which gives the certificate: ``Z_i - Z^_i <= c_i Z^_i``.
 """
 
 import math
@@ -24,12 +24,12 @@ from vicinal._engine._tuning import (
     GPU_THRESHOLDS,
 )
 
-_SHRINK = 1.0 - 1e-6  # of squared distances of boxes, for the rounding of the bounds
+_SHRINK = 1.0 - 1e-6  # the factor of squared distances of boxes, for the rounding of the bounds
 _ROUNDING = 1e-4  # bits that are added to the bounds, for the rounding of sums in float32
 
 
 class TileLists(NamedTuple):
-    """The tiles that each tile visits, where those of a tile start, the bound of what it skips, and the share of all."""
+    """The tiles that each tile visits, where those of a tile start, the bound on what it skips, and the share of all tiles."""
 
     listed: Tensor
     start: Tensor
@@ -54,7 +54,7 @@ def tile_lists(
         mine.low, mine.high, theirs.low, theirs.high, theirs.masses, least, found, n_i, n_j, *constants, lowest, step,
         D=width, BI=block, BJ=block, T=GPU_THRESHOLDS, num_warps=4,
     )  # fmt: skip
-    # The thresholds whose sums fit are the first ones; the first always does, by counting.
+    # The admissible thresholds are the first ones; the first one is always admissible, by counting.
     chosen = (found.sum(0) <= 0.999 * error).sum(1).clamp(min=1) - 1
     threshold = (least + lowest + chosen * step).contiguous()
     skipped = torch.empty(-(-n_j // block), n_i, dtype=torch.float64, device=device)
@@ -117,22 +117,22 @@ class QueryTiles:
 
 
 class PrunedHalf(Half):
-    """Sweeps over the pairs of tiles that matter, with the answers of `Half`.
+    """Sweeps over the pairs of tiles that matter, with the results of `Half`.
 
     Parameters
     ----------
     error : float
     codes : integer tensor of shape (n,), optional
-        Classes of the rows, where sums over class mates must be as accurate as those over all rows.
+        Classes of the rows, if sums over class mates must be as accurate as those over all rows.
     arguments
-        Those of `Half`.
+        The arguments of `Half`.
 
     Attributes
     ----------
     share : float
-        Of all pairs, those that are visited.
+        The share of all pairs that is visited.
     certificate : float
-        The largest relative error that skipped pairs may have left in the sum of a row, once `totals` has been asked for.
+        The largest relative error that skipped pairs may have left in the sum of a row; it is known after a call of `totals`.
     """
 
     def __init__(self, error: float, codes: Tensor | None, *arguments: Any) -> None:
@@ -151,13 +151,13 @@ class PrunedHalf(Half):
 
     @property
     def pays(self) -> bool:
-        """Whether the sweeps, which see each pair twice, are clearly less work than half sweeps over all pairs."""
+        """Whether the sweeps, which visit each pair twice, are clearly less work than half sweeps over all pairs."""
         return self.share <= GPU_PRUNED_SHARE
 
     # -- lists -----------------------------------------------------------------------------------------------------
 
     def _least(self, codes: Tensor | None) -> Tensor:
-        """Lower bounds of the rows' sums: what the tile itself and the next ones in the order add, less the own weight."""
+        """Return lower bounds on the rows' sums: what the tile itself and the next ones in the order add, minus the row's own weight."""
         tiles, n_tiles = self.tiles, self.tiles.n_tiles
         near = torch.arange(n_tiles, device=tiles.device)[:, None] + torch.arange(-1, 2, device=tiles.device)
         inside = (near >= 0) & (near < n_tiles)
@@ -167,7 +167,7 @@ class PrunedHalf(Half):
         return least.reshape(n_tiles, -1).amin(1).contiguous()
 
     def _judged(self, sums: list[Tensor], codes: Tensor | None) -> Tensor:
-        """Return the sums that skipped pairs are compared with: those over class mates, for rows that have any."""
+        """Return the sums that skipped pairs are compared with: those over class mates, for rows that have class mates."""
         if codes is None:
             return sums[0]
         with_mates = torch.bincount(codes)[codes] > int(self._leave_out)
@@ -214,7 +214,7 @@ class PrunedHalf(Half):
         return *found, offsets, centres
 
     def scatter(self, factors: Factors, values: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As `Half.scatter`: with the pulls P of all rows it is ``sum_i v_i P_i'``.
+        """See `Half.scatter`: with the pulls P of all rows it is ``sum_i v_i P_i'``.
 
         With offsets u from the centres c of tiles, and F the sums of the pulls between two tiles, ``F_IJ = -F_JI``, that is
         ``sum_i u_i P_i' + sum_IJ (c_I - c_J) F_IJ' / 2``: centres that are far away do not multiply the rounding of P.

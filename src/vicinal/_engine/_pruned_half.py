@@ -1,14 +1,14 @@
-r"""Pruned scatters of all rows, in which each pair is seen once for both of its rows.
+r"""Pruned scatters of all rows, in which each pair is computed once for both of its rows.
 
 As in `_half.py`, the sums ``Z = K b`` come from one half sweep, and the scatter from a second, with the weights
-``b_i b_j K_ij (f_i + f_j)`` of both directions.  The second sweep takes those pairs alone that the first one took.
+``b_i b_j K_ij (f_i + f_j)`` of both directions.  The second sweep takes only the pairs that the first one took.
 
-A pair may be skipped if both of its rows can do without it, so that every row needs to know beforehand how large its sum
-is at least.  There are three answers, each better than the one before and each the start of the next: the row's own tile,
-the tiles that are next to it in the spatial order, and then all tiles that matter.
+A pair may be skipped if it is negligible for both of its rows, so every row needs a lower bound on its sum beforehand.  There
+are three such bounds, each computed with the help of the one before: from the row's own tile, from the tiles that are next to
+it in the spatial order, and from all tiles that matter.
 
 Exponentials are raised by one number for all rows.  Rows whose sums would underflow (far outliers) are set aside, and
-are done row by row by the caller.
+the caller computes them row by row.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,8 @@ from vicinal._engine._plan import Tiles
 from vicinal._engine._pool import in_order, summed, summed_and_listed
 from vicinal._engine._pruned_boxes import SLACK
 from vicinal._engine._pruned_sweep import _TANGENT
-from vicinal._engine._sharing import NOTHING, Filled, WithItem
+from vicinal._engine._received import GivenNumbers
+from vicinal._engine._sharing import NOTHING, Filled, Touched, WithItem
 from vicinal._engine._tuning import (
     FLOAT32,
     FLOAT64,
@@ -35,10 +36,10 @@ from vicinal._engine._tuning import (
 )
 
 _POWER = 2.0  # products of differences: a pair at the distance u counts u^2 times as much
-# How far scores may be raised, and how far below that the sum of a row may be.
+# The largest amount by which scores may be raised, and how far below that the sum of a row may be.
 _MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
 _DEEPEST = {FLOAT64: 350.0, FLOAT32: 40.0}
-# Log-weights within this range can be taken out of the scores again, and this share of the rows may be set aside.
+# Log-weights within this range can be removed from the scores again, and this share of the rows may be set aside.
 _WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 _MOST_ASIDE = 0.05
 
@@ -55,7 +56,7 @@ class HalfScatter(NamedTuple):
 
 
 class _TakenPiece(NamedTuple):
-    """Pairs of tiles that were taken by the row tiles from..to: the tiles that they met, how many each of them met, the
+    """Pairs of tiles that were taken for the row tiles from..to: the other tiles, their number for each row tile, the
     rows concerned (`alive`), and the numbers of pairs whose distances and whose exponentials were computed."""
 
     row_tiles: tuple[int, int]
@@ -66,7 +67,7 @@ class _TakenPiece(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """What was taken, piece by piece, and the levels that pairs were judged by."""
+    """The pairs that were taken, piece by piece, and the levels with which pairs were compared."""
 
     levels: np.ndarray
     pieces: list[_TakenPiece]
@@ -101,7 +102,7 @@ class PrunedHalves:
 
     @staticmethod
     def serve(tiles: Tiles, log_weights: np.ndarray | None) -> bool:
-        """Return whether half sweeps can do these points: products are accurate within tiles, and weights are not too
+        """Return whether half sweeps can be used for these points: products are accurate within tiles, and weights are not too
         unequal."""
         if tiles.wide.any():
             return False
@@ -112,7 +113,7 @@ class PrunedHalves:
     def scatter(
         self, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
     ) -> HalfScatter | None:
-        """Return the scatter of the images, or of values in tiles about the middles of these; None where digits would be lost.
+        """Return the scatter of the images, or of values in tiles relative to the middles of the tiles; None if digits would be lost.
 
         Row weights are in the order in which the points were given.
         """
@@ -141,10 +142,10 @@ class PrunedHalves:
         shares = float(pairs[0]) / tiles.n**2, float(pairs[1]) / tiles.n**2
         return HalfScatter(given, scatter, certificate, shares, tiles.order[aside])
 
-    # -- what rows have to see -------------------------------------------------------------------------------------
+    # -- which pairs to visit --------------------------------------------------------------------------------------
 
     def _lower_bounds(self) -> np.ndarray:
-        """Lower bounds of the log-sums, from the tile of each row."""
+        """Return lower bounds on the log-sums, from the tile of each row."""
         tiles, low = self._tiles, np.empty(self._tiles.n)
 
         def work(piece: tuple[int, int]) -> None:
@@ -169,16 +170,16 @@ class PrunedHalves:
         return raised, ~(low > -raised - _DEEPEST[dtype])
 
     def _levels(self, low: np.ndarray, aside: np.ndarray) -> np.ndarray:
-        """Return what a score and the log-weight of its row must reach to matter to a row: T_i + log b_i."""
+        """Return the levels T_i + log b_i that a score plus the log-weight of its row must reach to matter to a row."""
         known = np.log(0.5 * self._error / self._tiles.n) - SLACK + low
-        # Where s + p ((heaviest - s) / 64 + _TANGENT / 2) passes what is known, with p the power.
+        # The zero of s + p ((heaviest - s) / 64 + _TANGENT / 2) minus the known bound, with p the power.
         levels = (known - _POWER * (self._heaviest / 64.0 + 0.5 * _TANGENT)) / (1.0 - _POWER / 64.0)
         if len(self._log_weights):
             levels += self._log_weights
         return np.where(aside, np.inf, levels)
 
     def _radii(self, low: np.ndarray, aside: np.ndarray) -> np.ndarray:
-        """Return the squared distances from which on tiles are within the error of all rows of a tile."""
+        """Return the squared distances beyond which tiles are within the error of all rows of a tile."""
         tiles, masses = self._tiles, self._masses
         least = np.minimum.reduceat(np.where(aside, np.inf, low), tiles.starts[:-1])
         rule = (float(self._error), _POWER, masses.log_unit, masses.log_all)
@@ -192,8 +193,8 @@ class PrunedHalves:
         return radius
 
     def _certificate(self, low: np.ndarray, log_sums: np.ndarray, aside: np.ndarray) -> float:
-        """Return the largest of any row: half of the error for boxes, half for scores, each relative to what was known of
-        the row."""
+        """Return the largest certificate of any row: half of the error for boxes and half for scores, each relative to the lower
+        bound of the row."""
         tiles = self._tiles
         least = np.minimum.reduceat(np.where(aside, np.inf, low), tiles.starts[:-1])[tiles.tile_at]
         with np.errstate(invalid="ignore"):
@@ -205,7 +206,7 @@ class PrunedHalves:
     def _sums(
         self, low: np.ndarray, aside: np.ndarray, raised: float, from_offset: int, to_offset: int
     ) -> tuple[np.ndarray, _Taken]:
-        """Return the sums of the rows over tiles that are so many tiles away in the order, and what was taken of them."""
+        """Return the sums of the rows over tiles within a range of offsets in the order, and the pairs that were taken."""
         tiles = self._tiles
         levels = self._levels(low, aside)
         radius = np.full(tiles.n_tiles, np.inf) if from_offset == 0 else self._radii(low, aside)
@@ -220,12 +221,12 @@ class PrunedHalves:
             pass
         n_pieces = PIECES if tiles.n_tiles < MANY_BLOCKS else MANY_PIECES
         pieces = cut_by_cost(counts, n_pieces)
-        sums, starts = np.zeros(tiles.n), tiles.starts
+        sums, starts, to_points = np.zeros(tiles.n), tiles.starts, GivenNumbers(tiles.n_tiles)
 
         def work(piece: tuple[int, int]) -> WithItem:
             mine = slice(*piece)
             most = int(counts[mine].sum())
-            given, found = self._of_places(), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
+            given, found = to_points.zeros(), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
             tile_of, alive = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint16)
             kernels.half_sums(
                 tiles.centres, self._left_out, levels, self._log_weights, tiles.points, self._plan, raised, *listed,
@@ -233,11 +234,11 @@ class PrunedHalves:
             )  # fmt: skip
             n_taken = int(found[mine].sum())
             visited = int(found[-2]), int(found[-1])
-            # Copies, which are all that is kept, or travels.
+            # Only these copies are kept or sent.
             taken = _TakenPiece(
                 piece, tile_of[:n_taken].astype(np.int32), alive[:n_taken].copy(), found[mine].copy(), visited
             )
-            return WithItem((given,), taken)
+            return WithItem(to_points.sums(given, taken.tile_of), taken)
 
         filled = Filled((sums,), lambda piece: slice(int(starts[piece[0]]), int(starts[piece[1]])))
         costs = PRUNED_TILE**2 * np.add.reduceat(counts, [first for first, _ in pieces]).astype(np.float64)
@@ -246,10 +247,6 @@ class PrunedHalves:
         weights = np.exp(self._log_weights) if len(self._log_weights) else 1.0
         return sums + columns[0].ravel()[: tiles.n] / weights, _Taken(levels, taken)
 
-    def _of_places(self) -> np.ndarray:
-        """Zeros for all places, tile by tile, because a piece of work reaches few tiles and keeps nothing of the others."""
-        return np.zeros((self._tiles.n_tiles, PRUNED_TILE))
-
     def _scatter(
         self,
         taken: tuple[_Taken, ...],
@@ -257,25 +254,26 @@ class PrunedHalves:
         raised: float,
         values: tuple[np.ndarray, np.ndarray] | None,
     ) -> tuple[np.ndarray, float]:
-        """Return the scatter of what was taken, and its trace before it cancels."""
+        """Return the scatter of the pairs that were taken, and its trace before terms cancel."""
         tiles = self._tiles
         packed, middles = (tiles.packed, tiles.centres) if values is None else values
         v = packed.shape[1]
-        levels = [part.levels for part in taken]
+        levels, masses = [part.levels for part in taken], GivenNumbers(tiles.n_tiles)
 
-        def work(item: tuple[int, _TakenPiece]) -> tuple[np.ndarray, ...]:
+        def work(item: tuple[int, _TakenPiece]) -> Touched:
             which, piece = item
-            mass, of_tiles, trace = self._of_places(), np.zeros((v, v)), np.zeros(1)
+            mass, of_tiles, trace = masses.zeros(), np.zeros((v, v)), np.zeros(1)
             counts = np.zeros(tiles.n_tiles, dtype=np.int64)
             counts[slice(*piece.row_tiles)] = piece.counts
             kernels.half_scatter(
                 tiles.centres, self._left_out, levels[which], self._log_weights, tiles.points, raised, packed, middles, factors,
                 piece.tile_of.astype(np.int64), piece.alive.copy(), counts, *piece.row_tiles, mass.ravel(), of_tiles, trace,
             )  # fmt: skip
-            return mass, of_tiles, trace
+            reached = np.concatenate([piece.tile_of, np.arange(*piece.row_tiles)])
+            return masses.sums(mass, reached, of_tiles, trace)
 
         items = [(which, piece) for which, part in enumerate(taken) for piece in part.pieces]
-        costs = np.array([piece.pairs[0] for _, piece in items], dtype=np.float64)
+        costs = np.array([piece.pairs[1] for _, piece in items], dtype=np.float64)  # pairs that were taken
         found = summed(work, items, self._threads, NOTHING, costs)
         assert found is not None
         mass, scatter, size = found[0], found[1], float(found[2][0])

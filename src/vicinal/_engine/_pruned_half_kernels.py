@@ -1,9 +1,9 @@
 """Compiled: points against themselves, each pair once for both of its rows, over the pairs of tiles that matter.
 
-With the scores ``s_ij = log b_j - |z_i - z_j|^2 / 2``, a pair that is seen by its row i as s_ij is seen by row j as
+With the scores ``s_ij = log b_j - |z_i - z_j|^2 / 2``, a pair that has the score s_ij for its row i has for row j the score
 ``s_ji = s_ij - log b_j + log b_i``.  A row has a threshold T_i for its scores, below which all of them together are within
 its error (`_pruned_half.py`).  With the levels ``A_i = T_i + log b_i``, a pair is skipped if it is below the thresholds of
-both of its rows: ``s_ij + log b_i < min(A_i, A_j)``.  Four rows are judged together, against the 64 points of a tile.
+both of its rows: ``s_ij + log b_i < min(A_i, A_j)``.  Four rows are compared together with the 64 points of a tile.
 """
 
 from typing import Any
@@ -28,7 +28,8 @@ from vicinal._engine._tuning import PRUNED_TILE as TILE
 from vicinal._engine._tuning import QUERY_GROUP, TILE_SPAN
 from vicinal._engine._vectors import judged_products, lowest_bit, n_bits, products_of_one
 
-_FEW = ROWS * TILE // 8  # up to so many pairs of four rows with a tile are done one by one
+# Up to _FEW pairs of four rows with a tile, exponentials are computed one by one; up to _FEWEST pairs, products with values as well.
+_FEW, _FEWEST = ROWS * TILE // 8, 12
 
 
 def _types(real: Any) -> tuple[Any, ...]:
@@ -92,7 +93,7 @@ def radii(
     """radius[t]: tiles whose boxes are at this squared distance, or farther, are within the error of all rows of tile t.
 
     rule = (error, power, log_unit, log_all), and ``least[t]`` is a lower bound of the log-sums of the tile's rows.  Parts of
-    tile t may be farther away than its box, so that a tile which is nearer counts as if it were at the radius.
+    tile t may be farther away than its box, so a nearer tile counts as if it were at the radius.
     """
     error, power, log_unit, log_all = rule
     n_tiles, d = plan[4].shape[0], centres.shape[1]
@@ -103,7 +104,7 @@ def radii(
     tails, box, spans = np.empty(_BINS), np.empty((2, d)), np.empty(plan[2].shape[0], np.int64)
     for t in range(from_tile, to_tile):
         radius[t] = 0.0
-        if least[t] == np.inf:  # no row of it asks for anything
+        if least[t] == np.inf:  # no row of it needs any tile
             continue
         reach = _reach(log_all - least[t] - np.log(0.25 * error) + SLACK, power)
         _box_of_tile(plan, t, box)
@@ -206,7 +207,7 @@ def _meet(
     half: np.ndarray,
     start: np.ndarray,
 ) -> None:
-    """What the scores of tile t with tile u begin with, start[0, j], and half[0, i], which they exceed the true ones by.
+    """The initial values of the scores of tile t with tile u, start[0, j], and the excess of these scores, half[0, i].
 
     With x and y about the centres of their tiles and ``delta = c_t - c_u``, a row is ``x + delta`` about the centre of u:
     ``(x + delta)'y = x'y + delta'y``, and half its square is ``|x|^2 / 2 + x'delta + |delta|^2 / 2``.
@@ -240,7 +241,7 @@ def _judge(
     start: np.ndarray,
     work: tuple[np.ndarray, ...],
 ) -> int:
-    """Compute scores of four rows with a tile, plus half, and which matter to one of their rows; return how many do."""
+    """Compute the scores of four rows with a tile, plus half, and which of them matter to one of their rows; return their number."""
     scores, own, lift, reached = work
     weighted, total = log_weights.shape[0] > 0, 0
     for r in range(ROWS):
@@ -259,7 +260,7 @@ def _judge(
 
 @njit(**_OPTIONS)
 def _workspace(d: int, dtype_of: np.ndarray) -> tuple[Any, ...]:
-    """Return the working arrays of a tile's rows: themselves, their squares, and what `_meet` and `_judge` fill."""
+    """Return the working arrays of a tile's rows: the rows, their squares, and the arrays that `_meet` and `_judge` fill."""
     dtype = dtype_of.dtype
     meeting = np.empty((TILE, d), dtype), np.empty(TILE, dtype), np.empty((1, d), dtype)
     judged = np.empty((ROWS, TILE), dtype), np.empty(ROWS, dtype), np.empty(ROWS, dtype), np.zeros(ROWS, np.int64)
@@ -450,12 +451,12 @@ def half_scatter(
     scatter: np.ndarray,
     size: np.ndarray,
 ) -> None:
-    """``sum m_ij (v_i - v_j)(v_i - v_j)'`` over the pairs that `half_sums` took, but for what `mass` tells.
+    """``sum m_ij (v_i - v_j)(v_i - v_j)'`` over the pairs that `half_sums` took, except for the terms that follow from `mass`.
 
     ``m_ij = b_i b_j K_ij (f_i + f_j)`` with `factors` f.  `values` are packed about the `middles` of their tiles: with
-    x = v_i - c_t, y = v_j - c_u and z = c_u - c_t the difference is ``y + z - x``.  The terms in x x' and y y' are made by
-    the caller of the mass of each point, those in x y' of what a tile gathers of all others, and those in z here, for
-    each pair of tiles.  size[0] += the trace of the terms in z z', before they cancel.
+    x = v_i - c_t, y = v_j - c_u and z = c_u - c_t the difference is ``y + z - x``.  The caller computes the terms in x x' and y y'
+    from the mass of each point, and those in x y' from what a tile gathers of all others; those in z are computed here,
+    for each pair of tiles.  size[0] += the trace of the terms in z z', before they cancel.
     """
     starts, d, dtype, v = points[4], centres.shape[1], centres.dtype, values.shape[1]
     (rows_of_tile, squares, delta), half, start_scores, work = _workspace(d, centres)
@@ -473,7 +474,7 @@ def half_scatter(
             u, bits = tile_of[c], int64(alive[c])
             start, width = starts[u], starts[u + 1] - starts[u]
             _meet(points, t, u, squares, delta, half, start_scores)
-            both = 0.5 if u == t else 1.0  # a tile that meets itself holds each pair twice
+            both = 0.5 if u == t else 1.0  # the pairs within a tile are counted twice
             others[width:] = 0
             for j in range(TILE):
                 theirs[j] = levels[start + min(j, width - 1)]
@@ -497,18 +498,26 @@ def half_scatter(
                     _exponentials(scores, in_group, half, g, raised, totals)
                     for r in range(in_group):
                         rows[g + r] = _to_both_ways(scores, r, both * weights[r], factors[first + g + r], others)
-                    _dot_all(scores, values[u], here)
                     _add_columns(column, scores, ones)
                 else:
-                    for r in range(in_group):
-                        n_some = _exponentials_of_some(scores, r, reached[r], half[0, g + r] - raised, which, some)
+                    for r in range(ROWS):
+                        n_some = int64(0)
+                        if r < in_group:
+                            n_some = _exponentials_of_some(scores, r, reached[r], half[0, g + r] - raised, which, some)
+                        if n_pairs > _FEWEST:
+                            scores[r, :] = 0
                         for c in range(n_some):
                             j = which[c]
                             m = some[c] * both * weights[r] * (factors[first + g + r] + others[j])
                             rows[g + r] += m
                             column[j] += m
-                            for k in range(v):
-                                here[r, k] += m * values[u, k, j]
+                            if n_pairs > _FEWEST:
+                                scores[r, j] = m
+                            else:
+                                for k in range(v):
+                                    here[r, k] += m * values[u, k, j]
+                if n_pairs > _FEWEST:
+                    _dot_all(scores, values[u], here)
                 for r in range(in_group):
                     for k in range(v):
                         gathered[g + r, k] += here[r, k]

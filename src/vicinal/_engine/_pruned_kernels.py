@@ -1,6 +1,6 @@
-"""Compiled: what is done with the exponentials of a group of queries, and the one kernel that `_pruned.py` runs.
+"""Compiled: the uses of the exponentials of a group of queries, and the only kernel that `_pruned.py` runs.
 
-One kernel serves all sums, because compiling the sweep takes longer than all that follows it.
+One kernel computes all sums, because compiling the sweep takes longer than compiling everything that follows it.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def _means_of_group(
     means: np.ndarray,
     entropies: np.ndarray,
 ) -> None:
-    """Log-sums, certificates, means of values and entropies; those that are not wanted are empty."""
+    """Log-sums, certificates, means of values and entropies; those that are not requested are empty."""
     _, tile_of, alive, shifts, sums = workspace[2]
     shift, total, certificate = workspace[3]
     n_values, with_logs = means.shape[1], entropies.shape[0] > 0
@@ -162,11 +162,11 @@ def _scatter_of_tile(
     received: np.ndarray,
     scatter: np.ndarray,
 ) -> float:
-    """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns and the rows tell.
+    """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, except for the terms that follow from its columns and rows.
 
     With o the query group's first query, x = v_i - o, y = v_j - c and z = c - o for the centre c of the tile's values, the
-    difference is ``y + z - x``.  The terms in y y' are made by the caller of what the columns receive, those in x of what
-    `of_rows` gathers (`_scatter_of_rows`), and those in z y' and z z' here, once for all rows.  With `direct`, and for
+    difference is ``y + z - x``.  The caller computes the terms in y y' from what the columns receive, and those in x from what
+    `of_rows` gathers (`_scatter_of_rows`); those in z y' and z z' are computed here, once for all rows.  With `direct`, and for
     wide tiles, differences are taken pair by pair.  Returns the trace of its terms before they cancel.
     """
     _, tile_of, alive, shifts, sums = workspace[2]
@@ -235,7 +235,7 @@ def _signature(real: Any) -> Any:
 
 @njit(**_OPTIONS)
 def _line_of(t: int, slots: np.ndarray, progress: np.ndarray) -> int:
-    """Return the line that holds what a tile receives: the next one where it has none yet."""
+    """Return the line that holds what a tile receives: the next free one if it has none yet."""
     if slots[t] < 0:
         slots[t] = progress[1]
         progress[1] += 1
@@ -274,7 +274,7 @@ def visit_groups(
     slots: np.ndarray,
     progress: np.ndarray,
 ) -> None:
-    """Blocks of queries: log-sums and their certificates, and what else has room in the answers.
+    """Blocks of queries: log-sums and their certificates, and all other results whose arrays are not empty.
 
     - means (m, v) of `values`; with `relative` the values are the points as they are packed, and the means those of
       ``z_j - q_i``; entropies (m,);
@@ -284,8 +284,8 @@ def visit_groups(
     - scatter (v, v) of the values about their centres, ``about = (centres, values of the queries)``, weighted by
       `factors`; then the columns have one line, for `_scatter_of_tile`.
 
-    progress = (blocks that are done, lines in use, lines that the next block may need): where these are too many, the kernel
-    returns, and is called again with more room.
+    progress = (finished blocks, lines in use, lines that the next block may need): if these are too many, the kernel
+    returns, and is called again with more lines.
     """
     n_tiles, n_received, n_classes = points[0].shape[0], columns.shape[1], shares.shape[1]
     wants_scatter = scatter.shape[0] > 0

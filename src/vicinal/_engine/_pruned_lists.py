@@ -19,7 +19,7 @@ def listed_by_boxes(
 ) -> Iterator[Pairs]:
     """Yield, for blocks of queries, the pairs with scores of at least ``floors_i``, and some within a margin for rounding.
 
-    Nothing is left out: the distance of two boxes, rounded down, is no larger than that of any two of their rows.
+    No such pair is missed: the distance of two boxes, rounded down, is no larger than that of any two of their rows.
     """
     low, high = (box.transpose(0, 2, 1).reshape(-1, tiles.k)[: tiles.n_tiles] for box in tiles.boxes[:2])
     counts, starts = np.diff(tiles.starts), tiles.starts[:-1]

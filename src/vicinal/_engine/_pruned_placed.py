@@ -1,9 +1,9 @@
-"""A placement that prunes its pair work where that pays, and hands all other work to a dense one.
+"""A placement that prunes its pairwise computations if that saves time, and otherwise uses a dense placement.
 
-Which of the two does a sum depends on the rows, the metrics so far and the number of queries alone: a count on a sample of rows
-(`PrunedSweeps.expected_shares`) says what share of the pairs a pass would visit.  That count takes a few per cent of a
-dense pass over some thousand rows; where those pairs alone that matter to a few rows (`_near_share`) are too many, it is
-not made.
+The choice depends only on the rows, the metrics so far and the number of queries: a count on a sample of rows
+(`PrunedSweeps.expected_shares`) estimates the share of the pairs that a pass would visit.  That count takes a few per cent of a
+dense pass over some thousand rows; it is skipped if even the pairs that matter to a few rows (`_near_share`) are
+too many.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
 from vicinal._engine._pruned_half import PrunedHalves
 from vicinal._engine._pruned_lists import listed_by_boxes
-from vicinal._engine._sharing import remember, shared_by, sharing
+from vicinal._engine._sharing import made_by_all, shared_by, sharing
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     COUNTED_FROM_POINTS,
@@ -55,7 +55,7 @@ _LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 1e2}
 class Orders:
     """The spatial orders of the rows of a problem, kept over passes.
 
-    An order is valid under any metric, but best under the one that it was made for: it is made again when the share of
+    An order is valid under any metric, but best under the one that it was made for: it is computed again when the share of
     the pairs that a pass visits has grown.
     """
 
@@ -63,7 +63,7 @@ class Orders:
         self.whole: np.ndarray | None = None
         self.by_class: np.ndarray | None = None
         self.visited = 1.0  # the share that a pass visited when the order was made
-        # The share of pairs that matter when pruned work was last refused, by what was asked for.
+        # The share of pairs that mattered when pruned work was last rejected, by the requested work.
         self.refused: dict[tuple[Work, bool], float] = {}
 
 
@@ -78,9 +78,9 @@ class PrunedPlaced(Placed):
         The largest certificate, above 0.
     threads : int
     orders : Orders
-        Of the problem.
+        The orders of the problem.
     dense : callable
-        Makes the dense placement, for what is not pruned.
+        Makes the dense placement, for work that is not pruned.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class PrunedPlaced(Placed):
 
     @property
     def sweeps(self) -> PrunedSweeps | None:
-        """Pruned sweeps over all points; None where a scatter of all rows is dense."""
+        """Pruned sweeps over all points; None if a scatter of all rows is dense."""
         return self._sweeps_for("scatter", True)
 
     def _sweeps_for(self, work: Work, halves: bool) -> PrunedSweeps | None:
-        """Pruned sweeps over all points; None where they are not expected to save time."""
+        """Pruned sweeps over all points; None if they are not expected to save time."""
         n, refused = len(self.points.rows), self._orders.refused
         if n < PRUNED_FROM_POINTS:
             return None
@@ -129,7 +129,7 @@ class PrunedPlaced(Placed):
 
     @cached_property
     def _near_share(self) -> float:
-        """The share of the pairs that matter, one by one, to some rows: about the least that any plan visits.
+        """The share of the pairs that matter individually to some rows, which is about the least that any plan visits.
 
         Their sums are estimated from an even sample of the points, which is off by few nats of many.
         """
@@ -162,7 +162,7 @@ class PrunedPlaced(Placed):
             order = spatial_order(self._mapped(self.points.rows), everyone, self._threads)
             renewed = self._sweeps_over(order, everyone)
             again = renewed.expected_shares()
-            # What has grown may be the neighbourhoods, not the boxes.
+            # The neighbourhoods may have grown instead of the boxes.
             self._orders.visited = again.visited
             if again.visited < shares.visited:
                 self._orders.whole, self._orders.by_class = order, None
@@ -173,7 +173,7 @@ class PrunedPlaced(Placed):
 
     @cached_property
     def _class_sweeps(self) -> PrunedSweeps:
-        """Pruned sweeps in which a row sees the points of its own class alone."""
+        """Return pruned sweeps in which the neighbours of a row are only the points of its own class."""
         codes = self.points.classes
         assert codes is not None
         counts = np.bincount(codes, minlength=self.points.n_classes)
@@ -186,8 +186,7 @@ class PrunedPlaced(Placed):
 
     def _sweeps_over(self, order: np.ndarray, groups: np.ndarray) -> PrunedSweeps:
         recipe = self.points.rows, self.metric, self.points.log_weights, order, groups
-        tiles = Tiles(*recipe, self._threads)
-        remember(tiles, Tiles, *recipe, 1)
+        tiles = made_by_all(lambda: Tiles(*recipe, self._threads), Tiles, *recipe, 1)
         return PrunedSweeps(tiles, self._error, self._threads)
 
     def _mapped(self, rows: np.ndarray) -> np.ndarray:
@@ -199,7 +198,7 @@ class PrunedPlaced(Placed):
     ) -> tuple[PrunedSweeps, QueryGroups] | None:
         """Return the sweeps for some queries, and the queries in query groups.
 
-        None where the dense placement does the work.
+        Return None if the dense placement does the work.
         """
         sweeps = None
         if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES:
@@ -337,9 +336,9 @@ class PrunedPlaced(Placed):
         return Scatter(found.log_sums, found.scatter)
 
     def _halves(self, queries: Queries) -> bool | None:
-        """Return whether rows leave themselves out, where the queries are the points, pair for pair.
+        """Return whether rows are left out of their own sums, if the queries are the points, in their order.
 
-        None where they are not.
+        None if they are not.
         """
         if not queries.are_all:
             return None
@@ -348,7 +347,7 @@ class PrunedPlaced(Placed):
         return True if np.array_equal(queries.left_out, np.arange(len(self.points.rows))) else None
 
     def _half_scatter(self, sweeps: PrunedSweeps, own: bool, row_weights: np.ndarray, space: Space) -> Scatter | None:
-        """Return the scatter of all rows, each pair once; None where that would lose digits."""
+        """Return the scatter of all rows, each pair once; None if that would lose digits."""
         tiles = sweeps.tiles
         values = None if space == "images" else tiles.centred(self.coordinates(Queries(), "rows"))
         halves = PrunedHalves(tiles, self.points.log_weights, own, self._error, self._threads)

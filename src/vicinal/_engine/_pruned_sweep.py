@@ -3,20 +3,20 @@ r"""Compiled: which tiles of points a group of queries visits, and its exponenti
 The rules are those of `_kernels.py`, whose functions are used here.
 
 The points of a tile are stored about the tile's centre c, and a score is taken by products there,
-``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: the digits that are lost are those of the
+``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: rounding errors are those of the
 distance, however far the data are from their origin.  A tile that is *wide* (it spans clusters) has c = 0 and takes
 differences instead.
 
 For a group of queries (`sweep_group`):
 
 1. Tiles whose boxes are so far away that all of them together contribute less than a quarter of the error to a lower
-   bound of the row's sum, from the tile it lives in, are not listed.
+   bound on the row's sum, computed from its own tile, are not listed.
 2. Those that are listed are visited from near to far, until all others together can contribute less than another
    quarter of the error to the sums so far.
 3. Of a tile that is visited, distances come first.  If no row of four can gain more than ``error / (2 n)`` of its sum
    from any point of it, neither exponentials nor sums are taken.
 
-What is skipped is added up, relative to the sums: the certificate.  docs/engine.md has the proof.
+The certificate is the sum of the bounds of what is skipped, relative to the sums.  docs/engine.md has the proof.
 """
 
 from typing import Any
@@ -55,8 +55,8 @@ def _tile_scores(
 ) -> None:
     """Scores of a query group against a tile, each plus a constant of its row; rows beyond the last repeat it.
 
-    tops[r] is the largest of them and peaks[r] the largest score.  Scores are compared with what is known of the row by
-    their distance from these two: beside a constant of 1e20 no other difference has digits.
+    tops[r] is the largest of them and peaks[r] the largest score.  Scores are compared with the known bound of the row
+    relative to these two, because with a constant of 1e20 no other difference has any digits.
     """
     _, shifted, tops, peaks = scratch
     packed, centres, offsets, wide, starts = points
@@ -89,11 +89,11 @@ def _exp_and_logs(scores: np.ndarray, shift: float) -> tuple[float, float]:
         e = _exp(x)
         scores[j] = e
         total += e
-        logs += e * max(x, scores.dtype.type(-800))  # of -inf the product would be NaN
+        logs += e * max(x, scores.dtype.type(-800))  # for -inf, the product would be NaN
     return total, logs
 
 
-# -- a lower bound of every row's sum -----------------------------------------------------------------------------
+# -- a lower bound on every row's sum -----------------------------------------------------------------------------
 
 
 @njit(**_OPTIONS)
@@ -110,7 +110,7 @@ def _lower_bounds(
     low: np.ndarray,
     scratch: tuple[np.ndarray, ...],
 ) -> None:
-    """low[i - first] <= log sum_j exp(s_ij), from the row's home tile; -inf only for a row that sees no point at all."""
+    """low[i - first] <= log sum_j exp(s_ij), from the row's home tile; -inf only for a row without any neighbour."""
     scores, _, tops, peaks = scratch
     i = first
     while i < stop:
@@ -143,7 +143,7 @@ def _log_sum(scores: np.ndarray, peak: float, top: float) -> float:
 
 @njit(**_OPTIONS)
 def make_workspace(n_tiles: int, d: int, n_values: int, queries: np.ndarray) -> tuple[Any, ...]:
-    """Return what `sweep_group` works in: lists of tiles, scores, and what a query group keeps of each tile that it
+    """Return the working arrays of `sweep_group`: lists of tiles, scores, and what a query group keeps of each tile that it
     visits."""
     lists = (
         np.empty(n_tiles, np.int64), np.empty(n_tiles), np.empty(_BINS, np.int64), np.empty(_BINS),
@@ -211,7 +211,7 @@ def sweep_group(
         seen = r < in_group and low[r] > -np.inf
         shift[r], total[r], certificate[r] = low[r] if seen else 0.0, 0.0, 0.0
         known[r] = log_share + low[r] if seen else np.inf
-    if least == np.inf:  # nobody sees anybody
+    if least == np.inf:  # no query has a neighbour
         return 0
     reach = _reach(log_all - least - np.log(0.25 * error) + SLACK, power)
     listed, nearest = _list_tiles(group_box, reach, plan, spans, n_spans, first_tile, last_tile, lists)
@@ -243,7 +243,7 @@ def sweep_group(
                     bound = peaks[r] + heavy[t]
                     if power > 0.0:
                         bound += power * ((plan[4][t] - peaks[r]) / 64.0 + 0.5 * _TANGENT)
-                    # Equal they are where scores of 1e20 have no digits left for the difference.
+                    # They are equal if scores of 1e20 have no digits left for the difference.
                     near = near or bound >= known[r]
                 alive[taken, g // ROWS] = near
                 if not near:
@@ -270,7 +270,9 @@ def sweep_group(
                         e = _exp_in_place(scores[r], below)
                     sums[taken, r, n_values] = e
                     total[r] += e
-                    if e > 0.02 * total[r]:  # what is known may lag behind by a little: a logarithm takes time
+                    if (
+                        e > 0.02 * total[r]
+                    ):  # the known bound may lag behind a little, because computing a logarithm takes time
                         known[r] = max(known[r], log_share + shift[r] + np.log(total[r]))
                 if n_values > 0:
                     _dot_all(scores[g : g + ROWS], values[t], sums[taken, g : g + ROWS])

@@ -1,6 +1,6 @@
-"""What the points of tiles receive in a piece of pruned work, without the tiles that the piece does not reach.
+"""What the points receive in a piece of pruned work, only for the tiles that the piece reaches.
 
-A piece of work reaches few tiles, so that lines for all of them would take as much memory as several copies of the rows.  The
+A piece of work reaches few tiles, and lines for all tiles would take as much memory as several copies of the rows.  The
 kernel takes a line for a tile when it first reaches the tile, and returns when there may not be enough lines for its next block
 of queries.
 """
@@ -18,7 +18,7 @@ class ReceivedTiles:
     ----------
     n_tiles : int
     width : int
-        Columns that a point receives; 0 where points receive nothing.
+        The number of columns that a point receives; 0 if points receive nothing.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class ReceivedTiles:
         self._total: Sums | Touched = Touched((self.columns[:0],), np.empty(0, dtype=np.uint32), n_tiles)
 
     def make_room(self) -> None:
-        """Add the lines in use to the sums of the piece, and make enough of them for the next block."""
+        """Add the lines in use to the sums of the piece, and allocate enough of them for the next block."""
         _, used, needed = self.progress.tolist()
         if used:
             touched = np.flatnonzero(self.slots >= 0)
@@ -54,3 +54,30 @@ class ReceivedTiles:
         if isinstance(self._total, Touched):
             return self._total._replace(sums=(*self._total.sums, *others))
         return *self._total, *others
+
+
+class GivenNumbers:
+    """One number for each point of tiles, which pieces of work give to the few tiles that they reach.
+
+    Arrays of zeros for all tiles are used again by the next piece: new ones would be filled by the system page by page.
+
+    Parameters
+    ----------
+    n_tiles : int
+    """
+
+    def __init__(self, n_tiles: int) -> None:
+        self._n_tiles = n_tiles
+        self._zeros: list[np.ndarray] = []
+
+    def zeros(self) -> np.ndarray:
+        """Return zeros of shape (n_tiles, PRUNED_TILE), for one piece."""
+        return self._zeros.pop() if self._zeros else np.zeros((self._n_tiles, PRUNED_TILE))
+
+    def sums(self, given: np.ndarray, reached: np.ndarray, *others: np.ndarray) -> Touched:
+        """Return the sums of a piece, given the tiles that it has reached (with repetitions), with others beside them."""
+        touched = np.flatnonzero(np.bincount(reached, minlength=self._n_tiles)).astype(np.uint32)
+        lines = given[touched]
+        given[touched] = 0.0
+        self._zeros.append(given)
+        return Touched((lines, *others), touched, self._n_tiles)

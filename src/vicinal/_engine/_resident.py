@@ -1,4 +1,4 @@
-"""Cache the placements of fitted densities for scoring, outside of their ``__dict__``.
+"""A cache of the placements of fitted densities for scoring, outside their ``__dict__``.
 
 Scoring a single row should not require centring and mapping all points.  Cached placements are neither pickled nor
 copied, belong to one object, and are dropped with that object (a refit replaces them).
@@ -16,7 +16,7 @@ from vicinal._engine._settings import Engine, as_engine
 
 
 class _Cache:
-    """Hold placements by owner and backend.
+    """Placements by owner and backend.
 
     The lock protects only the dictionaries: two threads that need the same placement at the same time may both make it,
     and one of the two is kept.
@@ -60,7 +60,7 @@ def resident(owner: Any, engine: Any, work: Work, make: Callable[[], Placement])
     engine : None, str or Engine
         At most one placement per backend is kept; one that was made under other settings is replaced.
     work : Work
-        The size of the work, by which the backend is chosen.
+        The size of the work, from which the backend is chosen.
     make : callable
         Returns a `Placement` whose problem was prepared for the same engine and work.
     """

@@ -52,7 +52,7 @@ def softmax_rows(
 ) -> None:
     """A block of rows: log-sum-exp, softmax means of the values, and what each column receives.
 
-    columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
+    columns += sum_i row_weights_i p_ij; pass an empty array to skip this.  A row's normaliser is known only after its
     last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_ROW_GROUP, TILE), or (1, ROWS, TILE) without
     columns.  If `smallest` is infinite, every row is computed with its own maximum from the start.
     """
@@ -141,7 +141,7 @@ def received_of_rows(
                 )
                 for r in range(ROWS):
                     if r < count and log_sums[first + r] > -np.inf:
-                        # What a log-sum loses in the working precision is a factor of the whole row.
+                        # The rounding error of a log-sum in the working precision is a factor of the whole row.
                         shift = scores.dtype.type(log_sums[first + r])
                         _exp_in_place(scores[r], shift)
                         factors[r] = row_weights[first + r] * np.exp(float64(shift) - log_sums[first + r])
@@ -228,9 +228,9 @@ def _factors_of_row(
     """Factors of a row's exponentials inside and outside its class (`_contract.Pull`), and log a_i.
 
     Under "likelihood" a row whose class mates are too far for this precision gets factors of zero and log-agreement
-    NaN: the caller does such rows by the reference.
+    NaN: the caller computes such rows with the reference backend.
     """
-    if total == 0.0:  # a row that sees no point agrees with nobody, and pulls nothing
+    if total == 0.0:  # a row without neighbours has no agreement and no pull
         return 0.0, 0.0, -np.inf
     agreement = matched / total
     if likelihood:
@@ -279,7 +279,7 @@ def signed_rows(
     on_points: np.ndarray,
     kept: np.ndarray,
 ) -> None:
-    """A block of rows of `_contract.Pull` for hard classes; points sorted by class, mates of query i at mates_from..to.
+    """A block of rows of `_contract.Pull` for hard classes; points are sorted by class, and the class mates of query i are at mates_from..to.
 
     on_points (n_tiles, d + 1, TILE) gathers ``sum_i w_ij q_i`` and, in its last line, ``sum_i w_ij``.
     """

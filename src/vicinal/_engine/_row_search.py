@@ -1,8 +1,8 @@
 """The best rows of a table for each query, block by block: for many columns, and for tables that are larger than memory.
 
-Fast products in the working precision say which rows may be among the best, with a margin for their rounding; scores in
-float64, of the rows as they were given, decide at once, while the block is there.  Nothing is kept of a block but the best
-rows of each query.  Compiled kernels (`_search_kernels.py`) or NumPy do the same, and agree.
+Fast products in the working precision determine which rows may be among the best, with a margin for their rounding; scores
+in float64, of the rows as they were given, decide while the block is in memory.  Only the best rows of each query are kept.
+Compiled kernels (`_search_kernels.py`) and NumPy give the same results.
 """
 
 from importlib import import_module
@@ -20,11 +20,11 @@ from vicinal._engine._tuning import ALGEBRA_ROWS, FLOAT32, FLOAT64, GATHERED_BYT
 RankedBy = Literal["distance", "product", "cosine"]
 # Lengths between which products and their quotients by lengths neither overflow nor lose digits as subnormal numbers.
 _LENGTHS = {FLOAT32: (1e-12, 1e12), FLOAT64: (1e-140, 1e140)}
-_ROUNDINGS = 16  # of a score by products, beside one per column
+_ROUNDINGS = 16  # the rounding errors of a score by products, in addition to one per column
 
 
 class _Table(NamedTuple):
-    """Rows as they were given and as they are multiplied; the lengths of the latter; what given rows are multiplied by."""
+    """Rows as given and in the form in which they are multiplied, the lengths of the latter, and the factors of the given rows."""
 
     given: np.ndarray
     multiplied: np.ndarray
@@ -33,7 +33,7 @@ class _Table(NamedTuple):
 
 
 class _Margins(NamedTuple):
-    """``products * scale + offset`` is the score of a row, to ``extra`` and ``slack`` times the length of the query."""
+    """``products * scale + offset`` is the score of a row, up to ``extra`` plus ``slack`` times the length of the query."""
 
     scale: np.ndarray
     offset: np.ndarray
@@ -52,9 +52,9 @@ class RowSearch:
         The smallest Euclidean distance, the largest inner product, or the largest cosine, which rows of zeros do not have.
     threads : int
     left_out : int array of shape (m,), optional
-        A row of the table that each query may not find, or -1.
+        A row of the table that is left out for each query, or -1.
     compiled : bool
-        Whether Numba is worth its import.
+        Whether to use compiled kernels.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RowSearch:
         self._scores, self._rows = np.full((m, k), -np.inf), np.full((m, k), -1)
 
     def add(self, start: int, rows: np.ndarray) -> None:
-        """Take in the rows of the table from `start` on; blocks come in the order of the table."""
+        """Add the rows of the table from `start` on; blocks must be added in the order of the table."""
         if self._centre is None and self._ranked_by == "distance":
             self._centre = round_centre(rows)
         dtype = np.result_type(rows, self._given)
@@ -115,7 +115,7 @@ class RowSearch:
         self, part: slice, queries: _Table, products: np.ndarray, start: int, table: _Table, margins: _Margins,
         floors: np.ndarray,
     ) -> None:  # fmt: skip
-        """What the kernel does."""
+        """The function of the kernel, in NumPy."""
         worst, sizes, margin = self._scores[part, -1], queries.lengths, _margin_of_floors(products)
         if self._ranked_by == "product":
             least = worst
@@ -136,7 +136,7 @@ class RowSearch:
         self._merge(part, query, start + row, scores)
 
     def _merge(self, part: slice, query: np.ndarray, row: np.ndarray, scores: np.ndarray) -> None:
-        """Take listed rows into the best of some queries; of tied ones the first rows are kept."""
+        """Merge listed rows into the best of some queries; the first of tied rows are kept."""
         number, place = np.nonzero(self._rows[part] >= 0)
         query = np.append(number, query)
         row, scores = (
@@ -148,7 +148,7 @@ class RowSearch:
         tie = TIED * np.abs(scores) + (SAME_DIRECTION if self._ranked_by == "cosine" else 0.0)
         apart = (query[1:] != query[:-1]) | (scores[1:] < scores[:-1] - tie[:-1])
         order = np.lexsort((row, np.cumsum(np.append(False, apart))))
-        row, scores = row[order], scores[order]  # the order of the queries stays
+        row, scores = row[order], scores[order]  # the order of the queries is kept
         starts, counts = groups_of_queries(query)
         place = np.arange(len(query)) - np.repeat(starts, counts)
         kept = place < self._rows.shape[1]
@@ -204,7 +204,7 @@ def _margin_of_floors(products: np.ndarray) -> float:
 
 
 def _scores(queries: _Table, table: _Table, query: np.ndarray, row: np.ndarray, ranked_by: RankedBy) -> np.ndarray:
-    """Return what ranks the rows of listed pairs, in float64: products, or minus the squared distances."""
+    """Return the numbers by which the rows of listed pairs are ranked, in float64: products, or minus the squared distances."""
     mine, theirs = queries.given[query].astype(np.float64), table.given[row].astype(np.float64)
     if ranked_by == "product":
         return np.einsum("ij,ij->i", mine, theirs)
@@ -213,7 +213,7 @@ def _scores(queries: _Table, table: _Table, query: np.ndarray, row: np.ndarray, 
 
 
 def _margins(table: _Table, ranked_by: RankedBy) -> _Margins:
-    """Return how far scores by products may be off, generously: the worst case is half an eps per column."""
+    """Return a generous bound on the error of scores by products: the worst case is half an eps per column."""
     n, d = table.given.shape
     dtype, lengths = table.given.dtype, table.lengths
     error = (d + _ROUNDINGS) * float(np.finfo(dtype).eps)
@@ -222,7 +222,7 @@ def _margins(table: _Table, ranked_by: RankedBy) -> _Margins:
         scale = 1.0 / lengths
     else:
         slack *= lengths
-        extra += d * float(np.finfo(dtype).tiny)  # of products that are subnormal
+        extra += d * float(np.finfo(dtype).tiny)  # the error of products that are subnormal
     if ranked_by == "distance":
         offset = -0.5 * lengths**2
         extra -= error * offset

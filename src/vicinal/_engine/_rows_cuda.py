@@ -1,6 +1,6 @@
-"""The shared metric on a CUDA device, queries one by one: fused kernels in which each has a maximum of its own.
+"""The shared metric on a CUDA device, queries one by one: fused kernels in which each has its own maximum.
 
-Distances come from products about one common centre where that is accurate (`_accuracy.py`), and else from differences
+Distances are computed from products about one common centre if that is accurate (`_accuracy.py`), otherwise from differences
 about the float64 centres of tiles of rows that are near each other.
 """
 
@@ -49,7 +49,7 @@ from vicinal._engine._tuning import (
     GPU_VALUES,
 )
 
-# Beside log-sums beyond this size, scores have underflowed digits that weights need: such rows are done again in float64 where
+# With log-sums beyond this size, scores have lost digits that weights need: such rows are computed again in float64 if
 # they are few.
 _LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 100.0}
 
@@ -63,7 +63,7 @@ class Softmax(NamedTuple):
 
     @property
     def log_sums(self) -> Tensor:
-        """``log sum_j exp(s_ij)``, -inf for a query that sees no point."""
+        """``log sum_j exp(s_ij)``, -inf for a query without neighbours."""
         return (self.top + self.total.log2()) / LOG2E
 
 
@@ -78,7 +78,7 @@ class RowByRow(ArrayPlaced):
 
     @property
     def _fused(self) -> bool:
-        """Whether the kernels take images of so many coordinates."""
+        """Whether the kernels accept images with this number of coordinates."""
         width = padded_width(self._k)
         return self._backend.fuses and width <= FUSED_COORDINATES and self._n * width < 2**31
 
@@ -114,16 +114,16 @@ class RowByRow(ArrayPlaced):
 
     @property
     def _order(self) -> Tensor:
-        """An order of the rows that has neighbours together, made under the first metric that asks for it."""
+        """An order of the rows in which neighbours are close together, computed under the first metric that needs it."""
         if "order" not in self._backend.kept:
             self._backend.kept["order"] = halved(self._exact, self._tile_size)
         return self._backend.kept["order"]
 
     @cached_property
     def _compact(self) -> Tiles | None:
-        """Tiles of rows so near each other that products about their centres are accurate; None where there are none.
+        """Tiles of rows so near each other that products about their centres are accurate; None if there are none.
 
-        The order is made once per problem and made anew when the metric has changed so much that it does not serve.
+        The order is computed once per problem, and again when the metric has changed so much that it is no longer useful.
         """
         size, largest, known = self._tile_size, largest_accurate_square(self._real), "order" in self._backend.kept
         index = compact_tiles(self._exact, self._order, size, largest)
@@ -134,7 +134,7 @@ class RowByRow(ArrayPlaced):
 
     @cached_property
     def _by_differences(self) -> Tiles:
-        """Tiles for differences: compact ones, or else rows in an order that has neighbours together."""
+        """Tiles for differences: compact ones, or rows in an order in which neighbours are close together."""
         if self._compact is not None:
             return self._compact
         index = ordered_tiles(self._order, self._tile_size)
@@ -154,7 +154,7 @@ class RowByRow(ArrayPlaced):
         return self._common if accurate else self._by_differences
 
     def _asked(self, queries: Queries) -> tuple[Tensor, Tiles | None]:
-        """Return the images of the queries, and tiles for them; None where torch's operations serve."""
+        """Return the images of the queries, and tiles for them; None if torch's operations are used."""
         images = self._query_images(queries)
         if len(images) == 0 or not self._fused:
             return images, None
@@ -171,7 +171,7 @@ class RowByRow(ArrayPlaced):
     def _launch_queries(
         self, tiles: Tiles, images: Tensor, left_out: Any, by_differences: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Images of queries as the kernels read them, by rows and by columns, and the places that they do not see."""
+        """Return images of queries in the form that the kernels read, by rows and by columns, and the places that are left out."""
         m, device = len(images), images.device
         if by_differences:
             by_rows, by_columns = images, images.T.contiguous()
@@ -191,7 +191,7 @@ class RowByRow(ArrayPlaced):
 
     @staticmethod
     def _cut(n_queries: int, tiles: Tiles) -> tuple[int, int, int, int]:
-        """Points in a block, blocks, how many of them a program visits, and in how many parts that makes a sweep."""
+        """Return the points in a block, the number of blocks, how many of them a program visits, and the number of parts of a sweep."""
         block = min(GPU_SOFTMAX_POINTS, tiles.size)
         n_blocks = tiles.n_places // block
         parts = max(min(-(-GPU_PROGRAMS * GPU_SOFTMAX_ROWS // n_queries), n_blocks), -(-n_blocks // 2048))
@@ -217,9 +217,9 @@ class RowByRow(ArrayPlaced):
         codes : tensors of shape (m,) and (n,), optional
             Classes of the queries and the points, for a softmax within the class of the query.
         entropy : bool
-            Whether the one column of means shall be the mean of ``log2 p_ij`` instead.
+            Whether the single column of means is the mean of ``log2 p_ij`` instead.
         lists : TileLists, optional
-            The tiles of points that each tile of `GPU_SOFTMAX_ROWS` queries sees; all of them by default.
+            The tiles of points that each tile of `GPU_SOFTMAX_ROWS` queries visits; all of them by default.
         """
         m, device, n_values = len(images), images.device, 0 if values is None else values.shape[1]
         # Products about the centres of compact tiles are as accurate as differences; an entropy needs its digits most.
@@ -279,7 +279,7 @@ class RowByRow(ArrayPlaced):
         return LogSums(there((pruned or self._softmax(tiles, images, queries.left_out)).log_sums))
 
     def _pruned_softmax(self, images: Tensor, left_out: Any, entropy: bool = False) -> Softmax | None:
-        """Return the softmax of queries over the tiles of points that matter to them; None where that would save little."""
+        """Return the softmax of queries over the tiles of points that matter to them; None if that would save little."""
         if len(images) < GPU_PRUNED_QUERIES or not self._may_prune:
             return None
         tiles = self._by_differences
@@ -303,7 +303,7 @@ class RowByRow(ArrayPlaced):
         images, tiles = self._asked(queries)
         if tiles is None:
             return None
-        # From differences: beside squares of 1e4, an expected score has lost the digits of an entropy.
+        # From differences, because with squares of 1e4 an expected score has lost the digits of an entropy.
         found = self._pruned_softmax(images, queries.left_out, entropy=True)
         found = found or self._softmax(self._by_differences, images, queries.left_out, entropy=True)
         return as_numpy(found.means[:, 0] / -LOG2E).clip(min=0.0)
@@ -343,7 +343,7 @@ class RowByRow(ArrayPlaced):
         return SoftmaxSums(as_numpy(log_sums), as_numpy(gathered), as_numpy(received))
 
     def _far(self, log_sums: Tensor) -> Tensor:
-        """Queries that must be done again in float64."""
+        """Return the queries that must be computed again in float64."""
         size = log_sums.abs()
         far = torch.nonzero(size > _LARGEST_LOG_SUM[self._real])[:, 0]
         # Many such rows are all far from their neighbours, and some digits fewer are as good as those of their scores.
@@ -407,10 +407,10 @@ class RowByRow(ArrayPlaced):
     # -- neighbours ------------------------------------------------------------------------------------------------
 
     def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
-        """As the contract says, in three steps.
+        """See the contract; this is done in three steps.
 
         A fused kernel keeps the best score of each block of points for each query.  The exact scores of a query's k best
-        blocks give a floor of its k-th best score, and only blocks that reach the floor are looked at again.
+        blocks give a floor of its k-th best score, and only blocks that reach the floor are searched again.
         """
         images, tiles = self._asked(queries)
         if tiles is None:

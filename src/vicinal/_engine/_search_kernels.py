@@ -8,14 +8,14 @@ from numba import float64, int64, njit, types, void
 from vicinal._engine._accuracy import SAME_DIRECTION, TIED
 from vicinal._engine._kernels import _OPTIONS, _SUMS, _kernel
 
-PRODUCT, DISTANCE, COSINE = 0, 1, 2  # what ranks the rows
+PRODUCT, DISTANCE, COSINE = 0, 1, 2  # the criteria by which rows are ranked
 
 _CHUNK = 64  # products that are compared with a floor at once
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
 def _score(query: np.ndarray, row: np.ndarray, query_factor: float, row_factor: float, ranked_by: int) -> float:
-    """Return what ranks a row, in float64, the larger the better: the product, or minus the squared distance."""
+    """Return the number by which a row is ranked, in float64, larger is better: the product, or minus the squared distance."""
     total = 0.0
     if ranked_by == PRODUCT:
         for t in range(query.shape[0]):
@@ -38,7 +38,7 @@ def _highest(products: np.ndarray, scale: np.ndarray, offset: np.ndarray, slack:
 
 @njit(**_OPTIONS)
 def _floor(worst: float, size: float, ranked_by: int, margin: float) -> float:
-    """Return what the scores of `_highest` must reach to be better than the worst that is kept."""
+    """Return the value that the scores of `_highest` must reach to be better than the worst row that is kept."""
     if ranked_by == PRODUCT:
         floor = worst
     elif ranked_by == DISTANCE:  # q'x - |x|^2 / 2 = (|q|^2 - |q - x|^2) / 2
@@ -50,7 +50,7 @@ def _floor(worst: float, size: float, ranked_by: int, margin: float) -> float:
 
 @njit(**_OPTIONS)
 def _tie(score: float, ranked_by: int) -> float:
-    """Return scores that differ by less are tied."""
+    """Return the difference below which scores are tied."""
     return TIED * abs(score) + (SAME_DIRECTION if ranked_by == COSINE else 0.0)
 
 
@@ -99,24 +99,24 @@ def take_best(
     best_scores: np.ndarray,
     best_rows: np.ndarray,
 ) -> None:
-    """Take the rows of a block into the best of each query.
+    """Merge the rows of a block into the best of each query.
 
-    The score of a row may reach ``products * scale + offset + sizes * slack``. Where that is as good as the worst that a
-    query keeps, its score in float64 decides. Rows come in their order, so that of tied ones the first is kept.
+    The score of a row may reach ``products * scale + offset + sizes * slack``. If that is as good as the worst row that a
+    query keeps, its score in float64 decides. Rows are visited in their order, so the first of tied rows is kept.
 
     Parameters
     ----------
     products : array of shape (m, n)
         ``queries @ rows.T``; overwritten at the places that are left out.
     sizes, query_factors : float64 arrays of shape (m,)
-        Lengths of the queries, and what they are multiplied by before differences are taken.
+        The lengths of the queries, and the factors by which they are multiplied before differences are computed.
     row_factors : float64 array of shape (n,)
     left_out : int array of shape (m,)
-        A row of the whole table, which starts at `start`, that each query may not take, or -1.
+        A row of the whole table, which starts at `start`, that is left out for each query, or -1.
     margin : float
         Relative rounding of a floor in the working precision.
     floors : float64 array of shape (m,)
-        Scores that at least k rows of this block reach; -inf where that is not known.
+        Scores that at least k rows of this block reach; -inf if that is not known.
     best_scores, best_rows : arrays of shape (m, k)
         The best so far, best first; -inf and -1 at places that are still free.
     """

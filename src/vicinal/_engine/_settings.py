@@ -1,4 +1,4 @@
-"""Define `Engine`, the user's settings for pairwise computations."""
+"""`Engine`, the user's settings for pairwise computations."""
 
 import numbers
 import re
@@ -31,7 +31,7 @@ class Engine(Record):
         The number of threads. The default is the number that the process may use, which respects CPU affinity, cgroup
         limits, joblib's share of a worker and OMP_NUM_THREADS. Results do not depend on it.
     memory : int or str, optional
-        The working memory, in bytes or as text ("2 GB"), beyond the rows, one ordered copy and one mapped copy of
+        The working memory, in bytes or as a string ("2 GB"), beyond the rows, one ordered copy and one mapped copy of
         them, and the results. The default is 128 MB; on a GPU it is a quarter of the free memory.
     precision : {None, "float64", "float32"}, default=None
         The precision of the pairwise computations. None keeps the precision of the data. Sums over tiles are
@@ -40,11 +40,11 @@ class Engine(Record):
         The torch device ("cuda", "cuda:1", "cpu"). Only for ``kind="torch"``.
     error : float, optional
         The largest relative error of the sum of any row that skipped pairs may cause. Pairs that are too far apart to
-        matter are skipped if that saves time, and an upper bound of their contribution is certified. The default is
+        matter are skipped if that saves time, and an upper bound on their contribution is certified. The default is
         1e-12 in float64 and 1e-7 in float32, which is below the rounding error of the sums. 1e-6 is
         looser and faster; 0 visits every pair.
     keep : {"rows", "metric"} or int, default="rows"
-        What a fitted density keeps. "rows" keeps its training rows where they are: in memory, in the file of a memory
+        What a fitted density keeps. "rows" keeps its training rows in place: in memory, in the file of a memory
         map, or on the workers of a Dask cluster. "metric" drops them: a metric (LCA, LCAGauss) can then transform rows and
         compute distances, but has no density. A number keeps a random sample of that many rows as the components of the
         density (only for one kernel that all rows share).

@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,15 +24,16 @@ FAN = 4  # children of a node
 _UNEVEN = 1.5  # a node that costs more than this many times the share of a task is split
 
 Sums = tuple[np.ndarray, ...]
+_Made = TypeVar("_Made")
 
 
 class Filled(NamedTuple):
-    """Hold arrays that pieces of work fill besides their results, each piece in its own consecutive rows.
+    """Arrays that pieces of work fill besides their results, each piece in its own consecutive rows.
 
     Attributes
     ----------
     arrays : tuple of arrays
-        Those of length 0 are not filled.
+        The arrays; those of length 0 are not filled.
     rows : callable
         The rows (a slice) that a piece fills; those of consecutive pieces follow one another.
     """
@@ -41,18 +42,18 @@ class Filled(NamedTuple):
     rows: Callable[[Any], slice]
 
 
-NOTHING = Filled((), lambda piece: slice(0, 0))  # of pieces that only return something
+NOTHING = Filled((), lambda piece: slice(0, 0))  # for pieces that only return results
 
 
 class WithItem(NamedTuple):
-    """Hold the result of a piece that has an item besides its sums; items of all pieces are listed."""
+    """The result of a piece that has an item besides its sums; items of all pieces are listed."""
 
     sums: "Sums | Touched"
     item: Any
 
 
 class Node(NamedTuple):
-    """Hold a node of the tree over the pieces: its level (0: a piece), its sums, and the items of its pieces."""
+    """A node of the tree over the pieces: its level (0: a piece), its sums, and the items of its pieces."""
 
     level: int
     sums: "Sums | Touched"
@@ -77,12 +78,16 @@ class Sharing(Protocol):
 
     def run_nodes(
         self,
-        work: Callable[[Any], Sums | WithItem],
+        work: "Callable[[Any], Sums | Touched | WithItem]",
         pieces: Sequence[Any],
         filled: Filled,
         costs: np.ndarray | None = None,
     ) -> Iterator[Node]:
         """Yield consecutive nodes of the tree over the pieces; see `summed`."""
+        ...
+
+    def foresee(self, make: Callable[..., Any], *args: Any) -> None:
+        """Let others begin ``make(*args)``, which is about to be made here and remembered."""
         ...
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
@@ -124,8 +129,21 @@ def remember(made: Any, make: Callable[..., Any], *args: Any) -> None:
         those.remember(made, make, *args)
 
 
+def made_by_all(here: Callable[[], _Made], make: Callable[..., Any], *args: Any) -> _Made:
+    """Return ``here()``, which others recreate by ``make(*args)``, and let them begin before this process does.
+
+    See `remember` for the arguments.
+    """
+    those = _sharing.get()
+    if those is not None:
+        those.foresee(make, *args)
+    made = here()
+    remember(made, make, *args)
+    return made
+
+
 class Touched(NamedTuple):
-    """Sums whose first array is zero but for some of its leading indices."""
+    """Sums whose first array is zero except at some of its leading indices."""
 
     sums: Sums
     touched: np.ndarray
@@ -149,7 +167,7 @@ class Touched(NamedTuple):
         return (first, *self.sums[1:])
 
     def add_to(self, total: "Sums | Touched") -> "Sums | Touched":
-        """Return the sum of these and others, whose arrays may be changed: no entry is held that is zero in both."""
+        """Return the sum of these and others, whose arrays may be changed; entries that are zero in both are not stored."""
         if isinstance(total, Touched):
             either = np.zeros(self.length, dtype=bool)
             either[total.touched] = either[self.touched] = True
@@ -200,7 +218,7 @@ class TreeSum:
 
 def _added(total: "Sums | Touched | None", more: "Sums | Touched") -> "Sums | Touched":
     if total is None:
-        # One number per point takes little memory, and is added to much faster than to a list of points.
+        # One number per point takes little memory, and adding to it is much faster than adding to a list of points.
         return more.whole() if isinstance(more, Touched) and more.sums[0].ndim == 1 else more
     if isinstance(more, Touched):
         return more.add_to(total)
@@ -227,7 +245,7 @@ def node_of(work: Callable[[Any], Sums | Touched | WithItem], pieces: Sequence[A
 def nodes_by_cost(costs: np.ndarray, wanted: int) -> list[tuple[int, int]]:
     """Consecutive nodes of the tree, as the first piece of each and its level: the heaviest ones are split.
 
-    There are as many as are wanted or somewhat more, none of which costs much more than its share, as far as there are pieces.
+    There are about as many as requested, and none costs much more than its share, if there are enough pieces.
     """
     ends = np.concatenate([[0.0], np.cumsum(costs)])
     n, level = len(costs), 0

@@ -11,7 +11,7 @@ from vicinal._engine._problem import prepare
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._row_sources import RowSource, as_source, in_file
 
-# What the engine makes of rows in a pass: a centred, a mapped and an ordered copy, and packed tiles; and the rows themselves.
+# The copies of the rows in a pass: a centred, a mapped and an ordered copy, packed tiles, and the rows themselves.
 _COPIES = 5
 
 
@@ -21,7 +21,7 @@ def resident_rows(engine: "Engine | str | None", n_features: int, dtype: DTypeLi
 
 
 def large_source(X: Any, engine: "Engine | str | None") -> RowSource | None:
-    """Return the source of rows that X stands for, where they do not fit into the working memory; else None."""
+    """Return X as a source of rows if its rows do not fit into the working memory, else None."""
     source = as_source(X)
     if source is None or source.shape[0] <= resident_rows(engine, source.shape[1], source.dtype):
         return None
@@ -43,7 +43,7 @@ class StreamedPlacement:
     metric : array of shape (k, D) or (D,), or None
     log_weights : array of shape (n,), optional
     work : Work
-        The backend is chosen by it.
+        The size of the work, from which the backend is chosen.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class StreamedPlacement:
         self._blocks = Blocks(len(points), resident_rows(engine, points.shape[1], points.dtype))
 
     def log_sums(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
-        """Return ``log sum_j exp(s_ij)``, as `Placement.log_sums` does; points that are queries leave themselves out."""
+        """Return ``log sum_j exp(s_ij)``, as `Placement.log_sums` does; points that are queries are left out of their own sums."""
         if queries is None:
             return np.concatenate([self.log_sums(np.arange(part.start, part.stop)) for part in self._blocks])
         rows, own = np.asarray(queries), None if left_out is None else np.asarray(left_out, dtype=np.int64)
@@ -67,7 +67,7 @@ class StreamedPlacement:
             rows, own = self._points[rows], rows.astype(np.int64)
         found = np.full(len(rows), -np.inf)
         for part in self._blocks:
-            # A block of its own is a copy in memory: reading a map again and again would wait for the disk.
+            # Each block is copied into memory, because reading a map repeatedly would wait for the disk.
             problem = prepare(
                 self._engine,
                 np.array(self._points[part]),
@@ -84,7 +84,7 @@ class StreamedPlacement:
         if name.startswith("_"):
             raise AttributeError(name)
         raise ValueError(
-            f"the {len(self._points):,} components of this density are in a file, and can only be asked for log-densities "
-            f"there, not for {name}. Bring them home with gather(), or give the engine more memory, as in "
+            f"the {len(self._points):,} components of this density are in a file, from which only log-densities can be "
+            f"computed, not {name}. Call gather() to copy them into memory, or give the engine more memory, as in "
             "Engine(memory='4 GB')."
         )

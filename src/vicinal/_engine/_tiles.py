@@ -32,7 +32,7 @@ def boxes_around(laid: Tensor, present: Tensor, masses: Tensor) -> Boxes:
 
 
 class Tiles:
-    """Images of the points as the kernels of `_triton_half.py` and `_triton_rows.py` read them.
+    """Images of the points in the form that the kernels of `_triton_half.py` and `_triton_rows.py` read.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Tiles:
     dtype : torch.dtype
         The working precision.
     local : bool
-        Whether tiles have centres of their own.
+        Whether each tile has its own centre.
     """
 
     def __init__(self, images: Tensor, log2_weights: Tensor | None, index: Tensor, dtype: Any, local: bool) -> None:
@@ -59,7 +59,7 @@ class Tiles:
         half = (0.5 * LOG2E) * (self.offsets**2).sum(1)
         weights = torch.zeros_like(half) if log2_weights is None else self.lay(log2_weights)
         self.log2_weights = torch.where(self.present, weights, -torch.inf)
-        # What is taken off the base-2 logarithm of a product and of a difference; infinite in places without a row.
+        # The numbers that are subtracted from the base-2 logarithms of a product and of a difference; infinite in places without a row.
         absent = torch.full_like(half, torch.inf)
         self.h = torch.where(self.present, half - weights, absent)
         self.of_points = self.h.to(dtype)
@@ -92,7 +92,7 @@ class Tiles:
         return out
 
     def of_rows_given(self, laid: Tensor) -> Tensor:
-        """Return what lies in places, (n_places, ...), in the order of the rows."""
+        """Return values by place, (n_places, ...), in the order of the rows."""
         return laid[self.place]
 
     @cached_property
@@ -102,7 +102,7 @@ class Tiles:
 
     @cached_property
     def boxes(self) -> "Boxes":
-        """The boxes around the tiles, and what the tiles weigh."""
+        """The boxes around the tiles, and the weights of the tiles."""
         images = self.offsets.reshape(self.n_tiles, self.size, -1) + self.centres[:, None]
         masses = torch.logsumexp(self.log2_weights.reshape(self.n_tiles, self.size) / LOG2E, 1) * LOG2E
         return boxes_around(images, self.present.reshape(self.n_tiles, self.size), masses)
@@ -114,7 +114,7 @@ class Tiles:
 
 
 def padded_width(n_columns: int) -> int:
-    """Return the power of two that kernels take for so many columns."""
+    """Return the power of two that kernels use for a number of columns."""
     return max(LEAST_WIDTH, 1 << max(n_columns - 1, 0).bit_length())
 
 
@@ -134,15 +134,15 @@ def ordered_tiles(order: Tensor, size: int) -> Tensor:
 def compact_tiles(images: Tensor, order: Tensor, size: int, largest: float) -> Tensor | None:
     """Return the index of tiles of rows that are near each other: no offset from a row of the tile has a square above `largest`.
 
-    Rows are cut into tiles in a given order (that of `halved`).  Where a tile holds rows of several clusters, those that
-    are too far from its centre form a tile of their own, and so on.  None if that makes too many tiles: then the order is
+    Rows are divided into tiles in a given order (that of `halved`).  If a tile holds rows of several clusters, those that
+    are too far from its centre form another tile, and so on.  None if that makes too many tiles: then the order is
     not that of these images, or the rows are far from each other everywhere.
     """
     latest = ordered_tiles(order, size)
     tiles, more = [], max(len(latest) // 4, MOST_MORE_TILES)
     while True:
         laid, present = images[latest.clamp(min=0)], latest >= 0
-        # About the row nearest to the median: that of three clusters may be near none of them.
+        # The centre is the row nearest to the median, because the median of three clusters may be near none of them.
         squares = ((laid - tile_centres(images, latest)[:, None, :]) ** 2).sum(2)
         middle = torch.where(present, squares, torch.inf).argmin(1)
         centres = laid[torch.arange(len(laid), device=laid.device), middle]
@@ -158,7 +158,7 @@ def compact_tiles(images: Tensor, order: Tensor, size: int, largest: float) -> T
 
 
 def near_share(images: Tensor, order: Tensor, size: int, error: float) -> float:
-    """Return the share of pairs of tiles that are so near that none is ever skipped, from the boxes of some tiles.
+    """Return the share of pairs of tiles that are too near ever to be skipped, estimated from the boxes of some tiles.
 
     However large a row's sum is, a tile at the squared distance ``-2 log(error)`` may add its share of the error to it.
     """
@@ -205,7 +205,7 @@ def power_of_two_below(number: float) -> float:
 
 
 def split_in_two(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Float64 values of at most 65504 as the sum of two float16 tensors: 22 bits of theirs, down to 2^-24."""
+    """Float64 values of at most 65504 as the sum of two float16 tensors: which keeps 22 of their bits, down to 2^-24."""
     high = values.half()
     return high, (values - high.double()).half()
 
@@ -225,10 +225,10 @@ _Answer = TypeVar("_Answer")
 def within_memory(
     verb: Callable[Concatenate[Any, _Arguments], _Answer],
 ) -> Callable[Concatenate[Any, _Arguments], _Answer]:
-    """Return a method of a placement that goes on where the device has no room for it.
+    """Return a method of a placement that continues if the device has too little memory.
 
-    It halves its backend's memory and starts again.  Where Triton cannot make the kernels (they need more shared memory
-    than the device has, or there is no C compiler), torch's operations serve from then on, and a warning says so once.
+    It halves its backend's memory and starts again.  If Triton cannot compile the kernels (they need more shared memory
+    than the device has, or there is no C compiler), torch's operations are used from then on, and one warning is issued.
     """
 
     @wraps(verb)
@@ -245,7 +245,7 @@ def within_memory(
                     raise
                 self._backend.fuses = False
                 warnings.warn(
-                    f"Triton cannot make kernels for this device ({type(error).__name__}: {error}); torch's operations, "
+                    f"Triton cannot compile kernels for this device ({type(error).__name__}: {error}); torch's operations, "
                     "which take about ten times as long, are used instead.",
                     RuntimeWarning,
                     stacklevel=callers_line(),

@@ -13,11 +13,11 @@ from vicinal._engine._settings import Engine
 
 
 class TorchBackend(ArrayBackend):
-    """Rows as tensors on a torch device, where they are copied once.
+    """Rows as tensors on a torch device, to which they are copied once.
 
-    The device is "cuda" where there is one, else "cpu", unless the engine names another.  The working memory is a
-    quarter of what is free on a GPU, unless the engine names another: small blocks would spend their time on launching
-    kernels.
+    The device is "cuda" if there is one, else "cpu", unless the engine names another.  The working memory is a
+    quarter of the free memory of a GPU, unless the engine names another, because small blocks would spend their time on
+    launching kernels.
     """
 
     name: ClassVar[str] = "torch"
@@ -32,14 +32,14 @@ class TorchBackend(ArrayBackend):
         _check_device(torch, self.device)
         super().__init__(points, engine)
         self.threads = 1
-        self.kept: dict[str, Array] = {}  # what placements make once per problem
-        self.fuses = True  # until Triton fails to make a kernel
+        self.kept: dict[str, Array] = {}  # objects that placements make once per problem
+        self.fuses = True  # until Triton fails to compile a kernel
         self.error = engine.error_in(points.rows.dtype)
         if engine.memory is None and torch.device(self.device).type == "cuda":
             self.memory = torch.cuda.mem_get_info(self.device)[0] // 4
 
     def to_device(self, array: np.ndarray) -> Array:
-        """Return a tensor on the device.  A copy: torch warns about, and could write into, read-only NumPy memory."""
+        """Return a tensor on the device.  It is a copy, because torch warns about read-only NumPy memory and could write into it."""
         if isinstance(array, self._torch.Tensor):
             return array.to(self.device).contiguous()
         return self._torch.as_tensor(np.array(array, order="C"), device=self.device)
@@ -66,7 +66,7 @@ class TorchBackend(ArrayBackend):
 
 
 def _check_device(torch: Any, name: str) -> None:
-    """Refuse a name that torch does not know, and a CUDA device that this machine does not have."""
+    """Raise an error for a name that is not a torch device, and for a CUDA device that this machine does not have."""
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -76,8 +76,8 @@ def _check_device(torch: Any, name: str) -> None:
     count = torch.cuda.device_count()
     if count == 0:
         raise ValueError(
-            f"device={name!r} needs a CUDA device, and torch {torch.__version__} finds none on this machine. Leave device "
-            "out to use the processor."
+            f"device={name!r} needs a CUDA device, and torch {torch.__version__} finds none on this machine. Omit device "
+            "to use the processor."
         )
     if device.index is not None and device.index >= count:
         raise ValueError(

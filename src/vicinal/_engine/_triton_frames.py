@@ -5,7 +5,7 @@ belongs to the row and is added by the caller,
 
     slope q_i' x_j + a_j + sum_l g_jl t_l^2.
 
-Products of float32 matrices are ``tf32x3``.  A program keeps nothing but scores of its block of pairs.
+Products of float32 matrices are ``tf32x3``.  A program keeps only the scores of its block of pairs.
 """
 
 import triton
@@ -32,7 +32,7 @@ def frame_sums(
     """The log-sum-exp state of queries over all points, in parts: TOP and TOTAL (parts, m).
 
     Q (m, width) are queries and X (N, width) points; FRAMES (depth, N, width), OFFSETS and GAINS (depth, N) are V, o and g,
-    A (N,) and SLOPE (1,) the rest of the scores, -inf in places without a point.  A query does not see the place SKIPPED.
+    A (N,) and SLOPE (1,) the rest of the scores, -inf in places without a point.  A query leaves out the place SKIPPED.
     """
     part = tl.program_id(1)
     i = tl.program_id(0) * BQ + tl.arange(0, BQ)

@@ -1,4 +1,4 @@
-"""Fused Triton kernels over pairs of tiles, where points meet themselves; `_half_cuda.py` launches them.
+"""Fused Triton kernels over pairs of tiles, for points against themselves; `_half_cuda.py` launches them.
 
 Points lie in tiles of ``B`` rows.  U holds offsets ``u_j = sqrt(log2 e) (z_j - c_J)`` from the centre of the tile, times a
 power of two whose inverse square is ``unit``.  The base-2 logarithm of ``K_ij = b_i b_j exp(raised - |z_i - z_j|^2 / 2)`` is
@@ -14,7 +14,7 @@ With SPLIT, a float32 matrix is given as the sum of two float16 matrices (U and 
 product is three products of tensor cores that are added in float32: as accurate as TensorFloat-32 in three parts, at half
 the bytes and twice the rate.  Without, matrices are float64 and products are done by the float64 units.
 
-Nothing is added atomically: every program stores sums of its own, which torch adds in float64 and in a fixed order, so that
+Nothing is added atomically: every program stores its own sums, which torch adds in float64 and in a fixed order, so that
 two runs give the same bits.  A program takes a tile of rows and up to `chunk` blocks of BJ columns.  D is a power of two and
 at least 16, with zeros beyond the last coordinate.
 """
@@ -25,7 +25,7 @@ import triton.language as tl
 
 @triton.jit
 def _parts(at, U, UL, D: tl.constexpr, SPLIT: tl.constexpr):
-    """Return what U and UL hold for some places."""
+    """Return the entries of U and UL for some places."""
     where = at[:, None] * D + tl.arange(0, D)[None, :]
     high = tl.load(U + where)
     low = high
@@ -113,8 +113,8 @@ def half_sums(
 def _applied(M, v, v_low, SPLIT: tl.constexpr):
     """``M v``.
 
-    Tensor cores cut off what does not fit their sums instead of rounding it: sums over many blocks are therefore added
-    outside of them, or they would shrink by 1e-5.
+    Tensor cores truncate their sums instead of rounding them. Sums over many blocks are therefore added
+    outside of them; otherwise they would shrink by 1e-5.
     """
     if SPLIT:
         high = M.to(tl.float16)
@@ -136,7 +136,7 @@ def half_scatter(
 
     f is OUTSIDE or, for pairs of the same class (with CLASSES), INSIDE; it is scaled so that no M exceeds float16.  ROWS
     (parts, n_panel, DV) gets ``sum_j M_ij v_j``, ALONG (blocks, n_panel) the sums of M along the rows of each block, and
-    COLUMNS (panel tiles, n_places) those along columns.  SAME says that V is U.
+    COLUMNS (panel tiles, n_places) those along columns.  SAME states that V is U.
     """
     part, b = tl.program_id(0), first + tl.program_id(1)
     start, stop = tl.maximum(part * chunk, b * (B // BJ)), tl.minimum((part + 1) * chunk, n_blocks)

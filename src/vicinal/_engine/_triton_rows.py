@@ -1,4 +1,4 @@
-"""Fused Triton kernels for queries one by one, each with a maximum of its own; `_rows_cuda.py` launches them.
+"""Fused Triton kernels for queries one by one, each with its own maximum; `_rows_cuda.py` launches them.
 
 Points lie in tiles of ``B`` rows, which are read in blocks of BJ.  A kernel reads offsets ``u_j = z_j - c_J`` from the centre of the tile, in the working
 precision, and makes the base-2 logarithm of ``b_j exp(-|z_i - z_j|^2 / 2)``, with the weight b_j of a point.
@@ -11,7 +11,7 @@ precision, and makes the base-2 logarithm of ``b_j exp(-|z_i - z_j|^2 / 2)``, wi
 - With a centre per tile whose rows are near each other (``LOCAL=2``) it is ``log2(e) (r_ij' u_j - |r_ij|^2 / 2) - h_j`` with
   ``r_ij = q_i - c_J``, which is rounded once, and h as under one common centre: products, about five times as fast.
 
-h is infinite in places without a row.  Nothing is added atomically: programs store sums of their own, which torch adds in
+h is infinite in places without a row.  Nothing is added atomically: programs store their own sums, which torch adds in
 float64 and in a fixed order.
 
 Symbols: U (N, D), H (N,), C (tiles, D), CODE (N,) are offsets, h, centres and classes; UT (D, N) is U by columns.  Q (m, D)
@@ -73,10 +73,10 @@ def softmax_rows(
     """The log-sum-exp state of the queries from `first` on over all points, in parts.
 
     TOP and TOTAL (parts, n_queries) are the largest base-2 logarithm and ``sum_j 2^(l_ij - top_i)``; GATHERED (parts,
-    n_queries, n_values) is the same sum times values V (N, n_values), of which a program takes DV columns.  A query does not
-    see the place SKIPPED and, with CLASSES, the points of other classes.  With ENTROPY, BELOW (parts, n_queries) is
-    ``sum_j 2^(l_ij - top_i) (l_ij - top_i)``.  With LISTED, the queries of tile b (BQ of them) see the tiles of points
-    ``LIST[START[b]]`` to ``LIST[START[b + 1] - 1]`` alone.
+    n_queries, n_values) is the same sum times values V (N, n_values), of which a program takes DV columns.  A query leaves
+    out the place SKIPPED and, with CLASSES, the points of other classes.  With ENTROPY, BELOW (parts, n_queries) is
+    ``sum_j 2^(l_ij - top_i) (l_ij - top_i)``.  With LISTED, the queries of tile b (BQ of them) visit only the tiles of points
+    ``LIST[START[b]]`` to ``LIST[START[b + 1] - 1]``.
     """
     part, group = tl.program_id(1), tl.program_id(2)
     here = tl.program_id(0) * BQ + tl.arange(0, BQ)

@@ -1,4 +1,4 @@
-"""Compiled: the products that pair work is made of, written as vector instructions.
+"""Compiled: the products of the pairwise computations, written as vector instructions.
 
 LLVM's own vectoriser keeps sums over coordinates in memory, and spends seconds on it in every kernel that uses them.  Here they
 stay in registers: four rows by one vector of points.  Unless a function says otherwise, rows are as long as a whole number of
@@ -12,12 +12,12 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-WIDE = 64  # bytes of points that are done at a time: two registers of AVX2, one of AVX-512
-_NARROW = 32  # bytes of a sum that is kept per row and column: eight of them fit beside what they are made of
+WIDE = 64  # bytes of points that are processed at a time: two registers of AVX2, one of AVX-512
+_NARROW = 32  # bytes of a sum that is kept per row and column, such that eight of them fit into registers beside their operands
 _FUSED = ("contract",)  # a product and a sum may be one instruction
 
 _Emit = Callable[[Any, Any, Any, Any], Any]
-Intrinsic = tuple[Any, Callable[..., Any]]  # the signature of a function of Numba, and what emits its code
+Intrinsic = tuple[Any, Callable[..., Any]]  # the signature of a Numba function, and the function that emits its code
 
 
 class _Rows:
@@ -69,8 +69,8 @@ def _rows_by_points(
 ) -> _Emit:
     """Code for ``out[r, j] = start_j + sum_k term(q_rk, z_kj)``; `term` adds to a sum.
 
-    Where they are `judged`, bit j of reached[r] says whether ``out[r, j] - lift[r] >= min(own[r], others[j])``; there are
-    at most 64 of them.  With `any_length`, points beyond the last whole vector are done one by one, and start_j is 0.
+    If `judged`, bit j of reached[r] states whether ``out[r, j] - lift[r] >= min(own[r], others[j])``; there are
+    at most 64 of them.  With `any_length`, points beyond the last whole vector are processed one by one, and start_j is 0.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -113,11 +113,11 @@ def _rows_by_points(
 
 
 class _Judge:
-    """Generated code that says which scores reach their levels: arguments 8 to 11 are own, lift, others and reached."""
+    """Generated code that determines which scores reach their levels: arguments 8 to 11 are own, lift, others and reached."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> None:
         self._builder, bits = builder, ir.IntType(64)
-        # One register at a time: wider comparisons are taken apart number by number.
+        # One register at a time, because wider comparisons would be split into single numbers.
         self._kind = kind = ir.VectorType(kind.element, kind.count * _NARROW // WIDE)
         own, lift, self._others, self._reached = (
             _Rows(context, builder, signature.args[at], args[at]) for at in (8, 9, 10, 11)
@@ -204,7 +204,7 @@ def judged_products(
     others: Any,
     reached: Any,
 ) -> Intrinsic:
-    """`products`, and bit j of reached[r] says whether out[r, j] - lift[r] >= min(own[r], others[j]); 64 columns at most."""
+    """`products`, and bit j of reached[r] states whether out[r, j] - lift[r] >= min(own[r], others[j]); 64 columns at most."""
     signature = types.void(queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached)
     return signature, _rows_by_points(_product, judged=True)
 
@@ -248,7 +248,7 @@ def _sum_of_lanes(builder: Any, vector: Any) -> Any:
 
 
 def _sums_over_points(columns: int) -> _Emit:
-    """Code for ``out[r, l + c] += sum_j weights[r, j] values[k + c, j]`` for four rows and so many columns c."""
+    """Code for ``out[r, l + c] += sum_j weights[r, j] values[k + c, j]`` for four rows and a number of columns c."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         weights, values, out = (_Rows(context, builder, signature.args[at], args[at]) for at in (0, 1, 3))

@@ -33,14 +33,14 @@ def accelerated_fixed_point(
     ----------
     step : callable
         ``objective, displacement = step(parameters)``; the displacement is an array in coordinates that
-        `move` carries along, the plain step being ``move(parameters, displacement)``. Close to a fixed point
+        `move` transports; the plain step is ``move(parameters, displacement)``. Close to a fixed point
         it is twice the gradient, as it is for EM on the logarithm of a covariance.
     move : callable
-        ``new, made = move(parameters, displacement)``, with the displacement that was made in fact.
+        ``new, made = move(parameters, displacement)``, with the displacement that was actually made.
     record : Recorder
         Its iterations are the start and the points that were accepted.
     memory : int
-        Secant pairs to keep.
+        The number of secant pairs to keep.
     longest : float
         The largest absolute eigenvalue (of a symmetric matrix) or entry (of a vector) of a quasi-Newton step.
 
@@ -107,7 +107,7 @@ def _line_search(
         reached, new_displacement = evaluate(there)
         if reached >= objective:
             return there, reached - objective, made, new_displacement
-        # Where a straight line through the two slopes would vanish; the slopes are those of the
+        # The zero of a straight line through the two slopes; the slopes are those of the
         # displacements.
         new_slope = np.vdot(new_displacement, direction)
         root = fraction * slope / (slope - new_slope) if new_slope < 0 else 0.5 * fraction

@@ -32,7 +32,7 @@ class Remedies(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The first thing to try."""
+        """The remedy to try first."""
         return f"Pass {self.reg_name} > 0 (a variance, in squared units of the data) or 'auto'"
 
 
@@ -45,7 +45,7 @@ def check_scale(X: np.ndarray, covariance: str, names: Sequence[str] | np.ndarra
     Parameters
     ----------
     X : array of shape (n, d)
-        Rows that count, without constant columns.
+        Rows of positive weight, without constant columns.
     covariance : str
         The structure of the kernel's covariance, as given to LCA.
     names : array of shape (d,), optional
@@ -68,7 +68,7 @@ def check_answerable(
     Parameters
     ----------
     X : array of shape (n, d)
-        Rows that count, without constant columns.
+        Rows of positive weight, without constant columns.
     covariance, rank
         The structure of the kernel's covariance, as given to LCA.
     names : array of shape (d,), optional
@@ -89,14 +89,14 @@ def check_answerable(
         raise ValueError(
             f"the rows span only {rank} dimensions of {d} and a {covariance.replace('_', '-')} covariance needs "
             f"{needed}: columns depend linearly on each other ({shown_columns(dependent, names)} on the others), or rows "
-            "lie so far apart that the others' differences are lost, and the likelihood is unbounded. "
+            "lie so far apart that the differences of the others are lost in rounding, and the likelihood is unbounded. "
             f"{remedies.remedy}, drop these columns (or the far rows), or keep {rank} components of "
             "sklearn.decomposition.PCA."
         )
 
 
 def is_answerable(X: np.ndarray, covariance: str, rank: int | None = None) -> bool:
-    """Return whether the rows span enough for a covariance of this structure when the penalty is zero."""
+    """Return whether the rows span enough dimensions for a covariance of this structure without a penalty."""
     try:
         check_answerable(X, covariance, rank)
     except ValueError:
@@ -113,7 +113,7 @@ def check_variances(covariance: np.ndarray, names: np.ndarray | None = None) -> 
     lost = variances < _LEAST_VARIANCE
     if lost.any():
         raise ValueError(
-            f"{lost.sum()} of {len(lost)} columns ({shown_columns(lost, names)}) have a variance of {variances[lost].max():.3g} at most "
+            f"{lost.sum()} of {len(lost)} columns ({shown_columns(lost, names)}) have a variance of at most {variances[lost].max():.3g} "
             "under sample_weight, because one row has nearly all of the weight; expected at least "
             f"{_LEAST_VARIANCE:g}. Pass weights that differ by fewer orders of magnitude, or pass reg as a number."
         )
@@ -125,7 +125,7 @@ def check_representable(covariance: np.ndarray, reg_name: str, passed: Any) -> N
     Parameters
     ----------
     covariance : array of shape (d, d)
-        With the penalty.
+        The covariance with the penalty.
     reg_name : str
         The parameter.
     passed : object
@@ -174,7 +174,7 @@ def _rank(X: np.ndarray, covariance: str) -> tuple[int, np.ndarray]:
 
 
 def check_twins(X: np.ndarray, remedies: Remedies = LCA_REMEDIES) -> None:
-    """Raise an error if all rows have twins (the likelihood is unbounded without a penalty); warn of many twins."""
+    """Raise an error if all rows have twins (the likelihood is unbounded without a penalty); warn about many twins."""
     n = len(X)
     twins = count_twins(X)
     if twins == n:
@@ -194,7 +194,7 @@ def check_twins(X: np.ndarray, remedies: Remedies = LCA_REMEDIES) -> None:
 def collapse_message(
     X: np.ndarray, weight: np.ndarray | None, covariance: str, remedies: Remedies = LCA_REMEDIES
 ) -> str:
-    """Return what to say when the covariance becomes singular during the fit."""
+    """Return the message for a covariance that becomes singular during the fit."""
     counted = X if weight is None else X[weight > 0]
     n, d = counted.shape
     twins = count_twins(counted)

@@ -1,4 +1,4 @@
-"""What a fitted mixture with one kernel says of the missing entries of rows: means and draws."""
+"""The missing entries of rows under a fitted mixture with one kernel: conditional means and draws."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -9,14 +9,14 @@ import numpy as np
 from vicinal._density.gaps import Conditional, conditionals
 from vicinal._mixtures import SharedMixture
 
-# Times that the gaps of all rows are filled in again after some entries were hidden.
+# How often the gaps of all rows are filled in again after some entries were hidden.
 _PASSES = 2
-# Shares of a mixture below this do not count when draws choose a component.
+# Components with a smaller share are ignored when the component of a draw is chosen.
 _LEAST_SHARE = 1e-9
 
 
 class Filling:
-    """Missing entries of rows under a density, in the units that it sees.
+    """Missing entries of rows under a density, in the units of the rows that it was fitted to.
 
     Parameters
     ----------
@@ -30,10 +30,10 @@ class Filling:
         self._seen = getattr(density, "active_features_", np.arange(density.n_features_in_))
 
     def hiding(self, rows: np.ndarray) -> "Filling":
-        """Return the same kernel about centres that are found again, from training rows of which further entries are hidden.
+        """Return the same kernel with centres that are computed again from training rows in which further entries are hidden.
 
-        A fit has filled the gaps of all rows in from each other. So a known entry is in the centres of other rows, too, and it
-        would be found too easily where it is only left out itself.
+        A fit fills in the gaps of all rows from each other, so a known entry affects the centres of other rows as well, and it
+        would be predicted too well if only the entry itself were hidden.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ class Filling:
 
     @property
     def constant(self) -> np.ndarray:
-        """Which columns hold one value only."""
+        """Which columns have only one value."""
         found = np.ones(self._density.n_features_in_, dtype=bool)
         found[self._seen] = np.ptp(self._mixture.centres, axis=0) == 0
         return found
@@ -69,7 +69,7 @@ class Filling:
         ----------
         rows : array of shape (m, d)
         left_out : array of shape (m,) or None
-            The centre that does not count for each row.
+            The centre that is left out for each row.
         """
         filled, rows = self._with_constants(rows), rows[:, self._seen]
         for part in self._parts(rows):
@@ -92,7 +92,7 @@ class Filling:
         Parameters
         ----------
         scale : float
-            By how much the deviations of draws from the conditional mean are multiplied.
+            The factor by which the deviations of draws from the conditional mean are multiplied.
         """
         filled = np.repeat(self._with_constants(rows)[None], n_draws, axis=0)
         factors = np.where(self.constant, 0.0, scale)[self._seen]  # a constant column has no spread to draw from
@@ -109,7 +109,7 @@ class Filling:
         return filled
 
     def _parts(self, rows: np.ndarray) -> Iterator[Conditional]:
-        """Return what the density says of the missing entries, for each pattern with some."""
+        """Return the conditional distribution of the missing entries, for each pattern with missing entries."""
         weights = None if np.ptp(self._mixture.log_weights) == 0 else self._mixture.log_weights
         centres = self._mixture.centres.astype(np.float64)
         found = conditionals(rows, centres, self._mixture.covariance, weights, self._density.engine)
@@ -128,7 +128,7 @@ class Filling:
     def _components(
         self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None, n_draws: int, random: Any
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Return for each row of a pattern the components that its draws come from."""
+        """Return for each row of a pattern the components from which its values are drawn."""
         if part.placed is None:
             weights = np.exp(self._mixture.log_weights)
             for i in part.positions:

@@ -45,7 +45,7 @@ def shared_searches() -> Iterator[None]:
 def search_penalty(
     X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
 ) -> Choice | None:
-    """Return the choice for ``reg="auto"``; None where too few rows differ to hold any out."""
+    """Return the choice for ``reg="auto"``; None if too few rows differ to hold any out."""
     kept = _KEPT.get()
     if kept is None:
         return _search(X, weight, structure, engine)
@@ -122,9 +122,9 @@ def rough_metric(
     Parameters
     ----------
     problem : LeaveOneOut
-        With its penalty.
+        The problem with its penalty.
     covariance : array of shape (d, d)
-        That of the rows.
+        The covariance of the rows.
     structure : Structure
     start : array of shape (d, d), optional
         The metric to start from; the default is that of the rows' covariance.
@@ -148,7 +148,7 @@ class LCAGaussFold:
     train, train_weight, test, test_weight
         As in `LCAFold`.
     reduce : bool
-        Whether the number of local directions is searched for, as in the fit that the penalties are for.
+        Whether to search for the number of local directions, as the fit with these penalties does.
     engine : None, str or Engine
     """
 
@@ -177,7 +177,7 @@ class LCAGaussFold:
             return relaxed_em(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
         with one_blas_thread_beside_pairs(*problem.rows.shape):
-            # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
+            # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
             limits: dict[str, Any] = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
             path = fixed_point(lambda at: em_step(problem, at), all_local(d), Recorder(), **limits)
             if self._reduce:

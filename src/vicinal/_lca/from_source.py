@@ -21,13 +21,13 @@ from vicinal._row_sources import ColumnsOf, RowSource
 
 
 class _SourceRows:
-    """The rows of a source that count, by position, as an array would give them.
+    """The rows of a source that have positive weight, by position, indexed like an array.
 
     Parameters
     ----------
     source : RowSource
     counted : integer array, optional
-        The positions of the rows that count; the default is all.
+        The positions of the rows of positive weight; the default is all.
     """
 
     def __init__(self, source: RowSource, counted: np.ndarray | None) -> None:
@@ -49,7 +49,7 @@ class _DrawnPairs:
     rows : _SourceRows
     weight : array of shape (n,), or None for ones
     engine : Engine
-        With its backend chosen.
+        An engine whose backend has been chosen.
     """
 
     def __init__(self, rows: _SourceRows, weight: np.ndarray | None, engine: Any) -> None:
@@ -59,7 +59,7 @@ class _DrawnPairs:
         self._largest_error = 0.0
 
     def some(self, positions: np.ndarray) -> Problem:
-        """Return the rows at some positions as a problem of their own."""
+        """Return the rows at some positions as a separate problem."""
         if self._drawn is None or self._drawn[0] is not positions:
             self._largest_error, self._drawn = self.certified_row_error, None
             weights = None if self._weight is None else np.log(self._weight[positions])

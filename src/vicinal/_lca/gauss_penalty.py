@@ -3,7 +3,7 @@ r"""The two penalties of LCA-Gauss, chosen jointly.
 The local penalty is one of those that LCA's own search finds best (one per family that is added, and one that draws towards
 a target, where that is its choice), or zero, or so large that every direction is Gaussian. The Gaussian's penalty :math:`R_G` is zero, or leads from the sample covariance to its shrunk estimate
 (Ledoit and Wolf): :math:`C_G + R_G` is that estimate. Pairs of them are fitted to the folds of LCA's search, and the
-pair of largest likelihood of held-out rows wins.
+pair with the largest likelihood of held-out rows is selected.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ def local_rule(form: Form) -> LocalRule:
 def local_rules(choice: Choice | None, answerable: bool) -> list[LocalRule]:
     """Return the local penalties worth trying after LCA's own search: the best of each family, none, and all Gaussian.
 
-    LCA needs a penalty along every direction; where only a few are local, these may need none.
+    LCA needs a penalty along every direction; if only a few are local, these may need none.
     """
     if choice is None:
         return [local_rule(_ALL_GAUSSIAN)]
@@ -95,7 +95,7 @@ def local_rules(choice: Choice | None, answerable: bool) -> list[LocalRule]:
 def gaussian_rules(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -> list[GaussianRule]:
     """Return the penalties of the Gaussian: none (where the rows span all directions), and towards the shrunk covariance.
 
-    Where the estimate hardly shrinks, both are one Gaussian, and none is tried alone.
+    If the estimate hardly shrinks, both are the same Gaussian, and only the former is tried.
     """
     none = GaussianRule("none", lambda X, weight: np.zeros(2 * X.shape[1:]))
     shrunk = GaussianRule("shrunk", _towards_shrunk)
@@ -105,7 +105,7 @@ def gaussian_rules(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -
 
 
 def _towards_shrunk(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Return what leads from the sample covariance to its shrunk estimate, exactly symmetric."""
+    """Return the difference between the shrunk estimate and the sample covariance, exactly symmetric."""
     difference = shrunk_covariance(X, weight) - scatter_of_rows(X, weight)
     return 0.5 * (difference + difference.T)
 

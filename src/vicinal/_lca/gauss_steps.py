@@ -24,7 +24,7 @@ from vicinal._mixtures import LOG_2PI
 # Runs that differ by less need not be distinguished: the best one is continued to the user's tolerance. (With 1e-4, some
 # runs stop on a plateau.)
 ROUGH = 1e-5
-_LONGEST = 30.0  # multiples of EM's move
+_LONGEST = 30.0  # factors by which EM's move may be multiplied
 
 
 class GaussProblem(NamedTuple):
@@ -69,7 +69,7 @@ def whitened(
     gaussian : array of shape (d, d)
         The covariance of the Gaussian, with its penalty.
     passes : int
-        Passes that are expected.
+        The expected number of passes.
     """
     root = inverse_root(gaussian)
     rows = ((X - mean_of_rows(X, weight)) @ root.T).astype(X.dtype, copy=False)
@@ -103,9 +103,9 @@ def transfer(split: Split, moved: int) -> Split:
 
 
 def local_metric(split: Split) -> np.ndarray:
-    """Return what maps whitened rows to local coordinates, where the kernel's covariance is the identity; shape (d2, d).
+    """Return the map of whitened rows to local coordinates, in which the kernel's covariance is the identity; shape (d2, d).
 
-    Without a local direction all rows are equally near: a map to zero.
+    If there is no local direction, all rows are equally near, and the map is zero.
     """
     if len(split.variances) == 0:
         return np.zeros((1, len(split.local)))
@@ -128,7 +128,7 @@ def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:
             - \\tfrac12 \\operatorname{tr} B_G' R_G B_G - \\tfrac12 \\operatorname{tr} B_L' R B_L
     """
     if len(split.variances) == 0:
-        # Departure 6 (LCAGauss): All directions Gaussian is an absorbing state. No direction is left to see neighbours in,
+        # Departure 6 (LCAGauss): The state in which all directions are Gaussian is absorbing. No direction is left to see neighbours in,
         # so all are equally near, their scatter is twice the covariance, and all stay Gaussian.
         return gaussian_part(problem, split), split
     # Departure 3 (LCAGauss): The E-step uses the local directions.
@@ -149,7 +149,7 @@ def _neighbors(problem: GaussProblem, metric: np.ndarray) -> tuple[float, np.nda
 def stretched(split: Split, following: Split, factor: float) -> Split:
     """Return the split beyond EM's next one: its move from `split`, on the geodesic of covariances, made `factor` times as long.
 
-    Only where as many directions stay local as EM keeps; else EM's own.
+    This applies only if as many directions stay local as EM keeps; otherwise it is EM's own split.
     """
     before, after = (_kernel_covariance(at) for at in (split, following))
     values, vectors = np.linalg.eigh(before)
@@ -172,7 +172,7 @@ def _kernel_covariance(split: Split) -> np.ndarray:
 
 
 def relaxed_em(problem: GaussProblem, split: Split, record: Recorder, *, max_iter: int, tol: float) -> FitPath:
-    """Run EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
+    """Run EM from a split, with moves that are lengthened as long as this helps (adaptive over-relaxation, Salakhutdinov and
     Roweis, 2003): directions that are nearly Gaussian make EM slow.
 
     A pass that lowers the objective is undone, and a plain EM step, which cannot lower it, is made instead. The loop ends
@@ -233,9 +233,9 @@ def left_out_scores(problem: GaussProblem, split: Split, rows: np.ndarray, count
     problem : GaussProblem
     split : Split
     rows : array of shape (n, d)
-        All whitened rows, those of weight zero too.
+        All whitened rows, including those of weight zero.
     counted : boolean array of shape (n,)
-        Which of them are those of the problem.
+        Which of them belong to the problem.
     """
     log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * rows.shape[1] * LOG_2PI
     scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
@@ -257,28 +257,28 @@ def search_directions(
 ) -> FitPath:
     """Run LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
 
-    Each local direction has free parameters, by which the leave-one-out objective is too high, by about one n-th of a nat per
-    row each (Akaike). The number of directions is chosen by the objective less that, among runs that do not end lower than `path`.
+    Each free parameter of a local direction makes the leave-one-out objective too high, by about 1/n nats per row
+    (Akaike). The number of directions is chosen by the objective less that, among runs that do not end lower than `path`.
 
     Parameters
     ----------
     run : callable
         ``path = run(split, tol)``: a run of `relaxed_em` from a split.
     path : FitPath
-        EM's own answer.
+        The path of EM without the search.
     tol : float
-        Of the last run; the others are compared after runs to a tolerance of 1e-5.
+        The tolerance of the last run; the others are compared after runs to a tolerance of 1e-5.
     n : float
         The number of rows.
     rounds : int, optional
-        Most rounds of golden sections; by default until a round gains nothing.
+        The maximum number of rounds of golden sections; by default they end when a round gains nothing.
     move : callable, optional
         ``split = move(split, moved)``: `transfer`, or the same for another kind of split.
 
     Returns
     -------
     FitPath
-        Of the best split found; its objectives are the best so far, one entry per pass of all runs.
+        The path of the best split found; its objectives are the best so far, one entry per pass of all runs.
     """
     best, record, rough = path, [path.objectives], max(tol, ROUGH)
 
@@ -316,7 +316,7 @@ def _golden_round(
     worth: Callable[[FitPath], float],
     move: Callable[[Any, int], Any],
 ) -> FitPath:
-    """Return the best of the runs that golden sections over the number of transferred directions ask for."""
+    """Return the best of the runs of a golden-section search over the number of transferred directions."""
     split = path.parameters
     tried = {0: path}
 

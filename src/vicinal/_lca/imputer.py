@@ -27,7 +27,7 @@ _SHARE = 0.4
 _HIDDEN, _CALIBRATED_ON, _FEWEST_CALIBRATED = 0.1, 500, 20
 _ENOUGH_CALIBRATED, _MOST_ROUNDS = 100, 3
 _CALIBRATION_DRAWS = 99
-# With fewer rows per column the kernel depends on single entries, too, and is fitted again without the hidden ones.
+# With fewer rows per column, the kernel itself depends on single entries and is fitted again without the hidden ones.
 _ROWS_PER_COLUMN = 20
 _SILENT = {"verbose": 0, "callback": None}
 _SCALES = (0.2, 5.0)
@@ -43,7 +43,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         p(x_m | x_o) = \sum_j \lambda_j \, N(x_m; c_{j,m} + G (x_o - c_{j,o}), \Sigma_{m|o}), \qquad
         \lambda_j \propto w_j N(x_o; c_{j,o}, \Sigma_{oo}), \quad G = \Sigma_{mo} \Sigma_{oo}^{-1}
 
-    This is a local regression with a known error. The mean is the best single guess. Draws preserve the spread of the
+    This is a local regression that also estimates its error. The mean is the best single guess. Draws preserve the spread of the
     data, which matters for statistics that are computed from the filled table.
 
     Parameters
@@ -244,7 +244,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return (rows.astype(np.float64) - self.mean_) / self.scale_
 
     def _in_units(self, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Return rows of the density's units in those of X, known entries as they are."""
+        """Return rows from the units of the density in those of X; known entries are not changed."""
         return np.where(np.isnan(X), filled * self.scale_ + self.mean_, X).astype(X.dtype, copy=False)
 
     def _means(self, X: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
@@ -279,7 +279,7 @@ def scale_that_covers(ratios: np.ndarray) -> float:
     Parameters
     ----------
     ratios : array of shape (m,)
-        By which factor each interval had to grow to reach its value.
+        The factor by which each interval must grow to contain its value.
     """
     m = len(ratios)
     return float(np.clip(np.sort(ratios)[min(math.ceil(0.9 * (m + 1)), m) - 1], *_SCALES))

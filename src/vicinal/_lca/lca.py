@@ -106,7 +106,7 @@ class LCA(
         fewer passes over the pairs, by quasi-Newton steps with EM steps as a safeguard. "stochastic" (sec. 5) uses minibatches
         of rows and samples of neighbours, so that time and memory are linear in n; its options are those of
         :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is "accelerated" up to 44,721 rows, and with
-        more rows if a pass is expected to visit at most two billion pairs because narrow kernels allow to skip the others (see
+        more rows if a pass is expected to visit at most two billion pairs because the others can be skipped if kernels are narrow (see
         :class:`vicinal.Engine`); otherwise it is "stochastic". ``solver_`` is the solver that was used.
     init : "covariance", float or array, default="covariance"
         The initial covariance: that of the data (the target of a :class:`vicinal.Shrinkage`), or a number or vector (standard deviations), or a matrix (a
@@ -160,7 +160,7 @@ class LCA(
     engine_ : str
         The backend of the pairwise computations.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
         if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,), or (3000,) for rows in a file
         The effective number of neighbours of each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
@@ -282,7 +282,7 @@ class LCA(
             structure = self._check_parameters(rows.shape[1])
             fit_lca_to_gaps(self, rows, weight, check_reg(self.reg, rows.shape[1]), structure)
         else:
-            del rows  # which may be a copy, and are checked again
+            del rows  # these may be a copy, and are validated again
             self._fit(X, sample_weight, LCA_REMEDIES)
         return self
 
@@ -309,7 +309,7 @@ class LCA(
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
-            # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
+            # Values that repeat (a grid of integers) leave directions without width even if there are many rows.
             reg = least_penalty(*counted_rows(X, weight))
             try:
                 path = fit_metric(reg)
@@ -340,7 +340,7 @@ class LCA(
             # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
             # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
             steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
-            with one_blas_thread_beside_pairs(*problem.rows.shape):  # the algebra between the passes, too
+            with one_blas_thread_beside_pairs(*problem.rows.shape):  # this includes the algebra between the passes
                 if self.solver_ == "em":
                     path = fixed_point(steps.em, start, record, **limits)
                 else:

@@ -148,8 +148,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     engine_ : str
         The backend of the pairwise computations.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0
         if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
+    rows_ : ndarray of shape (n_samples, n_active)
+        The training rows (missing values are filled in); the centres of the kernels have moved along the Gaussian directions.
     effective_neighbors_ : ndarray of shape (n_samples,)
         The perplexities of the rows' neighbours in the local subspace.
     mixture_ : SharedMixture
@@ -248,7 +250,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(rows, weight, "full", _REMEDIES)) from None
-            # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
+            # Values that repeat (a grid of integers) leave directions without width even if there are many rows.
             reg = least_penalty(*counted_rows(rows, weight))
             path = self._fit_directions(rows, weight, reg, reg_gauss)
         self.reg_ = as_parameter(reg, self._in_all_columns)
@@ -308,7 +310,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def _penalties(self, X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, Penalty, np.ndarray]:
         """Return the columns that vary, and the two penalties on them.
 
-        Refuses what has no answer, and searches for "auto".
+        Raise an error for data without a solution, and search for "auto".
         """
         reg, reg_gauss = self._given_penalties(X.shape[1])
         # Penalties give both parts a width along constant columns, so these are kept.
@@ -376,10 +378,16 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        self.rows_ = X.copy()
         # Rows of weight zero, which the fit does not use, are scored as well.
         counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0
         self._left_out_scores = left_out_scores(problem, split, rows, counted)
         self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)
+
+    def _training_rows(self) -> NDArray[Any] | None:
+        return getattr(
+            self, "rows_", None
+        )  # files of earlier versions have none; the centres have moved away from them
 
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:

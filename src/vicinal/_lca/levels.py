@@ -23,10 +23,10 @@ _LEVEL_TOL, _LEVEL_PASSES = 1e-4, 50
 
 
 def level_sizes(n: int) -> list[int]:
-    """Return the rows of each level before all n of them; none where n is hardly more than the first.
+    """Return the number of rows of each level before the last, which has all n; empty if n is hardly more than the first.
 
-    The last one has half of the rows where the one before it has less than a fourth: what only shows in so dense a sample
-    (rows on a lattice, say) then costs passes over half of the rows, not over all.
+    The last of them has half of the rows if the one before it has less than a fourth: structure that appears only in so dense
+    a sample (such as rows on a lattice) then costs passes over half of the rows instead of all.
     """
     sizes, size = [], FIRST_LEVEL
     while GROWTH * size <= 2 * n:
@@ -77,7 +77,7 @@ def multilevel_start(
 
 
 def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
-    """Return the positions of so many rows, the same ones in every fit, because a start need not be random."""
+    """Return the positions of a number of rows, the same ones in every fit, because a start need not be random."""
     chosen = np.random.default_rng(0).permutation(len(problem.rows))[:size]
     return some_rows(problem, np.sort(chosen))
 
@@ -87,6 +87,6 @@ def _fit_level(problem: LeaveOneOut, start: np.ndarray, structure: Structure, re
     path = accelerated_fixed_point(
         steps.displacement, steps.move, start, Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL
     )
-    if path.reason is Reason.INTERRUPTED:  # before the first pass over all rows there is nothing to keep
+    if path.reason is Reason.INTERRUPTED:  # before the first pass over all rows, there is no result to keep
         raise KeyboardInterrupt
     return path

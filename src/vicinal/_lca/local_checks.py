@@ -63,5 +63,5 @@ def check_sizes(choice: Choice, X: np.ndarray, weight: np.ndarray | None) -> Non
         )
     if n_rows <= k:
         raise ValueError(
-            f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or add data."
+            f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
         )

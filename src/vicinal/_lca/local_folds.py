@@ -1,12 +1,13 @@
 """Provide the folds for the model selection of Local LCA: everything that determines a kernel is computed without the held-out rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vicinal._density.noise_choice import SLACK
+from vicinal._density.selection import fixed_folds
 from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepare
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.folds import rough_metric
@@ -27,11 +28,12 @@ from vicinal._lca.local_kernels import (
 from vicinal._lca.penalty import Form, check_reg, family_matrix
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
-from vicinal._mixtures import LOG_2PI
+from vicinal._mixtures import LOG_2PI, LocalFrameMixture, SharedMixture
 
 _FULL = Structure("full")
 # The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.
 _PASSES = 10
+FOLDS = 5
 
 
 class Choice(NamedTuple):
@@ -71,7 +73,7 @@ class Making(NamedTuple):
         return count_members(self.n_neighbors, self.vicinity, n_rows)
 
     def kernels(self, Z: np.ndarray, near: np.ndarray, squares: np.ndarray | None) -> tuple[Kernels, Vicinities]:
-        """Return the kernels of near rows, shape (n, m), at these squared distances, where the vicinities are soft."""
+        """Return the kernels of near rows, shape (n, m), at these squared distances if the vicinities are soft."""
         vicinities = make_vicinities(near, None if self.vicinity == "nearest" else squares, self.n_neighbors)
         return make_kernels(Z, vicinities, self.depth, self.weight, self.center, self.engine), vicinities
 
@@ -137,10 +139,26 @@ class LocalFold:
 
     def adapted_table(self, test: np.ndarray, choice: Choice, factors: Sequence[float], passes: int) -> np.ndarray:
         """Return log-densities of test rows after a number of passes that adapt vicinities to the rows' own metrics."""
+        coordinates, _ = self._coordinates(Shared(choice.shared, choice.noise))
+        kernels = self._adapted_kernels(choice, passes)
+        return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
+
+    def density(self, choice: Choice, passes: int) -> LocalFrameMixture | SharedMixture:
+        """Return the density of the fold's rows after a number of passes of adaptation."""
         shape = Shared(choice.shared, choice.noise)
-        coordinates, Z = self._coordinates(shape)
+        (coordinates, _), kernels = self._coordinates(shape), self._adapted_kernels(choice, passes)
+        covariance = coordinates.lower @ coordinates.lower.T
         if choice.n_components == 0:
-            return self._scores(Kernels.at_rows(Z), coordinates, test, [0], factors)[0]
+            return SharedMixture(self._train, covariance, self._log_weights, self._engine)
+        centres = coordinates.back(kernels.centres) if choice.center == "mean" else self._train
+        frames = kernels.frames, kernels.variances
+        return LocalFrameMixture(centres, covariance, *frames, self._log_weights, self._engine)
+
+    def _adapted_kernels(self, choice: Choice, passes: int) -> Kernels:
+        shape = Shared(choice.shared, choice.noise)
+        _, Z = self._coordinates(shape)
+        if choice.n_components == 0:
+            return Kernels.at_rows(Z)
         making = Making(*choice[2:4], self._weight, *choice[4:], self._engine)
         members = making.count_members(len(Z))
         known, kernels = self._adapted.get(choice, (0, None))
@@ -151,7 +169,7 @@ class LocalFold:
             for _ in range(known, passes):
                 kernels, _ = adapted(Z, kernels, candidates, making)
         self._adapted[choice] = passes, kernels  # the next pass continues from here
-        return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
+        return kernels
 
     def _scores(
         self,
@@ -168,15 +186,34 @@ class LocalFold:
         return sums - coordinates.log_det - 0.5 * test.shape[1] * LOG_2PI
 
 
+def held_out_folds(
+    X: np.ndarray, weight: np.ndarray | None, base: LCA | None, choice: Choice, engine: Engine
+) -> Iterator[tuple[np.ndarray, LocalFold | None, Choice]]:
+    """Yield the positions of rows, the fold that was computed without them, and its member of the family.
+
+    Every row is held out once, in five folds; there are none if fewer than five rows differ. The fold is None for rows of
+    weight 0, which have shaped no kernel. A fold may have fewer rows than `choice` has neighbours.
+    """
+    counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+    if len(counted) < len(X):
+        yield np.setdiff1d(np.arange(len(X)), counted, assume_unique=True), None, choice
+    for positions in fixed_folds(X[counted], FOLDS):
+        train = np.delete(counted, positions)
+        own = None if weight is None else weight[train]
+        fitted = choice._replace(n_neighbors=min(choice.n_neighbors, len(train) - 1))
+        fitted = fitted._replace(n_components=min(choice.n_components, fitted.n_neighbors))
+        yield counted[positions], LocalFold(X[train], own, base, engine), fitted
+
+
 def first_kernels(Z: np.ndarray, near: np.ndarray, making: Making) -> tuple[Kernels, Vicinities]:
     """Return the vicinities in the shared metric, and the kernels that they make.
 
     Parameters
     ----------
     Z : array of shape (n, D)
-        The rows where the shared covariance is the identity.
+        The rows in coordinates in which the shared covariance is the identity.
     near : integer array of shape (n, m)
-        The nearest rows of each row; m as ``making.count_members`` says.
+        The nearest rows of each row; m is given by ``making.count_members``.
     making : Making
     """
     return making.kernels(Z, near, None if making.vicinity == "nearest" else squared_distances(Z, near))
@@ -189,7 +226,7 @@ def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Mak
     ----------
     Z : array of shape (n, D)
     kernels : Kernels
-        Those that the metrics come from.
+        The kernels that define the metrics.
     candidates : integer array of shape (n, m)
         The rows that may become neighbours.
     making : Making
@@ -201,7 +238,7 @@ def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Mak
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:
     """Return LCA's covariance for some of the rows that `base` was fitted to, or that of all rows if it cannot be fitted.
 
-    The penalty is of the same family and factor as that of `base`, where its search chose one.
+    The penalty is of the same family and factor as that of `base`, if its search chose one.
     """
     start = base.components_[:, base.active_features_]
     reg = _penalty_of(base)

@@ -14,11 +14,11 @@ from vicinal._lca.local_kernels import CENTERS, Shared
 from vicinal._lca.local_search import Grid
 
 _NEIGHBORS = (5, 10, 20, 40, 80, 160)
-_PLENTY = 10  # rows per row of a vicinity, beyond 80
+_PLENTY = 10  # training rows per row of a vicinity, for vicinities of more than 80 rows
 _MOST_DIRECTIONS = 32
 _NOISES = 16
 # Multiples of LCA's covariance, a factor of 10^(1/4) apart; 1 is at a place that
-# the first round of a search looks at.
+# the first round of a search tries.
 _MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
 SMALLEST_MULTIPLE = _MULTIPLES[0]
 
@@ -35,7 +35,7 @@ def local_grid(
     X : array of shape (n, D)
     weight : array of shape (n,), optional
     smallest : int
-        Rows of the smallest training part.
+        The number of rows of the smallest training part.
     engine : Engine
     """
     neighbors = _values(parameters.n_neighbors, selection.n_neighbors)
@@ -72,7 +72,7 @@ def _check_sizes(depths: Sequence[int], neighbors: Sequence[int], n_features: in
         )
     if max(neighbors) >= smallest:
         raise ValueError(
-            f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training points in every split, got "
+            f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training rows in every split, got "
             f"{smallest} in the smallest. Lower n_neighbors or use fewer folds."
         )
     if min(depths) > max(neighbors):
@@ -105,7 +105,7 @@ def _paths(
 
 
 def _auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> list[float]:
-    """Return those of Manifold Parzen: from far below the distance of nearest neighbours to the variance of the data."""
+    """Return the noises of Manifold Parzen: from far below the distance of nearest neighbours to the variance of the data."""
     check_spread(X)
     rows = np.unique(X if weight is None else X[weight > 0], axis=0)
     nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]

@@ -63,7 +63,7 @@ class Kernels(NamedTuple):
 
 
 class Coordinates:
-    """The coordinates z of a shared covariance, about a point amid some rows.
+    """The coordinates z of a shared covariance, relative to a point among some rows.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def make_vicinities(rows: np.ndarray, squares: np.ndarray | None, k: int) -> Vic
     ----------
     rows : integer array of shape (n, m)
     squares : array of shape (n, m), optional
-        Their squared distances, from which soft vicinities are made. None counts the first k rows, equally.
+        Their squared distances, from which soft vicinities are made. None gives the first k rows equal weights.
     k : int
     """
     return Vicinities(rows[:, :k]) if squares is None else Vicinities(rows, soft_shares(squares, k))
@@ -112,13 +112,13 @@ def soft_shares(squares: np.ndarray, k: int) -> np.ndarray:
     r"""Return Gaussian weights of neighbours with perplexity k, relative to the weight of the nearest one.
 
     Row i has the weights :math:`u_j = \exp(-(q_j - q_1) / 2 h_i^2)` of squared distances q, with the width :math:`h_i` at
-    which the entropy of :math:`u / \sum u` is log k: k equal weights have that entropy. Where more than k rows are as near as
+    which the entropy of :math:`u / \sum u` is log k: k equal weights have that entropy. If more than k rows are as near as
     the nearest one, these have all the weight.
 
     Parameters
     ----------
     squares : array of shape (n, m)
-        Nearest first; m is at least k.
+        The squared distances, nearest first; m is at least k.
     k : int
     """
     gaps = squares - squares[:, :1]
@@ -159,15 +159,15 @@ def make_kernels(
     ----------
     Z : array of shape (n, D)
     vicinities : Vicinities
-        Of m rows each.
+        Vicinities of m rows each.
     depth : int
         At least 1, and at most min(m, D).
     weight : array of shape (n,), optional
     center : {"row", "mean"}
-        "mean" is the mean of the row and its neighbours, about which the scatter is taken, too. In a soft vicinity the row
+        "mean" is the mean of the row and its neighbours, about which the scatter is taken as well. In a soft vicinity the row
         counts as much as its nearest neighbour.
     engine : Engine
-        For its memory and threads.
+        The engine, whose memory and threads are used.
     """
     options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
     (members, shares), centres = vicinities, Z
@@ -205,7 +205,7 @@ def adapted_neighbors(
     k : int
         At most m.
     noise : float
-        What the shared covariance is in the coordinates of Z, times the identity.
+        The shared covariance in the coordinates of Z, as a multiple of the identity.
     """
     found, distances = np.empty((len(Z), k), dtype=np.int64), np.empty((len(Z), k))
     batch = max(2**21 // (candidates.shape[1] * Z.shape[1]), 1)
@@ -225,5 +225,5 @@ def adapted_neighbors(
 
 
 def count_candidates(k: int, n_rows: int) -> int:
-    """Return how many near rows are looked at for a vicinity of k rows in a row's own metric."""
+    """Return how many near rows are considered for a vicinity of k rows in a row's own metric."""
     return min(_CANDIDATES * k, n_rows - 1)

@@ -1,6 +1,7 @@
 """Local LCA: a kernel of its own shape at every row, from the scatter of its vicinity and LCA's covariance."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,13 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
+from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_checks import check_parameters, check_sizes
-from vicinal._lca.local_folds import Choice, LocalFold, Making, adapted, first_kernels
+from vicinal._lca.local_folds import FOLDS, Choice, LocalFold, Making, adapted, first_kernels, held_out_folds
 from vicinal._lca.local_grid import SMALLEST_MULTIPLE, local_grid
 from vicinal._lca.local_kernels import (
     Coordinates,
@@ -41,7 +43,6 @@ _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(
 _MANY_ROWS = 1500
 _HELD_OUT_ROWS = 512
 _TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
-_FOLDS = 5
 
 
 def _knows_its_rows(estimator: "LocalLCA") -> bool:
@@ -68,7 +69,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     n_components : int or "auto", default="auto"
         d, the number of directions of the local scatter. With 0, every kernel has the shared covariance.
     n_neighbors : int or "auto", default="auto"
-        k, the number of rows in a vicinity, the row itself not counted; at least ``n_components``.
+        k, the number of rows in a vicinity, not counting the row itself; at least ``n_components``.
     noise : float or "auto", default="auto"
         :math:`\sigma^2`, a variance in squared units of the data, which may be 0.
     shared : float or "auto", default="auto"
@@ -235,7 +236,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         return base
 
     def _choose(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> Choice:
-        """Return the member of the family, by held-out rows unless all is given."""
+        """Return the member of the family, chosen by held-out rows unless all parameters are given."""
         self.cv_results_, self.best_score_ = None, None
         self.objectives_, self.n_iter_ = np.array([]), 0
         self.converged_ = self.base_ is None or self.base_.converged_
@@ -284,11 +285,11 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
         """Return the folds of the search with the rows that they hold out."""
-        # Rows of weight 0 take no place in the folds; splits that are given count all rows.
+        # Rows of weight 0 are not part of the folds; splits that the user passes include all rows.
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         if self.selection is None:
             held_out_once = len(counted) > _MANY_ROWS
-            parts = fixed_folds(X[counted], 1 if held_out_once else _FOLDS, _HELD_OUT_ROWS if held_out_once else None)
+            parts = fixed_folds(X[counted], 1 if held_out_once else FOLDS, _HELD_OUT_ROWS if held_out_once else None)
             splits = [(np.delete(counted, part), counted[part]) for part in parts]
         elif isinstance(self.selection.cv, int):
             found = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
@@ -306,7 +307,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         return folds
 
     def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine) -> None:
-        """Make the kernels from all rows, and keep them with their density."""
+        """Compute the kernels from all rows, and store them with their density."""
         self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_ = choice
         sigma = np.eye(X.shape[1]) if self.base_ is None else self.base_.covariance_
         covariance = Shared(choice.shared, choice.noise).covariance(sigma)
@@ -390,25 +391,40 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        X, weight = self.rows_, self._weight
-        engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
-        values = self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_
-        choice = Choice(*values)
-        scores = np.full(len(X), np.nan)
-        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        if len(counted) < len(X):  # rows of weight 0 have shaped no kernel
-            others = np.setdiff1d(np.arange(len(X)), counted, assume_unique=True)
-            scores[others] = self.mixture_.score_samples(X[others])
-        for positions in fixed_folds(X[counted], _FOLDS):
-            part, train = counted[positions], np.delete(counted, positions)
-            own = None if weight is None else weight[train]
-            fitted = choice._replace(n_neighbors=min(choice.n_neighbors, len(train) - 1))
-            fitted = fitted._replace(n_components=min(choice.n_components, fitted.n_neighbors))
-            fold = LocalFold(X[train], own, self.base_, engine)
-            scores[part] = fold.adapted_table(X[part], fitted, [1.0], self.n_iter_)[0]
+        scores = np.full(len(self.rows_), np.nan)
+        for rows, fold, choice in self._held_out_folds():
+            held_out = self.rows_[rows]
+            if fold is None:
+                scores[rows] = self._mixture().score_samples(held_out)
+            else:
+                scores[rows] = fold.adapted_table(held_out, choice, [1.0], self.n_iter_)[0]
         if np.isnan(scores).any():  # fewer than five rows differ
             return self.score_samples(None)
         return check_log_density(scores)
+
+    def _held_out_folds(self) -> Iterator[tuple[NDArray[Any], LocalFold | None, Choice]]:
+        """Yield what `held_out_folds` yields for the fitted rows."""
+        engine = resolved_engine(fit_engine(self), self._pair_work(*self.rows_.shape))
+        values = self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_
+        return held_out_folds(self.rows_, self._weight, self.base_, Choice(*values), engine)
+
+    def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
+        """Yield training rows with the density without their fold, as `held_out_score_samples` scores them."""
+        found = np.zeros(len(rows), dtype=bool)
+        for part, fold, choice in self._held_out_folds() if _knows_its_rows(self) else ():
+            mine = np.flatnonzero(np.isin(rows, part))
+            found[mine] = True
+            if not len(mine):
+                continue
+            if fold is None:
+                yield HeldOutRows(mine, self._mixture())
+                continue
+            counted = np.arange(len(self.rows_)) if self._weight is None else np.flatnonzero(self._weight)
+            others = np.setdiff1d(counted, part)
+            yield HeldOutRows(mine, fold.density(choice, self.n_iter_), made_from=others)
+        if not found.all():  # fewer than five rows differ, or the model is of version 1
+            mine = np.flatnonzero(~found)
+            yield HeldOutRows(mine, self._mixture(), rows[mine])
 
     @property
     def local_covariances_(self) -> NDArray[Any]:
@@ -420,9 +436,9 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     @property
     def neighbors_(self) -> NDArray[Any]:
-        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors); three times as many of a soft one."""
+        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors); three times as many for a soft vicinity."""
         check_is_fitted(self)
         neighbors = getattr(self, "_neighbors", None)
         if neighbors is None:
-            raise AttributeError("neighbors_ exists only where kernels have directions.")
+            raise AttributeError("neighbors_ exists only if kernels have directions.")
         return neighbors

@@ -43,7 +43,7 @@ _LIMITS = {"max_iter": MAX_PASSES, "tol": TOL}
 
 
 def _check_collapse(covariance: np.ndarray, data_covariance: np.ndarray) -> np.ndarray:
-    """Return the covariance, where its smallest variance in units of the data's spread is not lost in rounding."""
+    """Return the covariance if its smallest variance, in units of the data's spread, is not lost in rounding."""
     whitened = np.linalg.solve(data_covariance, covariance)
     if not np.isfinite(covariance).all() or not np.linalg.eigvals(whitened).real.min() > COLLAPSE:
         raise CollapseError
@@ -61,7 +61,7 @@ def fit_lca_to_gaps(
 ) -> None:
     """Fit an LCA to rows with missing values.
 
-    The penalty is `reg` or, where that is None, `data_share` times the covariance of the data.
+    The penalty is `reg` or, if that is None, `data_share` times the covariance of the data.
     """
     check_columns_known(X, getattr(estimator, "feature_names_in_", None))
     rows = X.astype(np.float64)
@@ -181,6 +181,7 @@ def _keep_gauss(estimator: Any, X: np.ndarray, weight: np.ndarray | None, path: 
     estimator.mixture_ = SharedMixture(
         kept.centres.astype(X.dtype), kept.covariance, log_weights, estimator.engine, names
     )
+    estimator.rows_ = kept.rows.astype(X.dtype)
     found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, estimator.engine)
     estimator._left_out_scores, estimator._incomplete_rows = found.scores, X.copy()
     problem = leave_one_out(kept.rows, weight, estimator.engine)

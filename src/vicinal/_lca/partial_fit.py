@@ -21,7 +21,7 @@ _PASSES = 20
 class PartialFitMixin:
     """Mixin of LCA with ``partial_fit``."""
 
-    # What LCA has.
+    # Attributes and methods of LCA.
     _stream: dict[str, Any] | None
     reg: Any
     init: Any
@@ -76,7 +76,7 @@ class PartialFitMixin:
         rows = rows if fresh else self._active(rows)
         stream, objectives = self._open_stream(rows, reg, structure, options.n_candidates or SAMPLE, fresh)
         try:
-            # The very first minibatch has two rows at least: a row alone has no neighbour.
+            # The very first minibatch has two rows at least: a single row has no neighbour.
             cuts = range(max(options.batch_size, 2 - len(stream.reservoir)), len(rows), options.batch_size)
             for batch in np.split(rows, cuts):
                 objectives.append(

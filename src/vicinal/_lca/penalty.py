@@ -137,7 +137,7 @@ def free_parameters(structure: Structure, n_features: int) -> int:
 
 
 def has_plenty(X: np.ndarray, structure: Structure) -> bool:
-    """Return whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
+    """Return whether there are so many rows that the search is skipped; rows with an exact twin are not counted."""
     enough = max(PLENTY * free_parameters(structure, X.shape[1]), _PLENTY_IN_ALL)
     return len(X) >= enough and len(X) - count_twins(X) >= enough
 
@@ -155,7 +155,7 @@ def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
 
 
 def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
-    """Return the covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
+    """Return the covariance of the rows, shrunk towards its diagonal in units of the columns' standard deviations.
 
     Parameters
     ----------

@@ -15,9 +15,9 @@ from vicinal._leave_one_out import counted_rows
 
 
 class PenaltyChoiceMixin:
-    """Mixin of LCA that settles the penalty of a fit."""
+    """Mixin of LCA that chooses the penalty of a fit."""
 
-    # What LCA has.
+    # Attributes and methods of LCA.
     reg: Any
     active_features_: np.ndarray
     _active_names: Any
@@ -33,7 +33,7 @@ class PenaltyChoiceMixin:
     ) -> tuple[np.ndarray, Penalty]:
         """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto".
 
-        `varies` says which columns vary in rows of which X is a sample.
+        `varies` states which columns vary in the rows of which X is a sample.
         """
         given = check_reg(self.reg, X.shape[1])
         # A penalty gives the kernel a width along constant columns, so they are kept.

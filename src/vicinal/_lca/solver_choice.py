@@ -27,7 +27,7 @@ PASSES = 20
 class SolverChoiceMixin:
     """Mixin of LCA that chooses the solver."""
 
-    # What LCA has.
+    # Attributes and methods of LCA.
     solver: Any
     solver_: str
     init: Any
@@ -79,7 +79,7 @@ class SolverChoiceMixin:
         return Work(queries, n_samples, n_features, PASSES)
 
     def _limits(self, max_iter: int, tol: float) -> dict[str, Any]:
-        """Return the user's max_iter and tol, or these."""
+        """Return the user's max_iter and tol, or these defaults."""
         return {
             "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
             "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),

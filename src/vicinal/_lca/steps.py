@@ -127,8 +127,8 @@ class Steps:
     start : array of shape (d, d)
         The metric at the start.
     reference : array of shape (d, d), optional
-        The metric of the data's covariance, which collapse is measured against; None: the start. (A start may be far
-        wider, which is no collapse, or far narrower, which leaves less room to see one.)
+        The metric of the data's covariance, relative to which a collapse is detected; None is the start. (A start may be far
+        wider, which is not a collapse, or far narrower, which makes a collapse harder to detect.)
     """
 
     def __init__(
@@ -191,7 +191,7 @@ def _log(values: np.ndarray) -> np.ndarray:
 
 
 def ordered_metric(metric: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Return the same metric with its rows turned to be the local components, in order.
+    """Return the same metric with its rows rotated to the local components, in order.
 
     Row k of the result is the direction a_k, of local variance ``a_k' Sigma a_k = 1``, with the k-th
     largest global variance ``a_k' C a_k``: first come the directions along which the data spread most

@@ -59,7 +59,7 @@ def metric_of(local: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarr
 def sampled_covariance(
     problem: LeaveOneOut, metric: np.ndarray, queries: np.ndarray, points: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
-    """Return the objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
+    """Return the objective of some rows at a metric and their local covariance, with some rows as neighbours.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def sampled_covariance(
     metric : array of shape (d, d)
     queries : array of row positions
     points : array of row positions, sorted, optional
-        None is all rows. A row is left out where it is among them.
+        None means all rows. A row is never its own neighbour.
     """
     weight = problem.weight[queries]
     if points is None:
@@ -88,16 +88,16 @@ def sampled_covariance(
 def minibatches(
     n: int, n_neighbors: int, n_rows: int, batch_size: int, rng: np.random.Generator
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Yield one sweep: (terms, neighbours) for each step, as row positions; neighbours None where all rows serve.
+    """Yield one sweep: (terms, neighbours) for each step, as row positions; neighbours are None if all rows are used.
 
     Parameters
     ----------
     n : int
         The number of rows.
     n_neighbors : int
-        Rows to draw as possible neighbours, anew at each step.
+        The number of rows to draw as possible neighbours at each step.
     n_rows : int
-        Rows of the sweep.
+        The number of rows of the sweep.
     """
     order = rng.permutation(n)[:n_rows] if n <= _PERMUTED or n_rows == n else rng.choice(n, n_rows, replace=False)
     for start in range(0, n_rows, batch_size):
@@ -122,7 +122,7 @@ def sweep_path(
     tol: float,
     rng: np.random.Generator,
 ) -> FitPath:
-    """Sweep until two successive sweeps gain no more than `tol` on rows that are set aside to measure it.
+    """Sweep until two successive sweeps gain no more than `tol` on rows that are set aside for this measurement.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def sweep_path(
     structure : Structure
     record : Recorder
     n_rows : int
-        Rows of a sweep: n of Eq. 7.
+        The number of rows of a sweep: n of Eq. 7.
 
     Returns
     -------
@@ -165,8 +165,8 @@ def sweep_path(
 
 # -- a start that is close ---------------------------------------------------------------------------------
 
-# A kernel learned on this many rows costs a fraction of a sweep; it is also how many neighbours are drawn when the
-# user does not say.
+# A kernel learned on this many rows costs a fraction of a sweep; it is also the number of neighbours that are drawn if the
+# user does not specify it.
 SAMPLE = 3000
 _START_TOL = 1e-3
 _START_PASSES = 50
@@ -175,7 +175,7 @@ _START_PASSES = 50
 def sampled_start(
     problem: LeaveOneOut, start: np.ndarray, structure: Structure, size: int, rng: np.random.Generator
 ) -> FitPath | None:
-    """Return the exact fit to a sample of rows (all, where there are no more), or None where that would be too few.
+    """Return the exact fit to a sample of rows (or to all rows, if there are no more), or None if these are too few.
 
     The paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
     """
@@ -217,7 +217,7 @@ def _quick_fit(
             steps.displacement, steps.move, start, Recorder(), max_iter=_START_PASSES, tol=_START_TOL
         )
     except CollapseError:
-        return None  # a sample may collapse where the data do not
+        return None  # the fit to a sample may collapse even if the fit to all rows does not
 
 
 def stochastic_path(
@@ -239,15 +239,15 @@ def stochastic_path(
     ----------
     problem : LeaveOneOut
     start : array of shape (d, d)
-        A metric.
+        The initial metric.
     structure : Structure
     record : Recorder
     n_candidates : int or None
         N of sec. 5.2, or None: all rows, and sweeps of a number of rows that does not grow with n.
     warm : bool
-        Whether to come closer by fits to samples first.
+        Whether to improve the start by fits to samples first.
     most : int, optional
-        The most rows that can be candidates at a time where `n_candidates` is None: those of a file are drawn.
+        The maximum number of candidates at a time if `n_candidates` is None; those of a file are drawn.
     options
         ``discount, max_iter, tol`` of `sweep_path`.
     """

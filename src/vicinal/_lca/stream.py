@@ -15,11 +15,11 @@ class Stream:
     Parameters
     ----------
     reservoir : array of shape (r, d)
-        The rows that serve as neighbours and carry the density; at most `size`.
+        The rows that are used as neighbours and as components of the density; at most `size`.
     local : array of shape (d, d)
         The local covariance, without the penalty's share.
     seen : int
-        Rows seen so far.
+        The number of rows seen so far.
     size : int
     seed : int
         Together with the number of rows seen, it determines the next draws, so that no other state is needed.

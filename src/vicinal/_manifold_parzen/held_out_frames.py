@@ -6,21 +6,23 @@ unless i is among its k neighbours; then the (k+1)th neighbour replaces it and t
 There are n k such pairs, so the exact result costs one pass over the pairs and n k small decompositions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from sklearn.model_selection import KFold
 
+from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._engine import (
     Engine,
     Frames,
+    as_engine,
     available_threads,
     in_order,
     one_blas_thread,
     prepare,
     products_are_accurate,
 )
-from vicinal._mixtures import LOG_2PI, log_weight_of_others, normalised_log_weights
+from vicinal._mixtures import LOG_2PI, FrameMixture, Replacements, log_weight_of_others, normalised_log_weights
 from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
 
 
@@ -91,7 +93,7 @@ def _rebuilt_scores(
     k, D = neighbors.shape[1] - 1, X.shape[1]
     threads = available_threads(engine.threads)
     batch = int(np.clip(engine.memory_bytes // (threads + 1) // (8 * 6 * k * (D + k)), 1, 1024))
-    vacancies = np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])  # slots 0..k without the vacant one
+    vacancies = _other_slots(k)
 
     def work(start: int) -> np.ndarray:
         j, slot = points[start : start + batch], slots[start : start + batch]
@@ -127,6 +129,11 @@ def _rebuilt_scores(
 
     with one_blas_thread():
         return np.concatenate(list(in_order(work, range(0, len(points), batch), threads)), axis=1)
+
+
+def _other_slots(k: int) -> np.ndarray:
+    """Return for each vacant slot the other slots of 0 to k, shape (k, k)."""
+    return np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])
 
 
 def _split_by_gram(
@@ -187,14 +194,7 @@ def fold_log_density(
     of rows of positive weight; a row of weight 0 is in no estimate and is scored under the estimate of all rows.
     """
     scores = np.empty((len(noises), len(rows)))
-    alive = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-    folds = KFold(min(n_folds, len(alive)), shuffle=True, random_state=0).split(alive)
-    parts = [(alive[train], alive[test]) for train, test in folds]
-    parts.append((alive, np.setdiff1d(np.arange(len(X)), alive)))
-    for train, test in parts:
-        asked = np.flatnonzero(np.isin(rows, test))
-        if len(asked) == 0:
-            continue
+    for train, asked in soft_folds(len(X), rows, weight, n_folds):
         some = None if weight is None else weight[train]
         frames, variances = soft_frames(X[train], Z[train], n_components, some, engine=engine)
         shares = np.full(len(train), 1.0 / len(train)) if some is None else some / some.sum()
@@ -202,3 +202,63 @@ def fold_log_density(
         placed = problem.at(Frames(frames, variances, noises, slack=slack))
         scores[:, asked] = placed.log_sums_table(X[rows[asked]])[0]
     return scores - 0.5 * X.shape[1] * LOG_2PI
+
+
+def soft_folds(
+    n: int, rows: np.ndarray, weight: np.ndarray | None, n_folds: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the positions of the rows of an estimate, and the places in `rows` of the rows that it scores."""
+    alive = np.arange(n) if weight is None else np.flatnonzero(weight)
+    folds = KFold(min(n_folds, len(alive)), shuffle=True, random_state=0).split(alive)
+    parts = [(alive[train], alive[test]) for train, test in folds]
+    parts.append((alive, np.setdiff1d(np.arange(n), alive)))
+    for train, test in parts:
+        asked = np.flatnonzero(np.isin(rows, test))
+        if len(asked):
+            yield train, asked
+
+
+def rows_held_out_of_frames(mixture: FrameMixture, neighbors: np.ndarray, rows: np.ndarray) -> Iterator[HeldOutRows]:
+    """Yield rows with the estimate without each of them, whose frames are those of `held_out_log_density`.
+
+    Parameters
+    ----------
+    mixture : FrameMixture
+        Its centres are the training rows.
+    neighbors : integer array of shape (n, k + 1)
+    rows : integer array
+        The positions of the rows.
+    """
+    X, k, (d, n, D) = mixture.centres, neighbors.shape[1] - 1, mixture.frames.shape
+    counted = mixture.log_weights > -np.inf
+    weight = None if np.ptp(mixture.log_weights) == 0 else np.exp(mixture.log_weights)
+    # Each row is in k vicinities on average; all of their frames and neighbours are held at a time.
+    step = max(as_engine(mixture.engine).memory_bytes // (8 * 4 * k * (k + d) * D), 1)
+    points_of = np.argsort(neighbors[:, :k].ravel(), kind="stable")
+    starts = np.searchsorted(neighbors[:, :k].ravel()[points_of], np.arange(n + 1))
+    for start in range(0, len(rows), step):
+        positions = np.arange(start, min(start + step, len(rows)))
+        pairs = [points_of[starts[i] : starts[i + 1]] for i in rows[positions]]
+        queries, flat = np.repeat(np.arange(len(pairs)), [len(pair) for pair in pairs]), np.concatenate(pairs)
+        points, slots = flat // k, flat % k
+        queries, points, slots = (part[counted[points]] for part in (queries, points, slots))
+        if not len(points):  # the rows are nobody's neighbours
+            yield HeldOutRows(positions, mixture, rows[positions])
+            continue
+        others = np.take_along_axis(neighbors[points], _other_slots(k)[slots], axis=1)
+        frames, variances = leading_directions(neighbor_differences(X, points, others, weight), d)
+        rebuilt = FrameMixture(X[points], frames, variances, mixture.noise, engine=mixture.engine)
+        yield HeldOutRows(positions, mixture, rows[positions], Replacements(queries, points, rebuilt))
+
+
+def rows_held_out_of_soft_frames(
+    mixture: FrameMixture, Z: np.ndarray, rows: np.ndarray, n_folds: int
+) -> Iterator[HeldOutRows]:
+    """Yield rows with the estimates without their folds, as `fold_log_density` scores them."""
+    X, engine = mixture.centres, mixture.engine
+    weight = None if np.ptp(mixture.log_weights) == 0 else np.exp(mixture.log_weights)
+    for train, asked in soft_folds(len(X), rows, weight, n_folds):
+        some = None if weight is None else weight[train]
+        frames, variances = soft_frames(X[train], Z[train], len(mixture.frames), some, engine=engine)
+        log_weights = mixture.log_weights[train]
+        yield HeldOutRows(asked, FrameMixture(X[train], frames, variances, mixture.noise, log_weights, engine))

@@ -24,7 +24,7 @@ _NEIGHBORHOODS = ("nearest", "kernel")
 def check_soft_rows(n_rows: int, least: int, purpose: str) -> None:
     if n_rows < least:
         raise ValueError(
-            f"vicinity='kernel'{purpose} needs at least {least} training points of positive weight, got {n_rows}. "
+            f"vicinity='kernel'{purpose} needs at least {least} training rows of positive weight, got {n_rows}. "
             "Add data, or pass n_components=0 and noise as a number."
         )
 
@@ -124,11 +124,23 @@ def check_sizes(
         )
     if n_rows <= k:
         raise ValueError(
-            f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or add data."
+            f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
         )
     if auto and n_rows == k + 1:
         raise ValueError(
             f"n_neighbors={k} with noise='auto', which leaves rows out, needs at least {k + 2} training "
-            f"points, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
+            f"rows, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
         )
     return d, k
+
+
+def check_can_hold_out(density: Any) -> None:
+    """Raise if a fitted density has too few rows to build frames without one of them."""
+    neighbors, k = density._neighbors, density.n_neighbors_
+    if neighbors is None:
+        check_soft_rows(int(np.isfinite(density.mixture_.log_weights).sum()), 3, " when rows are left out")
+    elif neighbors.shape[1] == k:
+        raise ValueError(
+            f"n_neighbors={k} needs at least {k + 2} training rows when a row is left out, got {len(neighbors)}. Lower "
+            "n_neighbors or add data."
+        )

@@ -1,7 +1,7 @@
 """Manifold Parzen Windows: a kernel at every training row that is flat across the local manifold."""
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
+from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.neighbors import nearest_neighbors
@@ -19,11 +20,16 @@ from vicinal._density.selection import Selection
 from vicinal._engine import Engine, Work, available_threads, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
-from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
+from vicinal._manifold_parzen.held_out_frames import (
+    fold_log_density,
+    held_out_log_density,
+    rows_held_out_of_frames,
+    rows_held_out_of_soft_frames,
+)
 from vicinal._manifold_parzen.inputs import (
+    check_can_hold_out,
     check_parameters,
     check_sizes,
-    check_soft_rows,
     clone_but_keep_metric,
     in_bandwidths,
     rows_under_metric,
@@ -93,7 +99,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     best_score_ : float or None
         The mean over the splits of the score of the values in use.
     active_features_ : ndarray of int
-        The columns that vary, of which this is the density.
+        The positions of the columns that vary. The density is that of these columns.
     constant_values_ : ndarray
         The values of the other columns.
     local_frames_ : ndarray of shape (n_samples, n_components, n_features)
@@ -107,7 +113,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     engine_ : str
         The backend of the pairwise computations of the fit.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.
@@ -118,7 +124,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     -----
     Fitting costs the neighbour search plus O(n k D min(k, D)) for the frames, and O(n d D) memory. Scoring m
     rows costs O(m n d D), about d + 1 times plain Parzen windows. ``noise="auto"`` costs about as much as
-    scoring 1,024 rows. The search of the default costs about as much as scoring up to 2,048 rows under four densities of
+    scoring 1,024 rows. The default search costs about as much as scoring up to 2,048 rows under four densities of
     up to 32 directions, with an exponential for each of the 16 noises and each number of directions. Pass numbers for
     n_components and n_neighbors to avoid it.
 
@@ -206,7 +212,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
         elif self.vicinity == "nearest":
             # MParzen::Train, step 2: the k nearest rows; and one more, which replaces a neighbour that is held out.
-            # Departure 5 (ManifoldParzen): A metric may decide who is near whom.
+            # Departure 5 (ManifoldParzen): A metric may determine which rows are near.
             # Departure 6 (ManifoldParzen): Tangent distances are not built in.
             places, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
             self._neighbors = nearest_neighbors(
@@ -249,7 +255,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return clone(self).set_params(n_components=d, n_neighbors=k, noise=noise, selection=None)
 
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any]:
-        """Return the rows and their weights; refuses bad parameters, and finds the columns that vary."""
+        """Return the rows and their weights; validate the parameters, and find the columns that vary."""
         # Plain Parzen windows of a given width need no second row.
         given = isinstance(self.noise, numbers.Real)
         alone = given and not isinstance(self.n_components, str) and self.n_components == 0
@@ -306,7 +312,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, self._active_names)
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
-        """Return the pair work of a fit, or of scoring its rows where it has none; that of the search where there is one."""
+        """Return the pair work of the search if there is one, else of the fit, or of scoring its rows if the fit has none."""
         if self._searches:
             return self._search().work(n_samples, n_features)
         return self._fit_work(n_samples, n_features, 1 if isinstance(self.n_components, str) else self.n_components)
@@ -316,7 +322,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         auto = isinstance(self.noise if noise is None else noise, str)
         if d == 0:
             return Work(n_samples, n_samples, n_features, LOO_PASSES if auto else 1)
-        passes = 1 if self.vicinity == "nearest" else 2  # shares of soft neighbours take two sweeps
+        passes = 1 if self.vicinity == "nearest" else 2  # the weights of soft neighbours take two sweeps
         if not auto:
             return Work(n_samples, n_samples, n_features, passes)
         scored = min(n_samples, _ROWS_FOR_NOISE)
@@ -399,22 +405,25 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        mixture = self.mixture_
-        n = len(mixture.centres)
+        mixture, n = self.mixture_, len(self.mixture_.centres)
         if isinstance(mixture, SharedMixture):
             return mixture.left_out_score_samples()
-        if self._neighbors is not None and self._neighbors.shape[1] == self.n_neighbors_:
-            raise ValueError(
-                f"n_neighbors={self.n_neighbors_} needs at least {self.n_neighbors_ + 2} training points when a row is left out, "
-                f"got {n}. Lower n_neighbors or add data."
-            )
-        if self._neighbors is None:
-            check_soft_rows(int(np.isfinite(mixture.log_weights).sum()), 3, " when rows are left out")
+        check_can_hold_out(self)
         engine = resolved_engine(self.engine, frame_work(n, mixture.frames.shape))
         scores = self._held_out(
             mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n), engine
         )
         return check_log_density(scores[0])
+
+    def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
+        """Yield training rows with the density without them, as `held_out_score_samples` scores them."""
+        mixture = self._mixture()
+        if isinstance(mixture, SharedMixture):
+            return super()._held_out_rows(rows)
+        check_can_hold_out(self)
+        if self._soft_rows is not None:
+            return rows_held_out_of_soft_frames(mixture, self._soft_rows, rows, _FOLDS)
+        return rows_held_out_of_frames(mixture, np.asarray(self._neighbors), rows)
 
     @property
     def local_frames_(self) -> NDArray[Any]:

@@ -29,7 +29,7 @@ _AUTO_NOISES = 16
 
 
 class Found(NamedTuple):
-    """What a search found: the best parameters, their mean score, the table of all, and the backend that was used."""
+    """The result of a search: the best parameters, their mean score, the table of all, and the backend that was used."""
 
     params: dict[str, Any]
     score: float
@@ -86,7 +86,7 @@ class ParameterSearch:
             The class of each row; all zero without classes.
         """
         if weight is not None and isinstance(self.selection.cv, int):
-            # Rows that do not count take no place in the folds; splits that are given count all rows.
+            # Rows of weight 0 are not part of the folds; splits that the user passes include all rows.
             counted = np.flatnonzero(weight)
             X, Z, weight, codes = X[counted], Z[counted], weight[counted], codes[counted]
         splits = self.selection.splits(X, codes)
@@ -121,7 +121,7 @@ class ParameterSearch:
             isinstance(self.noise, str)
             and not self.selection.classifies
             and results["params"][best]["noise"] == noises[0]
-            and scores[0] - scores[2] >= 1e-3  # noises run fastest, so these are of the same d and k
+            and scores[0] - scores[2] >= 1e-3  # the noise varies fastest, so these have the same d and k
         ):
             warnings.warn(
                 f"ManifoldParzen: the search chose {noises[0]:.3g}, the smallest of noise='auto', and a smaller one may "
@@ -176,7 +176,7 @@ class ParameterSearch:
             )
         if max(neighbors) >= smallest and max(components) > 0:
             raise ValueError(
-                f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training points in every "
+                f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training rows in every "
                 f"split and class, got {smallest} in the smallest. Lower n_neighbors or use fewer folds."
             )
         if min(components) > max(neighbors):
@@ -229,7 +229,7 @@ class ParameterSearch:
 
 
 class _Data:
-    """The rows, where they are neighbours, their classes and weights."""
+    """The rows, their images in which neighbours are found, their classes and weights."""
 
     def __init__(
         self, X: np.ndarray, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, n_classes: int
@@ -237,7 +237,7 @@ class _Data:
         self.X, self.Z, self.codes, self.weight, self.n_classes = X, Z, codes, weight, n_classes
 
     def alive(self, rows: np.ndarray) -> np.ndarray:
-        """Return those of the rows that weigh something."""
+        """Return those of some positions whose rows have positive weight."""
         return rows if self.weight is None else rows[self.weight[rows] > 0]
 
 

@@ -15,13 +15,13 @@
           |
       components.py       weights of components      features.py    columns by position or name
       neighbor_steps.py   mean shift where components have covariances of their own
-      conditionals.py     each column of a row given the others, where all components share one covariance
+      conditionals.py     each column of a row given the others
 
 A mixture uses arrays and the pair engine, but no estimator.
 """
 
 from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others, normalised_log_weights
-from vicinal._mixtures.conditionals import Conditionals, column_conditionals
+from vicinal._mixtures.conditionals import Conditionals, Replacements, column_conditionals
 from vicinal._mixtures.features import feature_positions
 from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
 from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
@@ -36,6 +36,7 @@ __all__ = [
     "LocalFrameMixture",
     "LocalMixture",
     "Mixture",
+    "Replacements",
     "SharedMixture",
     "check_log_density",
     "column_conditionals",

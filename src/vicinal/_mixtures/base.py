@@ -58,7 +58,7 @@ class MixtureBase(ABC):
 
     @abstractmethod
     def _work(self, n_queries: int, passes: int) -> Work:
-        """Return the work of scoring so many rows so many times."""
+        """Return the work of scoring a number of rows a number of times."""
 
     @abstractmethod
     def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
@@ -92,7 +92,7 @@ class MixtureBase(ABC):
     # -- the engine ------------------------------------------------------------------------------------------------
 
     def placement(self, n_queries: int, passes: int = 1, engine: Engine | str | None = None) -> Placement:
-        """Return the components as placed by the engine for scoring so many rows so many times.
+        """Return the components as placed by the engine for scoring a number of rows a number of times.
 
         A centre may be left out.  `engine` is that of the mixture unless another is given.
         """
@@ -116,7 +116,7 @@ class MixtureBase(ABC):
         return rows
 
     def _log_weights_of_points(self) -> np.ndarray | None:
-        """Return the log-weights that the engine adds to the scores of a component; None for none."""
+        """Return the log-weights that the engine adds to the scores of a component; None if it adds none."""
         return self.log_weights
 
     @property
@@ -132,7 +132,7 @@ class MixtureBase(ABC):
         return int(self.centres.shape[1])
 
     def score_samples(self, X: Any) -> Any:
-        """Return the log-density of each row of X, shape (m,); where X is a checked tensor on a GPU, as a tensor there."""
+        """Return the log-density of each row of X, shape (m,); as a tensor on the GPU if X is a validated tensor there."""
         if on_device(X):
             placement = self.placement(len(X), engine=engine_at(self.engine, X))
             return check_log_density(placement.log_sums(self._as_placed(X)) + self._log_norm)
@@ -142,7 +142,7 @@ class MixtureBase(ABC):
     def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,).
 
-        `passes` is how often rows are expected to be scored around this call; the engine chooses by it.
+        `passes` is the expected number of such calls, from which the engine chooses a backend.
         """
         others = log_weight_of_others(self.log_weights)
         sums = self.placement(len(self.centres), passes).log_sums()
@@ -212,7 +212,7 @@ class MixtureBase(ABC):
 
         Parameters
         ----------
-        features : list of column positions, or of names where the density was fitted on named columns
+        features : list of column positions, or of names if the density was fitted on named columns
         """
         kept = feature_positions(features, self.n_features, self.feature_names)
         return self._marginal(kept, self._names_at(kept))
@@ -226,7 +226,7 @@ class MixtureBase(ABC):
         Parameters
         ----------
         given : dict
-            Values by column position, or by name where the density was fitted on named columns.
+            Values by column position, or by name if the density was fitted on named columns.
         """
         fixed, values, rest = split_features(given, self.n_features, self.feature_names, self.centres.dtype)
         return self._conditional(fixed, values, rest, self._names_at(rest))
@@ -237,7 +237,7 @@ class MixtureBase(ABC):
     # -- modes -----------------------------------------------------------------------------------------------------
 
     def in_kernel_units(self, rows: ArrayLike) -> np.ndarray:
-        """Return rows where distances are in standard deviations of the kernels, in float64."""
+        """Return rows in coordinates in which distances are in standard deviations of the kernels, in float64."""
         # Relative to a centre of the components, so that the map loses no digits far from the origin.
         shifted = np.asarray(rows, dtype=np.float64) - robust_centre(self.centres)
         units = self.kernel_units

@@ -1,4 +1,4 @@
-"""The components of a mixture: their weights, and which of them rows come from."""
+"""The components of a mixture: their weights, and the components from which rows are drawn."""
 
 import numbers
 
@@ -10,7 +10,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def normalised_log_weights(log_weights: np.ndarray | None, n: int) -> np.ndarray:
-    """Return the log-weights of n components, of sum one; None is equal weights, of which one number is held."""
+    """Return the log-weights of n components, of sum one; None means equal weights, which are held as one number."""
     if log_weights is None:
         return np.broadcast_to(-np.log(float(n)), n)
     top = log_weights.max()
@@ -39,7 +39,7 @@ def log_weight_of_others(log_weights: np.ndarray) -> np.ndarray:
 def draw_components(
     log_weights: np.ndarray, n_samples: int, random_state: RandomState
 ) -> tuple[np.random.RandomState, np.ndarray]:
-    """Return a random generator, and the components that `n_samples` rows come from."""
+    """Return a random generator, and the components from which `n_samples` rows are drawn."""
     if not isinstance(n_samples, numbers.Integral) or isinstance(n_samples, bool) or n_samples < 1:
         raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
     rng = check_random_state(random_state)

@@ -1,9 +1,10 @@
-"""Each column of a row given the others, in a mixture whose components share a covariance or also have frames.
+"""Each column of a row given the others, in any mixture.
 
-With P_j the inverse of a component's covariance, q the squared distance of a row x from its centre c and ``g = P_j (x - c)``,
-the squared distance in all columns but k is ``q - g_k^2 / P_kk``, and under the component, column k given the others is
-Gaussian with mean ``x_k - g_k / P_kk`` and variance ``1 / P_kk``.  All columns of m rows therefore cost O(m n d) if the
-components share P, after O(n d^2), and O(m n d^2) if they do not.
+With P_j the inverse of a component's covariance, q the squared distance of a row x from its centre c_j and ``g = P_j (x - c_j)``,
+the squared distance in all columns but k is ``q - g_k^2 / P_kk``, and the covariance of those columns has the determinant
+``|C_j| P_kk``.  Under the component, column k given the others is Gaussian with mean ``x_k - g_k / P_kk`` and variance
+``1 / P_kk``.  All columns of m rows therefore cost O(m n D) if the components share P, after O(n D^2), and O(m n D^2) if
+they do not.  If components have frames, no matrix P_j is formed: its row k is computed for all components at once.
 """
 
 import copy
@@ -13,9 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
-from vicinal._engine import as_engine, robust_centre
+from vicinal._engine import as_engine, products_are_accurate, robust_centre
+from vicinal._mixtures.base import MixtureBase
 from vicinal._mixtures.components import LOG_2PI
+from vicinal._mixtures.frame_mixture import FrameMixture
 from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
+from vicinal._mixtures.local_mixture import LocalMixture, inverse_roots, log_dets
 from vicinal._mixtures.shared_mixture import SharedMixture
 
 # For squared distances above this, q - g_k^2 / P_kk has too few digits; such rows are conditioned one by one.
@@ -31,8 +35,30 @@ class Conditionals(NamedTuple):
     quantiles: np.ndarray
 
 
+class Replacements(NamedTuple):
+    """Components with another covariance for some rows: for row ``rows[p]``, component ``components[p]`` is that of `mixture` at p.
+
+    The mixture has one component per pair; its weights are not used.
+    """
+
+    rows: np.ndarray
+    components: np.ndarray
+    mixture: Any  # FrameMixture
+
+    def of_rows(self, some: np.ndarray) -> "Replacements | None":
+        """Return those of some rows, by their places among these; None if there are none."""
+        place = np.full(int(max(self.rows.max(initial=-1), some.max(initial=-1))) + 1, -1)
+        place[some] = np.arange(len(some))
+        mine = np.flatnonzero(place[self.rows] >= 0)
+        if not len(mine):
+            return None
+        parts = self.mixture
+        chosen = parts.centres[mine], parts.frames[:, mine], parts.variances[:, mine], parts.noise
+        return Replacements(place[self.rows[mine]], self.components[mine], FrameMixture(*chosen, engine=parts.engine))
+
+
 class _Block(NamedTuple):
-    """Some rows: their scores (m, n), and for column k the pulls g (m, n) and the diagonals P_kk, one or (n,)."""
+    """Some rows: their scores (m, n), and for column k the pulls g (m, n) and the diagonals P_kk, one, (n,) or (m, n)."""
 
     rows: slice
     scores: np.ndarray
@@ -40,26 +66,31 @@ class _Block(NamedTuple):
 
 
 def column_conditionals(
-    mixture: SharedMixture | LocalFrameMixture,
+    mixture: MixtureBase,
     X: np.ndarray,
     left_out: np.ndarray | None = None,
     shares: tuple[float, ...] = (),
+    replaced: Replacements | None = None,
 ) -> Conditionals:
     """Condition each column of each row on the row's other columns.
 
     Parameters
     ----------
-    mixture : SharedMixture or LocalFrameMixture
+    mixture : MixtureBase
     X : array of shape (m, d)
     left_out : integer array of shape (m,), optional
-        The component that is left out for each row.
+        The component to leave out for each row.
     shares : tuple of float
-        Of the quantiles; none are computed by default.
+        The probabilities of the quantiles; by default none are computed.
+    replaced : Replacements, optional
+        Components that have other covariances for some rows.
     """
     m, d = X.shape
+    X = np.asarray(X, dtype=np.float64)
     found = Conditionals(np.empty((m, d)), np.empty((len(shares), m, d)))
-    blocks = _shared_blocks if isinstance(mixture, SharedMixture) else _frame_blocks
-    for rows, scores, column in blocks(mixture, X, left_out):
+    for rows, scores, column in _replaced(_blocks(mixture, X), mixture, X, replaced):
+        if left_out is not None:
+            scores[np.arange(len(scores)), left_out[rows]] = -np.inf
         total = logsumexp(scores, axis=1)
         for k in range(d):
             pull, precision = column(k)
@@ -72,67 +103,172 @@ def column_conditionals(
                 found.quantiles[:, rows, k] = _quantiles(means, weights, precision**-0.5, shares)
         far = np.flatnonzero(scores.max(axis=1) < -_LARGEST_SQUARE)
         for i in np.arange(m)[rows][far]:
-            _condition_one(mixture, X, i, left_out, shares, found)
+            _condition_one(mixture, X, i, left_out, shares, replaced, found)
     return found
 
 
-def _row_blocks(mixture: Any, m: int) -> Iterator[slice]:
+# -- scores and pulls of all components ---------------------------------------------------------------------------------
+
+
+def _blocks(mixture: MixtureBase, X: np.ndarray) -> Iterator[_Block]:
+    if isinstance(mixture, SharedMixture):
+        return _shared_blocks(mixture, X)
+    if isinstance(mixture, LocalMixture):
+        return _full_blocks(mixture, X)
+    return _frame_blocks(mixture, X)
+
+
+def _row_blocks(mixture: MixtureBase, m: int) -> Iterator[slice]:
     """Return some rows at a time, within the engine's memory."""
-    step = max(as_engine(mixture.engine).memory_bytes // (8 * 8 * len(mixture.centres)), 1)
-    return (slice(start, start + step) for start in range(0, m, step))
+    step = max(as_engine(mixture.engine).memory_bytes // (8 * 10 * len(mixture.centres)), 1)
+    return (slice(start, min(start + step, m)) for start in range(0, m, step))
 
 
-def _without_own(scores: np.ndarray, left_out: np.ndarray | None, rows: slice) -> np.ndarray:
-    if left_out is not None:
-        scores[np.arange(len(scores)), left_out[rows]] = -np.inf
-    return scores
-
-
-def _shared_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> Iterator[_Block]:
+def _shared_blocks(mixture: SharedMixture, X: np.ndarray) -> Iterator[_Block]:
     """Yield scores ``log w_j - q_ij / 2`` of components that share P."""
     units = mixture.kernel_units
     units = np.diag(units) if units.ndim == 1 else units
     precision = units.T @ units
     centre = robust_centre(mixture.centres)
-    centres, queries = mixture.centres.astype(np.float64) - centre, np.asarray(X, dtype=np.float64) - centre
+    centres, queries = mixture.centres.astype(np.float64) - centre, X - centre
     images, mine = centres @ units.T, queries @ units.T
     squares, theirs, own = np.square(images).sum(axis=1), centres @ precision, queries @ precision
     for rows in _row_blocks(mixture, len(X)):
         distances = squares + np.square(mine[rows]).sum(axis=1)[:, None] - 2.0 * mine[rows] @ images.T
-        scores = _without_own(mixture.log_weights - 0.5 * np.maximum(distances, 0.0), left_out, rows)
 
         def column(k: int, rows: slice = rows) -> tuple[np.ndarray, Any]:
             return own[rows, k, None] - theirs[None, :, k], precision[k, k]
 
-        yield _Block(rows, scores, column)
+        yield _Block(rows, mixture.log_weights - 0.5 * np.maximum(distances, 0.0), column)
 
 
-def _frame_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> Iterator[_Block]:
-    """Yield scores with the determinants of components that have frames.
+class _Frames:
+    """Components with frames in coordinates ``z = A x`` in which the covariance of each is ``I + sum_l v_l V_l V_l'``.
 
-    ``P_j = A' (I - sum_l g_l V_l V_l') A`` with A = L^-1.
+    ``P_j = A' (I - sum_l V_l V_l' + sum_l V_l V_l' / (1 + v_l)) A``: written as a sum of two positive parts, it keeps its digits
+    however large the variances are.
     """
-    units, frames, variances = mixture.kernel_units, mixture.frames, mixture.variances
-    gains, log_dets = variances / (1.0 + variances), 0.5 * np.log1p(variances).sum(axis=0)
-    centres, queries = mixture._as_placed(mixture.centres), mixture._as_placed(np.asarray(X, dtype=np.float64))
-    squares, offsets = np.square(centres).sum(axis=1), np.einsum("lnk,nk->ln", frames, centres)
+
+    def __init__(self, mixture: FrameMixture | LocalFrameMixture) -> None:
+        noise, self.units = 1.0, mixture.kernel_units
+        if isinstance(mixture, FrameMixture):
+            noise, self.units = mixture.noise, np.diag(self.units)
+        self.frames, self.shrunk = (
+            mixture.frames.astype(np.float64, copy=False),
+            1.0 / (1.0 + mixture.variances / noise),
+        )
+        self.log_dets = -0.5 * np.log(self.shrunk).sum(axis=0)
+
+    def slopes(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return row k of each ``P_j A^-1`` (n, D), and P_kk (n,)."""
+        axis = self.units[:, k]
+        along = self.frames @ axis
+        rest = axis - np.einsum("ln,lnk->nk", along, self.frames)
+        shrunk = along * self.shrunk
+        precision = np.einsum("nk,nk->n", rest, rest) + (along * shrunk).sum(axis=0)
+        return rest + np.einsum("ln,lnk->nk", shrunk, self.frames), precision
+
+    def pairs(self, differences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return half the squares of ``z - c_j`` (n, D), less the log-norms, with the sign of a score (n,), and the pulls (n, D)."""
+        along = np.einsum("lnk,nk->ln", self.frames, differences)
+        rest = differences - np.einsum("ln,lnk->nk", along, self.frames)
+        shrunk = along * self.shrunk
+        scores = -0.5 * (np.square(rest).sum(axis=1) + (along * shrunk).sum(axis=0)) - self.log_dets
+        return scores, (rest + np.einsum("ln,lnk->nk", shrunk, self.frames)) @ self.units
+
+
+def _frame_blocks(mixture: Any, X: np.ndarray) -> Iterator[_Block]:
+    """Yield scores with the determinants of components that have frames."""
+    parts, origin = _Frames(mixture), robust_centre(mixture.centres)
+    centres, queries = ((rows.astype(np.float64) - origin) @ parts.units.T for rows in (mixture.centres, X))
+    squares, own = np.square(centres).sum(axis=1), np.square(queries).sum(axis=1)
+    if not products_are_accurate(max(squares.max(), own.max(initial=0.0)), np.float64):
+        yield from _far_frame_blocks(mixture.log_weights, parts, centres, queries)
+        return
+    offsets, gains = np.einsum("lnk,nk->ln", parts.frames, centres), 1.0 - parts.shrunk
     for rows in _row_blocks(mixture, len(X)):
         mine = queries[rows]
-        distances = squares + np.square(mine).sum(axis=1)[:, None] - 2.0 * mine @ centres.T
-        for frame, offset, gain in zip(frames, offsets, gains, strict=True):
+        distances = squares + own[rows, None] - 2.0 * mine @ centres.T
+        for frame, offset, gain in zip(parts.frames, offsets, gains, strict=True):
             distances -= gain * (mine @ frame.T - offset) ** 2
-        scores = mixture.log_weights - log_dets - 0.5 * np.maximum(distances, 0.0)
 
         def column(k: int, mine: np.ndarray = mine) -> tuple[np.ndarray, Any]:
-            axis = units[:, k]
-            slopes = axis - np.einsum("ln,lnk->nk", gains * (frames @ axis), frames)  # row k of P_j, times L
-            return mine @ slopes.T - np.einsum("nk,nk->n", slopes, centres), slopes @ axis
+            slopes, precision = parts.slopes(k)
+            return mine @ slopes.T - np.einsum("nk,nk->n", slopes, centres), precision
 
-        yield _Block(rows, _without_own(scores, left_out, rows), column)
+        yield _Block(rows, mixture.log_weights - parts.log_dets - 0.5 * np.maximum(distances, 0.0), column)
+
+
+def _far_frame_blocks(
+    log_weights: np.ndarray, parts: _Frames, centres: np.ndarray, queries: np.ndarray
+) -> Iterator[_Block]:
+    """Yield the same row by row from differences, where rows are so far apart in units of the noise that products lose digits."""
+    precisions = np.stack([parts.slopes(k)[1] for k in range(centres.shape[1])], axis=1)
+    for i, query in enumerate(queries):
+        scores, pulls = parts.pairs(query - centres)
+
+        def column(k: int, pulls: np.ndarray = pulls) -> tuple[np.ndarray, Any]:
+            return pulls[None, :, k], precisions[:, k]
+
+        yield _Block(slice(i, i + 1), (log_weights + scores)[None], column)
+
+
+def _full_blocks(mixture: LocalMixture, X: np.ndarray) -> Iterator[_Block]:
+    """Yield scores with the determinants of components that have free covariances."""
+    roots, origin = inverse_roots(mixture.covariances), robust_centre(mixture.centres)
+    centres, queries, norms = mixture.centres - origin, X - origin, mixture.log_weights + log_dets(roots)
+    for rows in _row_blocks(mixture, len(X)):
+        mine = queries[rows]
+        distances = np.zeros((len(mine), len(centres)))
+        for root in roots.transpose(1, 0, 2):
+            distances += (mine @ root.T - np.einsum("nk,nk->n", root, centres)) ** 2
+
+        def column(k: int, mine: np.ndarray = mine) -> tuple[np.ndarray, Any]:
+            slopes = np.einsum("nl,nlk->nk", roots[:, :, k], roots)
+            return mine @ slopes.T - np.einsum("nk,nk->n", slopes, centres), slopes[:, k]
+
+        yield _Block(rows, norms - 0.5 * distances, column)
+
+
+def _replaced(
+    blocks: Iterator[_Block], mixture: MixtureBase, X: np.ndarray, replaced: Replacements | None
+) -> Iterator[_Block]:
+    """Yield blocks with the components that have other covariances for their rows."""
+    if replaced is None:
+        yield from blocks
+        return
+    parts = _Frames(replaced.mixture)
+    differences = (X[replaced.rows] - replaced.mixture.centres) @ parts.units.T
+    scores, pulls = parts.pairs(differences)
+    scores += mixture.log_weights[replaced.components]
+    precisions = np.stack([parts.slopes(k)[1] for k in range(X.shape[1])], axis=1)
+    for block in blocks:
+        mine = np.flatnonzero((replaced.rows >= block.rows.start) & (replaced.rows < block.rows.stop))
+        pairs = replaced.rows[mine] - block.rows.start, replaced.components[mine]
+        block.scores[pairs] = scores[mine]
+
+        def column(
+            k: int, block: _Block = block, pairs: Any = pairs, mine: np.ndarray = mine
+        ) -> tuple[np.ndarray, Any]:
+            pull, precision = block.column(k)
+            pull, precision = np.array(pull), np.array(np.broadcast_to(precision, pull.shape))
+            pull[pairs], precision[pairs] = pulls[mine, k], precisions[mine, k]
+            return pull, precision
+
+        yield _Block(block.rows, block.scores, column)
+
+
+# -- one row, and quantiles ---------------------------------------------------------------------------------------------
 
 
 def _condition_one(
-    mixture: Any, X: np.ndarray, i: int, left_out: np.ndarray | None, shares: tuple[float, ...], found: Any
+    mixture: Any,
+    X: np.ndarray,
+    i: int,
+    left_out: np.ndarray | None,
+    shares: tuple[float, ...],
+    replaced: Replacements | None,
+    found: Conditionals,
 ) -> None:
     """Condition one row by the mixture's own conditionals, for rows so far away that the fast formula loses all digits."""
     rest = copy.copy(mixture)
@@ -140,23 +276,37 @@ def _condition_one(
     if left_out is not None:
         rest.log_weights[left_out[i]] = -np.inf
         rest.log_weights -= logsumexp(rest.log_weights)
+    if replaced is not None:
+        mine = np.flatnonzero(replaced.rows == i)
+        rest.frames, rest.variances = mixture.frames.copy(), mixture.variances.copy()
+        rest.frames[:, replaced.components[mine]] = replaced.mixture.frames[:, mine]
+        rest.variances[:, replaced.components[mine]] = replaced.mixture.variances[:, mine]
     for k in range(X.shape[1]):
         given: dict[Hashable, float] = {j: X[i, j] for j in range(X.shape[1]) if j != k}
         one: Any = rest.conditional(given) if given else rest
         found.surprises[i, k] = -one.score_samples(X[i : i + 1, k : k + 1])[0]
         if shares:
             means, weights = one.centres[None, :, 0].astype(np.float64), np.exp(one.log_weights)[None]
-            variances = one.covariance[0, 0] if isinstance(one, SharedMixture) else one.covariances[:, 0, 0]
-            found.quantiles[:, i, k] = _quantiles(means, weights, np.sqrt(variances), shares)[:, 0]
+            found.quantiles[:, i, k] = _quantiles(means, weights, np.sqrt(_variances_of(one)), shares)[:, 0]
+
+
+def _variances_of(mixture: Any) -> Any:
+    """Return the variances of the components of a mixture in one dimension: one for all, or (n,)."""
+    if isinstance(mixture, SharedMixture):
+        return mixture.covariance[0, 0]
+    if isinstance(mixture, FrameMixture):
+        return mixture.noise + mixture.variances.sum(axis=0)
+    return mixture.covariances[:, 0, 0]
 
 
 def _quantiles(means: np.ndarray, weights: np.ndarray, sd: Any, shares: tuple[float, ...]) -> np.ndarray:
-    """Return quantiles (s, m) of the mixtures of Gaussians with these means (m, n), weights and standard deviations, one or (n,)."""
+    """Return quantiles (s, m) of the mixtures of Gaussians with these means (m, n), weights and standard deviations, one or of
+    the shape of a row or of all means."""
+    sd = np.broadcast_to(sd, means.shape)
     most = int((weights > _NEGLIGIBLE).sum(axis=1).max())
     if most < weights.shape[1]:
         kept = np.argpartition(-weights, most - 1, axis=1)[:, :most]
-        means, weights = np.take_along_axis(means, kept, 1), np.take_along_axis(weights, kept, 1)
-        sd = sd[kept] if np.ndim(sd) else sd
+        means, weights, sd = (np.take_along_axis(table, kept, 1) for table in (means, weights, sd))
     weights = weights / weights.sum(axis=1, keepdims=True)
     counted = np.where(weights > _NEGLIGIBLE, means, np.nan)
     answer = np.empty((len(shares), len(means)))

@@ -16,7 +16,7 @@ Features = Feature | Iterable[Feature] | np.ndarray
 def check_queries(
     X: ArrayLike | None, n_features: int, names: np.ndarray | None = None, *, gaps: bool = False
 ) -> np.ndarray:
-    """Return rows to score: finite (with ``gaps``, or NaN), and with the right columns, by name where both sides have
+    """Return rows to score: finite (with ``gaps``, or NaN), and with the right columns, by name if both sides have
     names."""
     if X is None:
         raise ValueError(

@@ -35,7 +35,7 @@ class FrameMixture(MixtureBase):
     Notes
     -----
     Holds O(n d D) numbers. Scoring m rows costs O(m n d D) time; beyond the engine's memory budget, the engine keeps a
-    copy of the numbers as its kernels want them (`placement`).
+    copy of the numbers in the layout that its kernels need (`placement`).
     """
 
     def __init__(

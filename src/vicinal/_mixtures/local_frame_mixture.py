@@ -35,7 +35,7 @@ class LocalFrameMixture(MixtureBase):
     Notes
     -----
     Holds O(n d D + D^2) numbers. Scoring m rows costs O(m n d D) time; beyond the engine's memory budget, the engine keeps
-    a copy of the numbers as its kernels want them (`placement`).
+    a copy of the numbers in the layout that its kernels need (`placement`).
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class LocalFrameMixture(MixtureBase):
         """Return the mixture in coordinates of which the first ones depend only on the features `first`.
 
         With the features in the order (first, others) and the root of their shared covariance, this covariance is again
-        the identity in those coordinates, so they are a rotation of z. The root is returned, too.
+        the identity in those coordinates, so they are a rotation of z. The root is returned as well.
         """
         order = np.concatenate([first, np.setdiff1d(np.arange(self.n_features), first)])
         lower = np.linalg.cholesky(self.covariance[np.ix_(order, order)])

@@ -104,5 +104,5 @@ def log_dets(roots: np.ndarray) -> np.ndarray:
 
 
 def covariance_work(n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
-    """Return the pair work where every point has a full covariance: a pair takes d^2 steps."""
+    """Return the pair work if every point has a full covariance: a pair takes d^2 steps."""
     return Work(n_queries, n_points, n_features**2, passes)

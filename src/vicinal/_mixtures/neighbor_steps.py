@@ -7,7 +7,7 @@ import numpy as np
 from vicinal._engine import Placement, as_engine, available_threads, in_order, one_blas_thread
 from vicinal._mixtures.base import MixtureBase
 
-_NEGLIGIBLE = 1e-12  # shares below this do not move a step
+_NEGLIGIBLE = 1e-12  # smaller shares do not change a step noticeably
 
 
 def neighbor_steps(
@@ -22,7 +22,7 @@ def neighbor_steps(
     ----------
     mixture : MixtureBase
     placed : Placement
-        Of its components.
+        The placement of its components.
     X : float64 array of shape (m, D)
     step_of_row : callable
         ``step_of_row(near, p, x)`` returns the step of the row x from the components `near` with the shares p.

@@ -20,7 +20,7 @@ class Mixture(Protocol):
     ----------
     centres : array of shape (n, D)
     log_weights : array of shape (n,)
-        Of sum one; a component of weight 0 has log-weight -inf.
+        The log-weights, of sum one; a component of weight 0 has log-weight -inf.
     engine : None, str or Engine
         The backend of the pairwise computations. It may be changed at any time.
     feature_names : array of shape (D,), or None
@@ -47,7 +47,7 @@ class Mixture(Protocol):
         """Return the mean log-density of the rows of X."""
 
     def score_incomplete(self, X: ArrayLike) -> np.ndarray:
-        """Return the log-density of what is known of each row of X, NaN where a value is missing, shape (m,)."""
+        """Return the log-density of the known values of each row of X (NaN marks a missing value), shape (m,)."""
 
     def responsibilities(self, X: ArrayLike, least: float = 1e-12) -> csr_array:
         """Return the shares ``p_ij = w_j N(x_i; c_j, C_j) / p(x_i)`` of at least `least`, sparse of shape (m, n)."""
@@ -70,10 +70,10 @@ class Mixture(Protocol):
         """The map to coordinates in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
 
     def in_kernel_units(self, rows: ArrayLike) -> np.ndarray:
-        """Return rows mapped by `kernel_units`, about a centre amid the components, in float64."""
+        """Return rows mapped by `kernel_units`, relative to a centre of the components, in float64."""
 
     def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
         """Return the step uphill ``(sum_j p_ij C_j^-1)^-1 sum_j p_ij C_j^-1 (c_j - x_i)`` of each row, shape (m, D)."""
 
     def placement(self, n_queries: int, passes: int = 1, engine: Engine | str | None = None) -> Placement:
-        """Return the components as placed by the engine for scoring so many rows so many times."""
+        """Return the components as placed by the engine for scoring a number of rows a number of times."""

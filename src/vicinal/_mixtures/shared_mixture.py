@@ -66,7 +66,7 @@ class SharedMixture(MixtureBase):
         return Work(n_queries, len(self.centres), self.n_features, passes)
 
     def _log_weights_of_points(self) -> np.ndarray | None:
-        # The engine is faster without weights; what equal ones would add is in `_log_norm`.
+        # The engine is faster without weights; `_log_norm` contains what equal weights would add.
         return None if np.ptp(self.log_weights) == 0 else self.log_weights
 
     @property

@@ -103,7 +103,7 @@ _REG_SEARCH = Kind("the table of a search for a penalty", _is_reg_search)
 # A metric that was saved without its training rows.
 _MIXTURE_OF_METRIC = field(_SHARED_MIXTURE, record("RowsLeftOut"))
 
-# Of a fit to rows with missing values.
+# The fields of a fit to rows with missing values.
 _INCOMPLETE_ROWS: Fields = {"incomplete_rows": maybe(floats("n", "d", nan=True), attribute="_incomplete_rows")}
 
 _OF_GAPS: Fields = {
@@ -136,7 +136,7 @@ DENSITY_STATES: dict[str, State] = {
             relation("priors_", "probabilities of sum one", sums_to_one),
             relation(
                 "constant_variances_, densities_",
-                "0 but for the columns that were constant in the training rows of a class",
+                "0 except for the columns that were constant in the training rows of a class",
                 are_of_constants,
             ),
         ],
@@ -174,7 +174,7 @@ DENSITY_STATES: dict[str, State] = {
         [
             relation(
                 "reference?, spreads?",
-                "given where spreads is given, and only there",
+                "given if and only if spreads is given",
                 lambda reference, spreads: (reference is None) == (spreads is None),
             ),
             relation("spreads", "two medians, each with a width greater than 0", has_widths),
@@ -211,7 +211,7 @@ DENSITY_STATES: dict[str, State] = {
             "reg_": maybe(floats("d", "d"), record("Shrinkage", target=("d", "d"))),  # files of version 1 have none
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
-            "effective_neighbors_": floats("e", least=0),  # of some of the rows, where a fit drew them from a file
+            "effective_neighbors_": floats("e", least=0),  # those of some of the rows, if the fit drew them from a file
             "solver_": one_of("em", "accelerated", "stochastic", "stream"),
             "n_samples_seen_": maybe(count()),
             "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
@@ -241,6 +241,7 @@ DENSITY_STATES: dict[str, State] = {
             "reg_gauss_": maybe(floats("d", "d")),
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
+            "rows_": maybe(floats("n", "a", least=-LARGEST, most=LARGEST)),  # earlier files have none
             "effective_neighbors_": floats("n", least=0),
             "left_out_scores": private("_left_out_scores", floats("n", finite=False)),
             **_INCOMPLETE_ROWS,
@@ -307,7 +308,7 @@ DENSITY_STATES: dict[str, State] = {
             _ACTIVE_HOLD,
             relation(
                 "mixture_, rows_, neighbors, base_, n_components_?, n_neighbors_?, noise_?, shared_?, center_?, vicinity_?",
-                "a mixture with all that its kernels were made from, or one of version 1",
+                "a mixture with everything from which its kernels were made, or one of version 1",
                 is_local_mixture,
             ),
         ],
@@ -330,7 +331,7 @@ DENSITY_STATES: dict[str, State] = {
             ),
             "best_score_": maybe(None, number(finite=False)),
             "sample_weight": private("_weight", None, floats("n", least=0)),
-            # One more than n_neighbors_used, where there are so many rows.
+            # One more than n_neighbors_used, if there are enough rows.
             "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
             "soft_rows": private("_soft_rows", None, floats("n", "q")),
             "noise_candidates_": maybe(floats("c", above=0)),

@@ -18,14 +18,14 @@ from vicinal._metric import LinearMetricMixin
 
 
 class MapStep(NamedTuple):
-    """One step of a learned map: ``x -> A x + b``, with b None for no offset; or, where A is None, ``x -> x / |x|``."""
+    """One step of a learned map: ``x -> A x + b``, with b None for no offset; or ``x -> x / |x|`` if A is None."""
 
     A: NDArray[Any] | None
     b: NDArray[Any] | None
 
     @property
     def is_unit_length(self) -> bool:
-        """Whether the step brings rows to unit length."""
+        """Whether the step scales rows to unit length."""
         return self.A is None
 
 
@@ -56,7 +56,7 @@ def _steps(estimator: Any) -> list[MapStep]:
     if isinstance(estimator, StandardScaler):
         check_is_fitted(estimator)
         scale = estimator.scale_ if estimator.with_std else np.ones(estimator.n_features_in_)
-        # mean_ is set even where it is not used.
+        # mean_ is set even if it is not used.
         return [MapStep(np.diag(1.0 / scale), -estimator.mean_ / scale if estimator.with_mean else None)]
     if isinstance(estimator, PCA):
         check_is_fitted(estimator)
@@ -88,6 +88,7 @@ def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
     ----------
     estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
     dtype : dtype, default=float32
+        The precision of the arrays.
 
     Returns
     -------
@@ -118,7 +119,7 @@ def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
 
 
 def to_torch(estimator: Any, *, dtype: Any = None, device: Any = None) -> Any:
-    """Return the learned map as a module of torch.
+    """Return the learned map as a torch module.
 
     Parameters
     ----------
@@ -130,8 +131,8 @@ def to_torch(estimator: Any, *, dtype: Any = None, device: Any = None) -> Any:
     Returns
     -------
     torch.nn.Module
-        A ``torch.nn.Linear`` for a metric, without bias; a pipeline with a centring scaler has one. With unit lengths, a
-        ``torch.nn.Sequential``. The weights are a copy and can be trained further.
+        A ``torch.nn.Linear`` without bias for a metric, and with bias for a pipeline with a centring scaler. If the pipeline
+        scales rows to unit length, a ``torch.nn.Sequential``. The weights are a copy and can be trained further.
 
     Examples
     --------
@@ -168,7 +169,7 @@ def _linear(torch: Any, step: MapStep) -> Any:
 
 
 def to_faiss(estimator: Any, index: Any = None) -> Any:
-    """Return an index of faiss that transforms all rows that are added or searched.
+    """Return a faiss index that transforms all rows that are added or searched.
 
     Parameters
     ----------
@@ -190,7 +191,7 @@ def to_faiss(estimator: Any, index: Any = None) -> Any:
     if index is None:
         index = faiss.IndexFlatIP(width) if steps[-1].is_unit_length else faiss.IndexFlatL2(width)
     elif index.d != width:
-        raise ValueError(f"index must have {width} dimensions, as the map gives, got {index.d}.")
+        raise ValueError(f"index must have {width} dimensions, as the result of the map has, got {index.d}.")
     chain = []
     for step in steps:
         if step.A is None:
@@ -217,7 +218,7 @@ def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
     ----------
     estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
     dtype : dtype, default=float32
-        Of the input, the output and the weights.
+        The precision of the input, the output and the weights.
 
     Returns
     -------
@@ -253,7 +254,7 @@ def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
 
 
 def to_sentence_transformers(estimator: Any) -> list[Any]:
-    """Return the learned map as modules of sentence-transformers, to be appended to a model.
+    """Return the learned map as sentence-transformers modules, to be appended to a model.
 
     Parameters
     ----------

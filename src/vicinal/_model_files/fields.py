@@ -28,12 +28,12 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._model_files.networks import has_float64, is_network, widths_of
+from vicinal._model_files.networks import has_finite_float64, is_network, widths_of
 from vicinal._model_files.types import name_of_class
 
 
 class Fault(NamedTuple):
-    """A value that a class may not hold, and whether None would do instead."""
+    """A value that a class may not hold, and whether None would be accepted instead."""
 
     name: str
     expected: str
@@ -67,7 +67,7 @@ class Kind:
 
 
 _NONE = Kind("None", lambda value: value is None)
-# What may be set before an estimator is fitted.
+# The attributes that may be set before an estimator is fitted.
 _SETTINGS = {"set_output"}
 
 
@@ -96,7 +96,7 @@ def maybe(*kinds: Kind | None, attribute: str | None = None) -> Field:
 
 
 def private(attribute: str, *kinds: Kind | None) -> Field:
-    """Return a field whose attribute has another name than the field."""
+    """Return a field whose attribute has a different name."""
     return field(*kinds)._replace(attribute=attribute)
 
 
@@ -136,9 +136,9 @@ class State:
         self._early = set(early)
 
     def fault(self, values: dict[str, Any], parameters: dict[str, Any] | None = None) -> Fault | None:
-        """Return the first fault of the values by field name, beside the parameters; None where there is none.
+        """Return the first fault of the values by field name, given the parameters; None if there is none.
 
-        Values are either all required ones (or all early ones) or, for what is not fitted, none of them.
+        Either all required values (or all early ones) are present or, if the estimator is not fitted, none of them.
         """
         given = set(values) - _SETTINGS
         expected = self._early if given <= self._early else set(self.fields)
@@ -158,7 +158,7 @@ class State:
 
 
 def _is_true(holds: Callable[..., Any], values: list[Any]) -> bool:
-    """Return whether a relation holds; it does not if the sizes or types of the values do not permit to evaluate it."""
+    """Return whether a relation holds; it does not if it cannot be evaluated for the sizes or types of the values."""
     try:
         with np.errstate(all="ignore"):
             return bool(holds(*values))
@@ -167,14 +167,14 @@ def _is_true(holds: Callable[..., Any], values: list[Any]) -> bool:
 
 
 def _known(part: Field, sizes: dict[str, int]) -> str:
-    """Return the sizes that the text of a field speaks of."""
+    """Return the sizes that the description of a field mentions."""
     text = str(part).replace("(", " ").replace(")", " ").replace(",", " ").split()
     found = [f"{symbol}={size}" for symbol, size in sizes.items() if symbol in text]
     return f", where {', '.join(found)}" if found else ""
 
 
 def shown(value: Any) -> str:
-    """Return a value in a few characters: an array by its shape, a text with whatever could upset a terminal escaped."""
+    """Return a value in a few characters: an array by its shape, a string with control characters escaped."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}{_range(value)}"
     if value is None or isinstance(value, (str, Real)):
@@ -189,11 +189,11 @@ def _range(array: np.ndarray) -> str:
     return f" with values from {array.min():.6g} to {array.max():.6g}"
 
 
-# -- numbers, texts and arrays -----------------------------------------------------------------------------------------
+# -- numbers, strings and arrays ---------------------------------------------------------------------------------------
 
 
 def is_integer(value: Any) -> bool:
-    """Return whether a value is a whole number, of Python or NumPy, and no flag."""
+    """Return whether a value is a whole number, of Python or NumPy, and not a boolean."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -203,7 +203,7 @@ def _bounds(least: float | None, above: float | None, most: float | None) -> str
 
 
 def _is_within(values: Any, least: float | None, above: float | None, most: float | None) -> bool:
-    """Return whether no value lies outside of the bounds; NaN lies nowhere."""
+    """Return whether no value lies outside the bounds; NaN is never outside."""
     if np.size(values) == 0:
         return True
     # In Python's floats: a bound may be beyond float32.
@@ -245,12 +245,12 @@ RANDOM_STATE = Kind("a RandomState", lambda value: isinstance(value, np.random.R
 
 
 def one_of(*choices: str) -> Kind:
-    """Return one of some texts."""
+    """Return one of some strings."""
     return Kind(" or ".join(map(repr, choices)), lambda value: isinstance(value, str) and value in choices)
 
 
 def _fits(array: np.ndarray, shape: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
-    """Return whether an array has the shape, in numbers and symbols; symbols that are not known yet become known."""
+    """Return whether an array has the shape, in numbers and symbols; the sizes of new symbols are recorded."""
     if array.ndim != len(shape):
         return False
     return all(
@@ -272,7 +272,7 @@ def floats(
     most: float | None = None,
     row_major: bool = False,
 ) -> Kind:
-    """Return an array of float32 or float64; NaN only where that is said."""
+    """Return an array of float32 or float64; NaN is allowed only if that is declared."""
 
     def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
@@ -287,7 +287,7 @@ def floats(
 
 
 def integers(*shape: int | str, least: int = 0, below: int | str | None = None) -> Kind:
-    """Return an array of int32 or int64; `below` may be a symbol that is known by then."""
+    """Return an array of int32 or int64; `below` may be a symbol whose size is already known."""
 
     def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, np.ndarray) or value.dtype not in (np.int32, np.int64):
@@ -302,13 +302,13 @@ def integers(*shape: int | str, least: int = 0, below: int | str | None = None) 
 
 
 def names(size: int | str) -> Kind:
-    """Return the names of columns: an array of texts."""
+    """Return the names of columns: an array of strings."""
 
     def holds(value: Any, sizes: dict[str, int]) -> bool:
         texts = isinstance(value, np.ndarray) and value.dtype == object and _fits(value, (size,), sizes)
         return texts and all(type(item) is str for item in value)
 
-    return Kind(f"an array of {size} texts", holds, sized=True)
+    return Kind(f"an array of {size} strings", holds, sized=True)
 
 
 def labels(size: int | str) -> Kind:
@@ -377,7 +377,7 @@ def estimator(*class_names: str, method: str | None = None, inputs: str = "d", o
 
 
 def estimators(size: str, **options: Any) -> Kind:
-    """Return a list of so many fitted estimators."""
+    """Return a list of a given number of fitted estimators."""
     kind = estimator(**options)
 
     def holds(value: Any, sizes: dict[str, int]) -> bool:
@@ -389,16 +389,16 @@ def estimators(size: str, **options: Any) -> Kind:
 
 
 def network(inputs: str, outputs: str) -> Kind:
-    """Return a network of float64 numbers, from rows of `inputs` columns to rows of `outputs` columns."""
+    """Return a network of finite float64 numbers, from rows of `inputs` columns to rows of `outputs` columns."""
 
     def holds(value: Any, sizes: dict[str, int]) -> bool:
-        if not is_network(value) or not has_float64(value):
+        if not is_network(value) or not has_finite_float64(value):
             return False
         # Activations alone keep the columns.
         taken, given = widths_of(value) or (sizes[inputs], sizes[inputs])
         return sizes[inputs] == taken and sizes[outputs] == given
 
-    return Kind(f"a torch.nn.Module of float64 numbers, from {inputs} to {outputs} columns", holds, sized=True)
+    return Kind(f"a torch.nn.Module of finite float64 numbers, from {inputs} to {outputs} columns", holds, sized=True)
 
 
 def real_steps(pipeline: Pipeline) -> list[Any]:
@@ -407,7 +407,7 @@ def real_steps(pipeline: Pipeline) -> list[Any]:
 
 
 def is_fitted(value: Any) -> bool:
-    """Return whether an estimator is fitted; a pipeline is if all of its steps are."""
+    """Return whether an estimator is fitted; a pipeline is fitted if all of its steps are."""
     if isinstance(value, Pipeline):
         return all(map(is_fitted, real_steps(value)))
     try:
@@ -418,14 +418,14 @@ def is_fitted(value: Any) -> bool:
 
 
 def inputs_of(value: Any) -> int | None:
-    """Return the number of columns that a fitted estimator takes; None where it takes any."""
+    """Return the number of columns that a fitted estimator takes; None if it takes any number."""
     if isinstance(value, Pipeline):
         return next((inputs_of(step) for step in real_steps(value)), None)
     return getattr(value, "n_features_in_", None)
 
 
 def outputs_of(value: Any) -> int | None:
-    """Return the number of columns that a fitted estimator transforms rows to; None where that is not known."""
+    """Return the number of columns that a fitted estimator transforms rows to; None if that is not known."""
     if isinstance(value, Pipeline):
         steps = real_steps(value)
         return outputs_of(steps[-1]) if steps else None

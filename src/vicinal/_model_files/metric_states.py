@@ -36,6 +36,8 @@ _REPORT = record("ChunkletReport")
 
 _MAYBE_REPORT = field(None, _REPORT)
 
+_HAS_COMPONENTS = relation("components_", "at least one row and one column", has_rows)
+
 _NCA: Fields = {
     **ROWS,
     **ENGINE_USED,
@@ -62,7 +64,7 @@ _SOFT_NEIGHBORS_HOLD = [
     relation("points_", "at least one row and one column", has_rows),
     relation(
         "points_, metric_, n_features_in_",
-        "as many columns as there are features, where metric_ is None",
+        "as many columns as there are features, if metric_ is None",
         lambda points, metric, d: metric is not None or points.shape[1] == d,
     ),
     relation(
@@ -82,7 +84,7 @@ METRIC_STATES: dict[str, State] = {
             "held_out_pairs_": integers("h"),
             "random_state_": RANDOM_STATE,
         },
-        [PATH_WITH_AN_END],
+        [PATH_WITH_AN_END, _HAS_COMPONENTS],
     ),
     "BinnedTargetMetric": State(
         {
@@ -148,7 +150,7 @@ METRIC_STATES: dict[str, State] = {
             relation("weights_", "weights of sum one", sums_to_one),
             relation(
                 "covariances_, covariance_type, means_",
-                "positive definite covariances of the shape that covariance_type says",
+                "positive definite covariances of the shape that covariance_type determines",
                 lambda covariances, kind, means: (
                     fits_type(covariances, kind, means) and is_positive_definite(covariances, kind)
                 ),
@@ -182,7 +184,7 @@ METRIC_STATES: dict[str, State] = {
             "gap_": number(least=0),
             "chunklet_report_": _REPORT,
         },
-        [PATH_OF_PASSES],
+        [PATH_OF_PASSES, _HAS_COMPONENTS],
     ),
     "NCA": State(
         {
@@ -191,7 +193,7 @@ METRIC_STATES: dict[str, State] = {
             "evaluation_rows_": maybe(integers("e")),
             "dropped_mass_": maybe(number(least=0)),
         },
-        [PATH_WITH_AN_END],
+        [PATH_WITH_AN_END, _HAS_COMPONENTS],
     ),
     "NeuralNCA": State(
         {
@@ -237,7 +239,7 @@ METRIC_STATES: dict[str, State] = {
             "step": field(None, number(above=0)),
         }
     ),
-    "PairNCA": State(_NCA, [PATH_WITH_AN_END]),
+    "PairNCA": State(_NCA, [PATH_WITH_AN_END, _HAS_COMPONENTS]),
     "RCA": State(
         {
             **ROWS,
@@ -257,6 +259,7 @@ METRIC_STATES: dict[str, State] = {
             "n_contrasts_": count(),
         },
         [
+            _HAS_COMPONENTS,
             relation("covariance_", SYMMETRIC, is_symmetric),
             relation("total_covariance_", SYMMETRIC, is_symmetric),
             relation(

@@ -1,4 +1,4 @@
-"""The container of a model file: named arrays and one text with a checksum, read and written in one pass.
+"""The container of a model file: named arrays and one string with a checksum, read and written in one pass.
 
 A model file is a valid `safetensors <https://github.com/huggingface/safetensors>`_ file, so that the arrays
 can be read by other programs, with three additions: the text that describes the estimator, a checksum, and
@@ -43,7 +43,7 @@ _MAX_HEADER = 16 * 2**20
 # Bytes that a value of JSON takes once it is parsed and its lists are made, by the character that announces it. A text
 # is counted beside them. Each is above what CPython 3.11 to 3.14 take: an empty list is 56 bytes, a dict of one entry 184.
 _COSTS = {"{": 240, "[": 128, ",": 80}
-# Beyond the length of the text. It also bounds the time: what is made of 12 MB of values is made and checked in two seconds.
+# The limit beyond the length of the text. It also bounds the time: 12 MB of values are created and checked in two seconds.
 _MAX_COST = 12 * 2**20
 _DTYPES = {
     "BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4",
@@ -55,8 +55,8 @@ _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 def write_arrays(
     path: str | PathLike[str], model: str, arrays: dict[str, np.ndarray], key: bytes | None = None
 ) -> None:
-    """Write a text and named arrays (of the dtypes above), replacing `path` whole or not at all; with a key, signed."""
-    # The widest entries first keeps every array aligned without gaps, which the format does not allow.
+    """Write a string and named arrays (of the dtypes above), replacing `path` completely or not at all; with a key, signed."""
+    # The widest entries come first, so that every array is aligned without gaps, which the format does not allow.
     names = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
     text = _header_of(model, {name: arrays[name] for name in names}, signed=key is not None)
     start = bytearray(len(text).to_bytes(8, "little") + text)
@@ -91,7 +91,7 @@ def _header_of(model: str, arrays: dict[str, np.ndarray], *, signed: bool) -> by
                 f"the model has too many parts to save: their description has {len(part) / 2**20:.0f} MB and would take "
                 f"{_cost(part) / 2**20:.0f} MB of memory when it is loaded; at most {_MAX_HEADER // 2**20} MB, and "
                 f"{(_MAX_COST + len(part)) / 2**20:.0f} MB of memory, are allowed. Long lists and arrays of Python objects "
-                "take this room; use arrays of numbers or of strings."
+                "take up this space; use arrays of numbers or of strings."
             )
     return text.encode("ascii")
 
@@ -113,10 +113,10 @@ def _signature(key: bytes, start: bytes | bytearray, data: list[Any]) -> bytes:
 
 
 def read_arrays(path: str | PathLike[str], key: bytes | None = None) -> tuple[int, str, dict[str, np.ndarray]]:
-    """Return the format version, the text and the named arrays of a model file; a failure is a ValueError that says why.
+    """Return the format version, the text and the named arrays of a model file; raise a ValueError with the reason if it is not valid.
 
-    Only a missing file is a FileNotFoundError. The arrays are views of one buffer that nobody else holds. With a key, the
-    signature is checked before anything is parsed; without one, it is not looked at.
+    Only a missing file is a FileNotFoundError. The arrays are views of one buffer, to which nothing else refers. With a key, the
+    signature is checked before anything is parsed; without one, it is ignored.
     """
     shown = repr(os.fspath(path))
     try:
@@ -218,8 +218,8 @@ def _decoded(start: bytes) -> str:
 
 
 def _cost(text: str) -> int:
-    """Return an upper bound on the bytes that a text of JSON takes once it is parsed."""
-    # A character beyond Latin-1, which JSON escapes, makes all characters of its text wide.
+    """Return an upper bound on the bytes that JSON takes once it is parsed."""
+    # A character beyond Latin-1, which JSON escapes, makes all characters of its string wide.
     width = 1 if "\\u" not in text else 4 if "\\ud" in text.lower() else 2
     return width * len(text) + sum(bytes_each * text.count(mark) for mark, bytes_each in _COSTS.items())
 
@@ -258,7 +258,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _check_metadata(metadata: Any) -> tuple[int, str]:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise _MalformedError("its metadata are not texts by name.")
+        raise _MalformedError("its metadata are not strings by name.")
     if metadata.get("format") != FORMAT:
         raise _MalformedError(f"its format is {_short(metadata.get('format'))}, expected {FORMAT!r}.")
     version = metadata.get("version", "")
@@ -266,7 +266,7 @@ def _check_metadata(metadata: Any) -> tuple[int, str]:
         raise _MalformedError(f"its format version is {_short(version)}, expected a number.")
     if int(version) > VERSION:
         raise _MalformedError(
-            f"it has format version {version}, and this vicinal reads up to {VERSION}. Install a newer one."
+            f"it has format version {version}, and this version of vicinal reads up to {VERSION}. Install a newer one."
         )
     if "model" not in metadata:
         raise _MalformedError("it has no description of a model.")
@@ -288,7 +288,7 @@ def _cut(header: dict[str, Any], data: np.ndarray) -> dict[str, np.ndarray]:
         n_bytes = math.prod(shape) * dtype.itemsize
         if entry["data_offsets"] != [end, end + n_bytes] or end + n_bytes > len(data):
             raise _MalformedError(f"the array {_short(name)} of shape {_short(entry['shape'])} does not fit the file.")
-        # `write_arrays` keeps arrays aligned, as compiled code wants them; of another writer's, the reader makes copies.
+        # `write_arrays` keeps arrays aligned, as compiled code requires; the reader copies arrays that another writer has not aligned.
         arrays[name] = data[end : end + n_bytes].view(dtype).reshape(shape)
         if dtype.kind == "b" and n_bytes and data[end : end + n_bytes].max() > 1:
             raise _MalformedError(f"the array {_short(name)} holds booleans that are neither true nor false.")
@@ -299,7 +299,7 @@ def _cut(header: dict[str, Any], data: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:
-    """Return a list of sizes as a tuple; refuses what NumPy could not hold."""
+    """Return a list of sizes as a tuple; raise an error for shapes that NumPy cannot hold."""
     whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not whole or len(shape) > 32 or math.prod(max(size, 1) for size in shape) >= 2**56:
         raise _MalformedError(f"an array has the impossible shape {_short(shape)}.")

@@ -1,4 +1,4 @@
-"""Networks of torch in model files: a closed set of plain layers, as names and arrays.
+"""Torch networks in model files: a closed set of plain layers, as names and arrays.
 
 A network of other layers is code, which a model file never holds.
 """
@@ -15,13 +15,13 @@ _ACTIVATIONS = ("Sigmoid", "Tanh", "ReLU", "SiLU", "Softsign", "LogSigmoid", "Id
 
 
 def is_network(value: object) -> bool:
-    """Return whether a value is a module of torch; torch is not imported to find out."""
+    """Return whether a value is a torch module, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def layers_of(network: Any) -> Layers | None:
-    """Return the layers as (name, arrays) pairs, or None where the network is not a plain chain of layers of the closed
+    """Return the layers as (name, arrays) pairs, or None if the network is not a plain chain of layers of the closed
     set."""
     from torch import nn
 
@@ -42,22 +42,23 @@ def layers_of(network: Any) -> Layers | None:
 
 
 def widths_of(network: Any) -> tuple[int, int] | None:
-    """Return the columns that a network of such layers takes and gives; None where no layer is linear."""
+    """Return the numbers of input and output columns of such a network; None if no layer is linear."""
     layers = layers_of(network)
     assert layers is not None
     shapes = [arrays["weight"].shape for name, arrays in layers if name == "Linear"]
     return (shapes[0][1], shapes[-1][0]) if shapes else None
 
 
-def has_float64(network: Any) -> bool:
-    """Return whether a network of such layers computes in float64."""
+def has_finite_float64(network: Any) -> bool:
+    """Return whether a network of such layers computes in float64, with finite weights."""
     layers = layers_of(network)
     assert layers is not None
-    return all(array.dtype == np.float64 for _, arrays in layers for array in arrays.values())
+    weights = [array for _, arrays in layers for array in arrays.values()]
+    return all(array.dtype == np.float64 and bool(np.isfinite(array).all()) for array in weights)
 
 
 def network_of(layers: Layers, *, chain: bool, training: bool, trainable: bool) -> Any:
-    """Return the network of (name, arrays) pairs; ValueError where they do not make one."""
+    """Return the network of (name, arrays) pairs; raise a ValueError if they do not form one."""
     try:
         import torch
     except ImportError as error:
@@ -66,7 +67,7 @@ def network_of(layers: Layers, *, chain: bool, training: bool, trainable: bool) 
     for name, arrays in layers:
         if name == "Linear":
             weight, bias = _checked(arrays, width)
-            # "meta": neither memory nor random numbers are taken for weights that are replaced at once.
+            # On the device "meta", weights that are replaced at once take neither memory nor random numbers.
             layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
             layer.weight = torch.nn.Parameter(torch.from_numpy(weight.copy()))
             if bias is not None:

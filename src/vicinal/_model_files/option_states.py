@@ -19,8 +19,8 @@ OPTION_STATES: dict[str, State] = {
         {
             "kind": ENGINE_KIND,
             "threads": field(None, count(least=1, most=MOST_THREADS)),
-            # Engine itself reads the text.
-            "memory": field(None, number(above=0), Kind("a text such as '512 MB'", lambda x: type(x) is str)),
+            # Engine itself reads the string.
+            "memory": field(None, number(above=0), Kind("a string such as '512 MB'", lambda x: type(x) is str)),
             "precision": field(None, one_of("float64", "float32")),
             "error": maybe(None, number(least=0, most=0.1)),
             "device": field(None, TORCH_DEVICE),

@@ -4,7 +4,7 @@ When a loaded estimator is fitted again, its parameters determine what it does, 
 may therefore hold only the values that are declared here; a parameter that is not declared may hold none. The
 declarations have the form that scikit-learn uses: `_OWN` and `_SHARED` for the classes of vicinal, and for those
 of scikit-learn the class's ``_parameter_constraints``, of which only numbers, arrays of numbers, flags, seeds and named
-choices are kept. Paths, caches (``memory``) and functions (``callback``, ``init`` as a function) are thereby refused in
+choices are kept. Paths, caches (``memory``) and functions (``callback``, ``init`` as a function) are therefore rejected in
 every class, including classes that are added to the closed set later.
 """
 
@@ -56,10 +56,10 @@ def _declared(class_name: str) -> dict[str, list[Any]]:
 
 
 def _as_constraint(declared: Any) -> Any:
-    """Return what checks a value; None for a constraint that would let through more than plain values."""
+    """Return a function that checks a value; None for a constraint that would accept more than plain values."""
     constraint = declared.constraint if isinstance(declared, Hidden) else declared
     if isinstance(constraint, str) and constraint == "array-like":
-        return NUMBERS  # the array-likes of scikit-learn may hold anything, estimators too
+        return NUMBERS  # the array-likes of scikit-learn may hold anything, including estimators
     if isinstance(constraint, Kind):
         return constraint
     plain = constraint in _PLAIN_WORDS if isinstance(constraint, str) else isinstance(constraint, (Interval, Options))
@@ -106,7 +106,7 @@ _STEPS = Kind("a list of (name, estimator) pairs", lambda value: _is_pairs(value
 _TEXTS = Kind("a list of texts", _is_texts)
 _PRIORS = Kind("a dict of numbers by class", _is_prior_by_class)
 _KINDS_OF_COLUMNS = Kind(
-    "a dict of texts by column",
+    "a dict of strings by column",
     lambda value: isinstance(value, dict) and all(type(k) is str and type(v) is str for k, v in value.items()),
 )
 _TWO_NUMBERS = Kind("two numbers", lambda value: _is_numbers(value) and np.shape(value) == (2,))
@@ -118,7 +118,7 @@ BACKENDS = ("cpu", "dask", "reference", "torch")
 ENGINE_KIND = one_of("auto", *BACKENDS)
 ENGINE = (None, ENGINE_KIND, record("Engine"))
 
-# Of the parameters that mean the same in all estimators of vicinal. Ranges are for `fit`, which sees the data.
+# The parameters that mean the same in all estimators of vicinal. Ranges are checked by `fit`, which has the data.
 _SHARED: dict[str, list] = {
     "bandwidth": [None, NUMBER, NUMBERS],
     "callback": [None],
@@ -140,7 +140,7 @@ _SHARED: dict[str, list] = {
     "warm_start": ["boolean"],
 }
 
-# Of single classes. Where the class is one of scikit-learn, these replace what it declares.
+# The parameters of single classes. For a class of scikit-learn, these replace its own declarations.
 _OWN: dict[str, dict[str, list]] = {
     "AnchorNCA": {
         "hard_negatives": [INTEGER],

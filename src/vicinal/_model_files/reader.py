@@ -124,11 +124,11 @@ class Reader:
         pairs = self._items(tree["items"], depth)
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise ValueError("a dict is not made of pairs.")
-        # Numbers are easily chosen so that all have the same hash, and the time of a dict grows with its square then.
+        # Numbers are easily chosen so that all have the same hash, and the time of a dict then grows with its square.
         hashes = Counter(map(hash, (key for key, _ in pairs)))
         if max(hashes.values(), default=0) > MOST_EQUAL_HASHES:
             raise ValueError(
-                f"a dict has more than {MOST_EQUAL_HASHES} keys with the same hash. vicinal.io.save writes no such file."
+                f"a dict has more than {MOST_EQUAL_HASHES} keys with the same hash. vicinal.io.save does not write such files."
             )
         found = dict(pairs)
         if len(found) < len(pairs):
@@ -152,7 +152,7 @@ class Reader:
         most = 1 if name in self._copied else MOST_REFERENCES
         if self._references[name] > most:
             raise ValueError(
-                f"it refers to the array {shown(name)} more than {count(most, 'time')}. vicinal.io.save writes no such file."
+                f"it refers to the array {shown(name)} more than {count(most, 'time')}. vicinal.io.save does not write such files."
             )
         if name not in self._done:
             self._done[name] = (tree, _restored(self._arrays[name], tree))
@@ -162,8 +162,8 @@ class Reader:
         return array
 
     def _copied_array(self, tree: Any) -> Any:
-        """Return an array of which a copy will be made: nothing else may refer to it, so that copies take what the file
-        does."""
+        """Return an array that will be copied: nothing else may refer to it, so that the copies are no larger than the
+        file."""
         if isinstance(tree, dict) and isinstance(tree.get("name"), str):
             self._copied.add(tree["name"])
         return self._array(tree, 0)
@@ -173,7 +173,7 @@ class Reader:
         if self._n_objects > self._most_objects:
             raise ValueError(
                 f"it holds more than {self._most_objects} estimators, records and layers, too many for the length of its "
-                "description. vicinal.io.save writes no such file."
+                "description. vicinal.io.save does not write such files."
             )
 
     def _objects(self, tree: Any, depth: int) -> np.ndarray:
@@ -182,7 +182,7 @@ class Reader:
         if len(items) != math.prod(shape):
             raise ValueError(f"it holds {len(items)} objects for an array of shape {shape}.")
         array = np.empty(len(items), dtype=object)
-        for i, item in enumerate(items):  # one by one: NumPy would look into lists
+        for i, item in enumerate(items):  # one by one, because NumPy would convert lists
             array[i] = item
         return array.reshape(shape)
 
@@ -246,7 +246,7 @@ class Reader:
         return record
 
     def _fields(self, class_name: str, trees: Any, depth: int, what: str) -> dict[str, Any]:
-        """Return the values of declared fields by name; others are refused before their values are looked at."""
+        """Return the values of declared fields by name; raise an error for other fields before their values are read."""
         declared = state_of(class_name).fields
         for name, _ in _named(trees):
             if name not in declared:
@@ -254,7 +254,7 @@ class Reader:
         return {name: self.value(value, depth + 1) for name, value in _named(trees)}
 
 
-_NEWER = "Install the vicinal that wrote it, or a newer one."
+_NEWER = "Install the version of vicinal that wrote it, or a newer one."
 _READ = {
     "array": Reader._array,
     "dict": Reader._dict,
@@ -274,19 +274,19 @@ def _expect(tree: Any, kind: str, keys: set[str], optional: Set[str] = frozenset
     if not isinstance(tree, dict) or tree.get("is") != kind or not keys | {"is"} <= set(tree):
         raise ValueError(f"it does not describe a value of type {kind!r} as such.")
     if not set(tree) <= keys | optional | {"is"}:
-        raise ValueError(f"it says more about a value of type {kind!r} than is known here. {_NEWER}")
+        raise ValueError(f"its description of a value of type {kind!r} has unknown entries. {_NEWER}")
 
 
 def _refuse(class_name: str, fault: Fault | None) -> None:
     if fault is not None:
         raise ValueError(
-            f"its {class_name} has {fault.name}={fault.got}, expected {fault.expected}. vicinal.io.save writes nothing "
-            "else, so do not trust the file unless a newer vicinal wrote it."
+            f"its {class_name} has {fault.name}={fault.got}, expected {fault.expected}. vicinal.io.save writes no "
+            "other values, so do not trust the file unless a newer version of vicinal wrote it."
         )
 
 
 def _by_attribute(class_name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return what an object keeps, by the names of its attributes."""
+    """Return the state of an object, by the names of its attributes."""
     attributes = state_of(class_name).attributes
     return {attributes[name]: value for name, value in values.items()}
 
@@ -329,7 +329,7 @@ def _restored(plain: np.ndarray, tree: Any) -> np.ndarray:
 
 
 def _restore_requests(estimator: Any, requests: Any) -> None:
-    """Route metadata as was asked, through scikit-learn's own checks."""
+    """Restore the requested metadata routing, through scikit-learn's own checks."""
     routing = estimator._get_metadata_request()
     for method, asked in _named(requests):
         for name, alias in _named(asked):

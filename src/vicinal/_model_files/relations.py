@@ -13,17 +13,17 @@ from vicinal._tables import KINDS, PARTS
 
 
 def sums_to_one(weights: np.ndarray) -> bool:
-    """Return whether weights are such of a whole."""
+    """Return whether the weights sum to one."""
     return bool(abs(weights.sum(dtype=np.float64) - 1.0) <= 1e-4)
 
 
 def has_widths(spreads: np.ndarray | None) -> bool:
-    """Return whether all widths of (median, width) pairs are greater than 0; None has none."""
+    """Return whether all widths of (median, width) pairs are greater than 0; None is accepted."""
     return spreads is None or bool((spreads[:, 1] > 0).all())
 
 
 def are_of_constants(variances: Iterable[np.ndarray], densities: Iterable[Any]) -> bool:
-    """Return whether variances are those of columns whose constant the density of their class knows."""
+    """Return whether only columns that are constant in the density of their class have variances."""
     known = [getattr(density, "_constants", None) for density in densities]
     return all(
         not (variance != 0).any() or (constants is not None and not np.isnan(constants[variance != 0]).any())
@@ -42,7 +42,7 @@ def is_increasing(values: np.ndarray) -> bool:
 
 
 def is_symmetric(matrix: np.ndarray) -> bool:
-    """Return whether a matrix can be that of sums of squares, as far as its diagonal and its symmetry tell."""
+    """Return whether a matrix can be that of sums of squares, as far as its diagonal and its symmetry show."""
     diagonal = np.diag(matrix)
     if np.any(diagonal < 0):
         return False
@@ -51,7 +51,7 @@ def is_symmetric(matrix: np.ndarray) -> bool:
 
 
 def _is_close(matrix: Any, expected: Callable[[slice], Any], share: float, scale: Any, *, least: float = 0.0) -> bool:
-    """Return whether a square matrix is the expected one but for a share of scale_i scale_j.
+    """Return whether a square matrix is the expected one, up to a share of scale_i scale_j.
 
     `expected` gives some of its rows.
     """
@@ -64,7 +64,7 @@ def _is_close(matrix: Any, expected: Callable[[slice], Any], share: float, scale
 
 
 def is_positive_definite(covariances: np.ndarray, kind: str = "full") -> bool:
-    """Return whether covariances, or variances where the kind is "diag" or "spherical", are positive definite."""
+    """Return whether covariances, or variances if the kind is "diag" or "spherical", are positive definite."""
     if kind in ("diag", "spherical"):
         return bool(np.all(covariances > 0))
     return bool(np.isfinite(np.linalg.cholesky(covariances)).all())
@@ -78,7 +78,7 @@ def is_cholesky(lower: np.ndarray, covariance: np.ndarray) -> bool:
 
 
 def is_of_active(mixture: Any, constants: np.ndarray | None, n_features: int) -> bool:
-    """Return whether a mixture, where it was kept, has the columns whose values are not constant, at least one."""
+    """Return whether a mixture, if it was kept, has the columns whose values are not constant, at least one."""
     n_active = n_features if constants is None else int(np.isnan(constants).sum())
     return n_active > 0 and (not hasattr(mixture, "centres") or mixture.centres.shape[1] == n_active)
 
@@ -108,7 +108,7 @@ def fits_type(covariances: np.ndarray, covariance_type: str, means: np.ndarray) 
 
 
 def is_of_mixture(covariance: np.ndarray, mixture: Any) -> bool:
-    """Return whether a covariance is that of the mixture, where the mixture was kept."""
+    """Return whether a covariance is that of the mixture, if the mixture was kept."""
     return not hasattr(mixture, "covariance") or np.array_equal(covariance, mixture.covariance)
 
 
@@ -117,14 +117,14 @@ def has_neighbors(mixture: Any, neighbors: np.ndarray | None, soft_rows: np.ndar
     if not hasattr(mixture, "frames"):
         return neighbors is None and soft_rows is None
     if neighbors is None:
-        return soft_rows is not None
+        return soft_rows is not None and has_rows(soft_rows)
     return soft_rows is None and k <= neighbors.shape[1] <= k + 1
 
 
 def is_local_mixture(
     mixture: Any, rows: np.ndarray | None, neighbors: np.ndarray | None, base: np.ndarray | None, *values: Any
 ) -> bool:
-    """Return whether the mixture of Local LCA has what its kernels were made from, or has free covariances as in version
+    """Return whether the mixture of Local LCA has everything from which its kernels were made, or has free covariances as in version
     1."""
     if not hasattr(mixture, "covariance"):
         return rows is None and neighbors is None and base is not None
@@ -141,19 +141,19 @@ def is_local_mixture(
 
 
 def has_positive_diagonals(factors: np.ndarray, covariance_type: str) -> bool:
-    """Return whether Cholesky factors of a Gaussian mixture of this type are such: their logarithms are taken."""
+    """Return whether Cholesky factors of a Gaussian mixture of this type have positive diagonals, which logarithms require."""
     if covariance_type in ("full", "tied"):
         factors = np.diagonal(factors, axis1=-2, axis2=-1)
     return bool(np.all(factors > 0))
 
 
 def are_kinds(kinds: np.ndarray) -> bool:
-    """Return whether texts are kinds of columns."""
+    """Return whether strings are kinds of columns."""
     return set(kinds.tolist()) <= set(KINDS)
 
 
 def are_same_names(columns: np.ndarray, names: np.ndarray) -> bool:
-    """Return whether columns have these names, as texts."""
+    """Return whether columns have these names, as strings."""
     return [str(name) for name in columns] == [str(name) for name in names]
 
 
@@ -164,5 +164,5 @@ def have_steps(lattices: np.ndarray, kinds: np.ndarray) -> bool:
 
 
 def are_parts(parts: Iterable[str]) -> bool:
-    """Return whether texts say what is made of a column."""
+    """Return whether strings are names of outputs of a column."""
     return all(part.startswith("=") or part in PARTS for part in parts)

@@ -32,7 +32,9 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     prefix = f".vicinal-{hashlib.sha256(os.path.basename(target).encode('utf-8', 'surrogatepass')).hexdigest()[:12]}-"
     _remove_abandoned(folder, prefix)
     temporary, descriptor = _open_locked(folder, prefix)
-    lock = None if fcntl is None else os.dup(descriptor)  # it outlasts the file, until the new name is in place
+    lock = (
+        None if fcntl is None else os.dup(descriptor)
+    )  # it is held after the file is closed, until the new name is in place
     try:
         with os.fdopen(descriptor, "w+b") as file:
             yield file
@@ -65,7 +67,7 @@ def _open_locked(folder: str, prefix: str) -> tuple[str, int]:
 
 
 def _locked(descriptor: int) -> bool:
-    """Return whether a lock could be taken; True also where the file system has none."""
+    """Return whether a lock could be taken; True also if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -76,7 +78,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _remove_abandoned(folder: str, prefix: str) -> None:
-    """Remove what a process that was killed left of an earlier try to replace the same file."""
+    """Remove the temporary files of killed processes that tried to replace the same file."""
     for name in glob.glob(f"{prefix}*.tmp", root_dir=folder):
         left = os.path.join(folder, name)
         with contextlib.suppress(OSError):
@@ -110,7 +112,7 @@ def _permissions(target: str, path: str | PathLike[str]) -> int | None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the rename durable, where the system lets a folder be opened."""
+    """Make the rename durable, if the system allows opening a folder."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -53,7 +53,7 @@ def _steps_fit(steps: list[tuple[str, Any]]) -> bool:
 
 
 def _can_transform(_: Any, solver: str, directions: np.ndarray | None, centre: np.ndarray | None) -> bool:
-    """Return whether the solver's own attributes of LinearDiscriminantAnalysis are there; "lsqr" has none."""
+    """Return whether the attributes of LinearDiscriminantAnalysis's solver are present; "lsqr" has none."""
     return solver == "lsqr" or (directions is not None and (solver == "eigen" or centre is not None))
 
 
@@ -63,15 +63,15 @@ def _column(**options: Any) -> Kind:
 
 def _needs(switch: str, name: str) -> Relation:
     """Return a relation: there is a column of numbers if a parameter requires it."""
-    return relation(
-        f"{name}, {switch}", f"numbers, where {switch} is True", lambda found, on: not on or found is not None
-    )
+    return relation(f"{name}, {switch}", f"numbers, if {switch} is True", lambda found, on: not on or found is not None)
 
 
 _TWO_WEIGHTS = Kind(
     "two arrays of weights for c components",
     lambda value, sizes: (
-        isinstance(value, tuple) and len(value) == 2 and all(floats("c").is_satisfied_by(part, sizes) for part in value)
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(floats("c", above=0).is_satisfied_by(part, sizes) for part in value)
     ),
     sized=True,
 )
@@ -98,7 +98,7 @@ _GAUSSIAN_MIXTURE_HOLDS = [
     relation("means_", "at least one component", has_rows),
     relation("weights_", "weights of sum one", sums_to_one),
     *(
-        relation(f"{name}, covariance_type, means_", "of the shape that covariance_type says", fits_type)
+        relation(f"{name}, covariance_type, means_", "of the shape that covariance_type determines", fits_type)
         for name in ("covariances_", "precisions_", "precisions_cholesky_")
     ),
     relation("precisions_cholesky_, covariance_type", "factors of positive diagonals", has_positive_diagonals),
@@ -114,7 +114,7 @@ SKLEARN_STATES: dict[str, State] = {
         {
             **_GAUSSIAN_MIXTURE,
             "weight_concentration_prior_": number(above=0),
-            "weight_concentration_": field(_TWO_WEIGHTS, floats("c")),
+            "weight_concentration_": field(_TWO_WEIGHTS, floats("c", above=0)),
             "mean_precision_prior_": number(above=0),
             "mean_precision_": floats("c", above=0),
             "mean_prior_": floats("d"),
@@ -125,8 +125,13 @@ SKLEARN_STATES: dict[str, State] = {
         [
             *_GAUSSIAN_MIXTURE_HOLDS,
             relation(
+                "degrees_of_freedom_, means_",
+                "more than the number of columns less one",
+                lambda degrees, means: bool((degrees > means.shape[1] - 1).all()),
+            ),
+            relation(
                 "weight_concentration_, weight_concentration_prior_type",
-                "two arrays where the prior is a 'dirichlet_process', else one",
+                "two arrays if the prior is a 'dirichlet_process', else one",
                 lambda found, kind: isinstance(found, tuple) == (kind == "dirichlet_process"),
             ),
         ],
@@ -143,7 +148,7 @@ SKLEARN_STATES: dict[str, State] = {
             "tolerance": private("_tol", number(least=0)),
             "n_init_used": private("_n_init", count(least=1)),
             "algorithm_used": private("_algorithm", one_of("lloyd", "elkan")),
-            # Predict starts this many threads, or one per 256 rows where those are fewer.
+            # Predict starts this many threads, or one per 256 rows if those are fewer.
             "n_threads": private("_n_threads", count(least=1, most=MOST_THREADS)),
             "n_outputs": private("_n_features_out", count("c", least=1)),
         }
@@ -178,7 +183,7 @@ SKLEARN_STATES: dict[str, State] = {
             ),
             relation(
                 "coef_, solver, scalings_?, xbar_?",
-                "scalings_ beside it, unless solver is 'lsqr', and xbar_ where it is 'svd'",
+                "scalings_ beside it, unless solver is 'lsqr', and xbar_ if it is 'svd'",
                 _can_transform,
             ),
         ],

@@ -6,7 +6,7 @@ from vicinal._model_files.sklearn_states import ROWS
 
 TABLE_STATES: dict[str, State] = {
     "Dequantizer": State({**ROWS, "steps_": floats("d", least=0), "seed_": count()}),
-    # Of the raw columns, and of the m numbers that are made of them. A lattice has a step, an offset and a share of ties.
+    # The fields of the raw columns, and of the m columns of numbers that are made from them. A lattice has a step, an offset and a share of ties.
     "TableEncoder": State(
         {
             **ROWS,

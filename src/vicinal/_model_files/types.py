@@ -55,10 +55,13 @@ _CLASSES = {
 }
 SPARSE = {f"{kind}_{form}": kind for kind in ("csr", "csc", "coo") for form in ("array", "matrix")}
 MAX_DEPTH = 25
-# What keeps the time and memory of loading in proportion to the size of a file; docs/model_files.md states them.
-MOST_REFERENCES = 8  # to one array: each may be checked with cubic cost
-MOST_EQUAL_HASHES = 8  # among the keys of a dict: each further one is compared with all of them
-MOST_OBJECTS, CHARACTERS_PER_OBJECT = 1000, 256  # estimators, records, layers: 1000, and one per so many characters
+# Limits that keep the time and memory of loading in proportion to the size of a file; docs/model_files.md states them.
+MOST_REFERENCES = 8  # references to one array, because each may be checked with cubic cost
+MOST_EQUAL_HASHES = 8  # among the keys of a dict, because each further one is compared with all of them
+MOST_OBJECTS, CHARACTERS_PER_OBJECT = (
+    1000,
+    256,
+)  # estimators, records and layers: 1000, and one per this many characters
 METADATA_REQUEST = "_metadata_request"  # stored in a file separately from the other attributes
 
 _PLAIN_KINDS = "biuf"  # dtypes that a file holds as they are
@@ -80,7 +83,7 @@ def find_class(name: Any) -> Any:
 
 
 def name_of_class(cls: type) -> str | None:
-    """Return the name under which a class of the closed set stands in a file, or None for other classes."""
+    """Return the name of a class of the closed set in a file, or None for other classes."""
     return _name_of_class(cls)
 
 
@@ -128,7 +131,7 @@ def can_hold(dtype: np.dtype) -> bool:
 
 
 def read_dtype(name: Any) -> np.dtype:
-    """Return the dtype of a name; ValueError for names out of the closed set."""
+    """Return the dtype of a name; raise a ValueError for names outside the closed set."""
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
         raise ValueError(f"it holds numbers of the unknown dtype {name!r}.")
     try:
@@ -138,14 +141,14 @@ def read_dtype(name: Any) -> np.dtype:
 
 
 def is_plain(dtype: np.dtype) -> bool:
-    """Return whether the file's own dtypes say all about this one."""
+    """Return whether this is one of the file's own dtypes."""
     return dtype.kind in _PLAIN_KINDS and dtype == dtype.newbyteorder("<")
 
 
 def as_plain(array: np.ndarray) -> np.ndarray:
-    """Return the array in C order and in a dtype of the file, with one more axis where its own dtype needs it.
+    """Return the array in C order and in a dtype of the file, with one more axis if its own dtype needs it.
 
-    Texts become code points, complex numbers pairs, times integers.
+    Strings become code points, complex numbers pairs, times integers.
     """
     array = np.asarray(array, order="C").astype(array.dtype.newbyteorder("<"), copy=False)
     kind = array.dtype.kind
@@ -158,7 +161,7 @@ def as_plain(array: np.ndarray) -> np.ndarray:
 
 
 def from_plain(plain: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Undo `as_plain` but for the order of bytes; ValueError where the numbers cannot be of this dtype."""
+    """Undo `as_plain` except for the byte order; raise a ValueError if the numbers cannot be of this dtype."""
     little = dtype.newbyteorder("<")
     if not 0 < little.itemsize < 2**24:
         raise ValueError(f"it holds an array of dtype {dtype}.")
@@ -173,6 +176,6 @@ def from_plain(plain: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def check_text(code_points: np.ndarray) -> None:
-    """Refuse numbers that are not characters."""
+    """Raise an error for numbers that are not characters."""
     if code_points.size and code_points.max() > 0x10FFFF:
-        raise ValueError("it holds a text of what are not characters.")
+        raise ValueError("it holds a string with code points that are not characters.")

@@ -42,18 +42,18 @@ _FIELDS: dict[str, dict[str, str]] = {
     "sklearn.LinearDiscriminantAnalysis": {"_max_components": "max_components", "_n_features_out": "n_outputs"},
     "sklearn.PCA": {"_fit_svd_solver": "solver_used"},
 }
-# Fields that came later, with what they are for a file of version 1.
+# Fields that were added later, with their values for a file of version 1.
 _ADDED: dict[str, dict[str, None]] = {
     name: {"constants": None} for name in ("LCA", "LCAGauss", "LocalLCA", "ManifoldParzen", "ParzenWindows")
 }
 _ADDED["LocalLCA"] |= {"rows_": None, "sample_weight": None, "neighbors": None}
-# Fields that are made from others now.
+# Fields that are now computed from others.
 _MADE: dict[str, tuple[str, ...]] = {"LocalLCA": ("local_covariances_",)}
 _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
 
 
 def as_version_2(tree: Any) -> Any:
-    """Return the description of version 2 that a description of version 1 stands for, at any depth.
+    """Convert a description of version 1 to one of version 2, at any depth.
 
     The latter is overwritten.
     """
@@ -79,7 +79,7 @@ def as_version_2(tree: Any) -> Any:
 
 
 def _searched(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return what a ManifoldParzenCV stands for now: its best estimator, or an unfitted ManifoldParzen with a selection."""
+    """Return the present equivalent of a ManifoldParzenCV: its best estimator, or an unfitted ManifoldParzen with a selection."""
     best = tree["attributes"].get("best_estimator_")
     if isinstance(best, dict):
         return best

@@ -30,7 +30,7 @@ def renamed_parameters(class_name: str, trees: Trees) -> Trees:
 
 
 def searched_parameters(trees: Any) -> Trees:
-    """Return the parameters of the ManifoldParzen that a ManifoldParzenCV stands for."""
+    """Return the parameters of the ManifoldParzen that replaces a ManifoldParzenCV."""
     if not isinstance(trees, dict):
         raise ValueError("values by name are missing.")
     grids = ("n_components", "n_neighbors", "noise")
@@ -46,7 +46,7 @@ def searched_parameters(trees: Any) -> Trees:
 
 
 def _options(trees: Trees, record: str, defaults: Trees, names: dict[str, str] | None = None) -> Any:
-    """Take options out of the parameters; return the tree of a record, or None where all have their defaults."""
+    """Take options out of the parameters; return the tree of a record, or None if all have their defaults."""
     names = names or {}
     taken = {names.get(name, name): trees.pop(name, default) for name, default in defaults.items()}
     plain = {names.get(name, name): default for name, default in defaults.items()}
@@ -67,7 +67,7 @@ def _lca_gauss(trees: Trees) -> Trees:
 
 
 def _local_lca(trees: Trees) -> Trees:
-    """Return what made the free covariances of version 1 has no parameters any more; a new fit chooses its kernels."""
+    """Drop the parameters of the free covariances of version 1, which no longer exist; a new fit chooses its kernels."""
     return {name: trees[name] for name in ("reg", "engine", "verbose") if name in trees}
 
 

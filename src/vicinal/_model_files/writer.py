@@ -39,7 +39,7 @@ _FIT = "A fit did not finish, or an attribute was changed after it. Fit again be
 
 
 class Writer:
-    """Turns values into a tree and collects their arrays, named by the place where each was met first."""
+    """Turns values into a tree and collects their arrays, named by the place at which each occurs first."""
 
     def __init__(self, *, training_rows: bool = True) -> None:
         self.arrays: dict[str, np.ndarray] = {}
@@ -62,7 +62,7 @@ class Writer:
         kept = dict(vars(estimator)) if self._training_rows else _without_rows(estimator)
         request = kept.pop(METADATA_REQUEST, None)
         parameters = {key: kept.pop(key) for key in list(kept) if key in parameters_of(cls)}
-        if callable(parameters.get("callback")):  # code, which a file never holds; only a further fit would call it
+        if callable(parameters.get("callback")):  # code, which a file never contains; only a further fit would call it
             self.callbacks.append(f"{_where((*place, 'callback'))} ({_name_of_function(parameters['callback'])})")
             parameters["callback"] = None
         attributes = _by_field(name, kept, place)
@@ -79,7 +79,7 @@ class Writer:
         return tree
 
     def value(self, value: Any, place: tuple[str, ...]) -> Any:
-        """Return the tree of a value; `place` says where it stands, for messages and for the names of arrays."""
+        """Return the tree of a value; `place` is its position, for messages and for the names of arrays."""
         kind = type(value)
         if len(place) > MAX_DEPTH:
             raise TypeError(f"{_where(place[:1])} is nested too deeply to be saved, or holds itself.")
@@ -97,7 +97,7 @@ class Writer:
             ]
             return {"is": "dict", "items": pairs}
         if isinstance(value, np.generic) and can_hold(value.dtype):
-            raw = value.tobytes()[: value.dtype.itemsize]  # of an empty text NumPy gives four bytes
+            raw = value.tobytes()[: value.dtype.itemsize]  # NumPy represents an empty string by four bytes
             return {"is": "scalar", "dtype": value.dtype.str, "bits": raw.hex()}
         if kind in (np.ndarray, np.memmap):
             return self._array(value, place)
@@ -186,7 +186,7 @@ class Writer:
 
 
 def _by_field(class_name: str, kept: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
-    """Return what an object keeps, by the names that it has in a file; all of it must be declared."""
+    """Return the state of an object, by the names in a file; all of it must be declared."""
     names = state_of(class_name).names
     for attribute in kept:
         if attribute not in names:
@@ -199,7 +199,7 @@ def _by_field(class_name: str, kept: dict[str, Any], place: tuple[str, ...]) -> 
 
 
 def _refuse(fault: Fault | None, place: tuple[str, ...], remedy: str) -> None:
-    """Refuse to write what could not be read."""
+    """Raise an error for values that could not be read again."""
     if fault is not None:
         where = (*place, fault.name)
         raise TypeError(
@@ -212,7 +212,7 @@ def _without_rows(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the state of a metric without the density of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
         stub = find_class("RowsLeftOut")(type(estimator).__name__)
-        kept = {name: value for name, value in vars(estimator).items() if name != "_incomplete_rows"}
+        kept = {name: value for name, value in vars(estimator).items() if name not in ("_incomplete_rows", "rows_")}
         return {name: stub if _holds_rows(value) else value for name, value in kept.items()}
     if type(estimator).__module__.startswith("sklearn."):
         return dict(vars(estimator))
@@ -232,13 +232,13 @@ def _holds_rows(value: Any) -> bool:
 
 
 def _memory_order(array: np.ndarray) -> dict[str, list[int]]:
-    """Return the axes, slowest first, where that is not the usual order: last digits of sums may depend on it."""
+    """Return the axes, slowest first, if their order is not the usual one, because the last digits of sums may depend on it."""
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     return {} if array.flags.c_contiguous or axes == sorted(axes) else {"axes": axes}
 
 
 def _requests_by_method(request: Any) -> dict[str, dict[str, Any]]:
-    """Return what metadata scikit-learn was asked to route to which method."""
+    """Return which metadata are requested for which method, in scikit-learn's metadata routing."""
     methods = {name: part for name, part in vars(request).items() if name != "owner"}
     requests = {name: dict(getattr(part, "requests", {})) for name, part in methods.items()}
     return {name: asked for name, asked in requests.items() if asked}
@@ -251,17 +251,17 @@ def _name_of_function(function: Any) -> str:
 def _cannot_save(value: Any, place: tuple[str, ...]) -> TypeError:
     kind = type(value)
     what = f"holds a {kind.__module__}.{kind.__qualname__}"
-    remedy = "It holds numbers, texts, arrays, lists, tuples, dicts and estimators of vicinal."
+    remedy = "It can hold numbers, strings, arrays, lists, tuples, dicts and estimators of vicinal."
     if is_network(value):
         what = "holds a network of layers of your own"
         remedy = (
-            "It holds torch.nn.Linear and plain activations, alone or in a torch.nn.Sequential; of other networks, save "
-            "the state_dict() with torch."
+            "It can hold torch.nn.Linear and plain activations, alone or in a torch.nn.Sequential; save the state_dict() of "
+            "other networks with torch."
         )
     elif callable(value) and not isinstance(value, type):
         what = f"holds a function, {_name_of_function(value)}"
         remedy = _set_to_none(place)
-    elif hasattr(value, "cache"):  # what the memory of a pipeline may be, besides a path
+    elif hasattr(value, "cache"):  # the memory of a pipeline may be a cache or a path
         what = f"holds a cache, {kind.__module__}.{kind.__qualname__}"
         remedy = _set_to_none(place)
     elif isinstance(value, (np.random.Generator, np.random.RandomState)):
@@ -270,7 +270,7 @@ def _cannot_save(value: Any, place: tuple[str, ...]) -> TypeError:
 
 
 def _set_to_none(place: tuple[str, ...]) -> str:
-    """Return the remedy for a parameter that a file holds only as None, as a call on the estimator that has the
+    """Return the remedy for a parameter that must be None in a file, as a call on the estimator that has the
     parameter."""
     return f"Set it to None first: {_expression(place[:-1])}.set_params({place[-1]}=None)."
 

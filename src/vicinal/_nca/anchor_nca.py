@@ -33,11 +33,13 @@ from vicinal._supervision import power_of_two, read_chunklets
 _LEAST_HELD_OUT = 5  # the minimum number of held-out pairs for early stopping
 _MOST_HELD_OUT = 1000
 _OTHERS = 4000  # rows among which held-out positives are ranked
-_LEAST_STEPS = 10  # between two evaluations
-_STEPS_IN_ROUND = 100  # the maximum between two evaluations of the held-out pairs
+_LEAST_STEPS = 10  # the minimum number of steps between two evaluations
+_STEPS_IN_ROUND = 100  # the maximum number of steps between two evaluations of the held-out pairs
 _MINED_FROM = 20_000  # rows among which hard negatives are searched
 _GATHERED = 8192  # rows that are mapped at a time
-_SPARE_OF_GROUP = 50  # more of the nearest rows are searched if these may all be of the anchor's group
+_SPARE_OF_GROUP = (
+    50  # additional nearest rows that are searched, because the first ones may all belong to the anchor's group
+)
 _START_ROWS = 50_000  # rows from which the initial matrix is computed
 _RAW_SHARE = 0.1  # the share of the columns' own variances in the initial matrix
 _MOMENTUM, _MEMORY = 0.9, 0.999
@@ -53,7 +55,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     where c runs over the candidates of a batch: the positives of its other anchors, and hard negatives. Other positives of
     a are excluded. The similarity s is the cosine of the transformed rows divided by a temperature, which is InfoNCE with a
     linear map, or minus their squared distance divided by a temperature. :class:`PairNCA` maximises Eq. 8 of the NCA paper
-    instead, which has one denominator for all pairs, so that all rows that are near each other repel each other.
+    instead, which has one denominator for all pairs, so that all near rows repel each other.
 
     Parameters
     ----------
@@ -87,6 +89,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
+        The matrix of the map.
     objectives_ : ndarray
         The mean of :math:`1 / \log_2(1 + r)` over held-out pairs after each round (an epoch, or 100 steps of a longer
         epoch), where r is the rank of the positive among up to 4,000 other rows; pairs are weighted. Without held-out pairs,
@@ -96,6 +99,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     n_iter_ : int
         The number of rounds.
     converged_ : bool
+        A ConvergenceWarning is issued when it is False.
     random_state_ : RandomState
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -159,7 +163,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = True  # y, or else pairs or triplets
+        tags.target_tags.required = True  # y, or pairs or triplets instead of it
         return tags
 
     def fit(
@@ -231,7 +235,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return options.set_params(early_stopping=True) if isinstance(self.solver, str) else options
 
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:
-        """Return a table of rows; of a memory map, only rows that are used are checked."""
+        """Return a table of rows; only the rows of a memory map that are used are checked."""
         mapped = isinstance(X, np.memmap)
         rows = validate_data(
             self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=2 if reset else 1,
@@ -242,7 +246,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return rows
 
     def _check_named_rows(self, rows: AnchorRows, anchored: AnchorPairs) -> None:
-        """Raise an error if all rows in pairs are zero; usually the first parts of the rows decide this."""
+        """Raise an error if all rows in pairs are zero; this usually requires reading only the first blocks of rows."""
         for table, column in ((rows.X, anchored.pairs[:, 1]), (rows.anchors, anchored.pairs[:, 0])):
             for start in range(0, len(column), _GATHERED):
                 if table[column[start : start + _GATHERED]].any():
@@ -408,7 +412,7 @@ def _hard_negatives(
         _images(rows, table, positions, A, estimator.similarity)
         for table, positions in ((rows.X, some), (rows.anchors, asking))
     )
-    # Some of the nearest are positives; of a group there may be many.
+    # Some of the nearest rows are positives; a group may have many.
     spare = _SPARE_OF_GROUP if anchored.codes is not None else 2
     count = min(2 * estimator.hard_negatives + spare, len(some))
     near = some[prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices]

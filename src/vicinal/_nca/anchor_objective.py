@@ -37,8 +37,8 @@ def anchor_objective(
     masked : bool array of shape (m, c)
         Candidates that an anchor does not compete with; never its positive.
     similarity : {"cosine", "distance"}
-        s is the cosine of the images over the temperature (the linear form of InfoNCE), or minus the squared distance of
-        the images over the temperature.
+        s is the cosine of the images divided by the temperature (the linear form of InfoNCE), or minus the squared distance of
+        the images divided by the temperature.
     """
     queries, points = anchors @ A.T, candidates @ A.T
     m = len(anchors)

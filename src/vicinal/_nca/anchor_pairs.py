@@ -28,7 +28,7 @@ class AnchorPairs:
     Parameters
     ----------
     pairs : int array of shape (p, 2)
-        Anchors are positions in the table of queries, or in X itself where there is none.
+        Anchors are positions in the table of queries, or in X itself if there is no such table.
     weights : array of shape (p,), optional
     negatives : int array of shape (q, 2)
         Rows that an anchor should not find.
@@ -123,7 +123,7 @@ def read_anchor_pairs(
     n_rows: int, n_queries: int | None, y: Any, pairs: Any, triplets: Any, negatives: Any, pair_weight: Any,
     random: np.random.RandomState,
 ) -> AnchorPairs:  # fmt: skip
-    """Read what was passed to ``AnchorNCA.fit``."""
+    """Read the supervision that was passed to ``AnchorNCA.fit``."""
     given = [name for name, value in (("y", y), ("pairs", pairs), ("triplets", triplets)) if value is not None]
     if not given:
         raise ValueError(
@@ -209,7 +209,7 @@ def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> np
 
 
 def _mates(codes: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-    """Return each row of a group with the next one in a random circle through its group."""
+    """Pair each row of a group with the next one in a random cyclic order of the group."""
     order = random.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     order = order[codes[order] >= 0]

@@ -9,7 +9,7 @@ from vicinal._nca.anchor_pairs import Batch
 class AnchorRows:
     """The rows of X and those of the anchors, in one precision, gathered when they are needed.
 
-    `unread` says that the rows, those of memory maps, were not looked through before.
+    `unread` states that the rows are in memory maps and have not been validated yet.
     """
 
     def __init__(self, X: np.ndarray, anchors: np.ndarray, unread: bool = True) -> None:

@@ -46,11 +46,11 @@ class DrawnRows:
 
     @property
     def targets(self) -> np.ndarray:
-        """The targets of all rows that count."""
+        """The targets of all rows of positive weight."""
         return self._targets if self._counted is None else self._targets[self._counted]
 
     def draw(self) -> tuple[np.ndarray, Rows]:
-        """Return some rows as the source has them, and those that count with their targets.
+        """Return some rows of the source, and those of positive weight with their targets.
 
         A row that is the only one of its class in a draw agrees with no other row there, and is left out.
         """
@@ -73,7 +73,7 @@ class DrawnRows:
         return X, prepare_rows(X, self._targets[positions], weight, match, scale)
 
     def rounds(self, estimator: Any, n_queries: int, n_points: int, n_dims: int, passes: int) -> Callable[[], Rows]:
-        """Return a function that returns other rows for each round, handed to the engine for such `Work`."""
+        """Return a function that draws other rows for each round and passes them to the engine for such `Work`."""
 
         def draw() -> Rows:
             return self.draw()[1].resident(fit_engine(estimator), Work(n_queries, n_points, n_dims, passes))

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, has_fit_param
 
 
 def width_under(metric: Any, n_features: int) -> int:
-    """Return the number of dimensions of the images under a metric, as far as its parameters and what it has learned tell."""
+    """Return the number of dimensions of the images under a metric, as far as its parameters and fitted attributes determine it."""
     matrix = getattr(metric, "components_", None if hasattr(metric, "transform") else metric)
     if matrix is not None:
         return len(np.atleast_2d(matrix))
@@ -45,7 +45,7 @@ def fitted_metric(metric: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayL
 
 
 def images_under(metric: Any, given: ArrayLike, X: np.ndarray) -> np.ndarray:
-    """Return rows in the image of a metric, where it is Euclidean; X are the given rows, checked."""
+    """Return the images of rows under a metric, between which distances are Euclidean; X are the given rows, validated."""
     if metric is None:
         return X
     if isinstance(metric, np.ndarray):

@@ -30,7 +30,7 @@ STRUCTURES = ("full", "diag")
 # The number of rows that the searches below use: enough to find a scale within a few per cent, cheap compared with a pass.
 _QUERIES, _POINTS = 256, 2048
 _OCTAVES = 60
-SCALES_TRIED = 20  # by a search, usually
+SCALES_TRIED = 20  # the usual number of passes of a search
 # With fewer rows per column, starts that use the classes are left out, because they would fit the labels by chance.
 _ROWS_PER_COLUMN = 5
 
@@ -84,7 +84,7 @@ def check_size(n_components: int | None, n_features: int, diagonal: bool = False
 
 
 def image_width(estimator: "NCA | PairNCA", n_features: int) -> int:
-    """Return the number of rows of A, as far as the parameters tell."""
+    """Return the number of rows of A, as far as the parameters determine it."""
     if estimator.n_components is not None:
         return estimator.n_components
     init: Any = getattr(estimator.init, "first", estimator.init)
@@ -174,7 +174,7 @@ def _lda(X: np.ndarray, classes: np.ndarray, n_components: int) -> np.ndarray:
         )
     try:
         directions = LinearDiscriminantAnalysis(n_components=n_components).fit(X, classes).scalings_.T
-    except IndexError:  # what scikit-learn raises where no column varies within the classes
+    except IndexError:  # the error of scikit-learn if no column varies within the classes
         directions = np.empty((0, X.shape[1]))
     if len(directions) < n_components:
         raise ValueError(
@@ -185,13 +185,13 @@ def _lda(X: np.ndarray, classes: np.ndarray, n_components: int) -> np.ndarray:
 
 
 def given_units(components: np.ndarray) -> float:
-    """Return the units in which to climb from a start that the user chose.
+    """Return the units for the optimisation from a start that the user chose.
 
     SciPy's first step has length one. A start of ordinary size is optimised in its own units, as in
     scikit-learn. A start that is far from that size (because the data are in other units) is first scaled to
     the size of a rotation.
     """
-    largest = float(np.abs(components).max(initial=0.0)) or 1.0  # its square may be beyond all numbers
+    largest = float(np.abs(components).max(initial=0.0)) or 1.0  # its square may overflow
     size = largest * float(np.linalg.norm(components / largest)) / np.sqrt(len(components))
     return 1.0 if size == 0.0 or 0.1 <= size <= 100.0 else size
 
@@ -353,7 +353,7 @@ def _directions(
 def _whitened(X: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
     """Return rows that whiten the shrunk covariance of X, or within classes.
 
-    Those of largest total variance for it first.
+    The rows with the largest total variance relative to it come first.
     """
     X = X.astype(np.float64)
     centred = X - X.mean(axis=0)
@@ -372,7 +372,7 @@ def _whitened(X: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
         vectors = vectors / np.sqrt(values)
     else:
         vectors = eigh(total, within)[1]
-    # An eigenvector is known up to its sign, which rounding decides: the largest entry is made positive.
+    # An eigenvector is known up to its sign, which depends on rounding, so the largest entry is made positive.
     largest = np.abs(vectors).argmax(axis=0)
     vectors = vectors * np.sign(vectors[largest, np.arange(vectors.shape[1])])
     return np.ascontiguousarray(vectors[:, ::-1].T)

@@ -54,7 +54,7 @@ _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
 _EXACT_ROWS = 20_000
 # With more rows, the first pass must be expected to visit no more pairs than these.  Pruned pairs take twice the time.
 _EXACT_PAIRS = 2e8
-_EXACT_PASSES, _ROUNDS = 50, 20  # that fits usually make, for the choice of the engine
+_EXACT_PASSES, _ROUNDS = 50, 20  # the usual number of passes of a fit, for the choice of the engine
 
 
 class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
@@ -136,12 +136,13 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     dropped_mass_ : float, only with "stochastic"
         The mean probability that `n_neighbors` left out, on the evaluation rows; 0 when all j are kept.
     match_scale_ : ndarray of shape (n_outputs,), only with the match "gaussian"
+        The standard deviations s of the agreement.
     solver_ : str
         The solver that was used.
     engine_ : str
         The backend of the pairwise computations that was used; see :func:`vicinal.which_engine`.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
@@ -272,7 +273,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return self
 
     def _read(self, X: Any, y: Any, sample_weight: Any, objective: Objective) -> tuple[NDArray[Any], Rows, Any]:
-        """Return the checked rows, and those that count with their targets.
+        """Return the validated rows, and those of positive weight with their targets.
 
         For a large source, return a draw and a function that draws more.
         """
@@ -372,7 +373,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             shape = n_components, n_features, len(rows.X), n_classes
             kinds = ["random"] if init != "auto" else [auto_kind(*shape)] if diagonal else auto_kinds(*shape)
             return self._best_start(rows, kinds, n_components, diagonal)
-        counted = X[np.sort(rows.positions)]  # in the user's order, so that rounding is scikit-learn's, too
+        counted = X[np.sort(rows.positions)]  # in the user's order, so that rounding agrees with scikit-learn's as well
         classes = rows.targets.values[np.argsort(rows.positions)] if n_classes else None
         return user_start(init, counted, classes, self.n_components, diagonal, self.random_state_)
 

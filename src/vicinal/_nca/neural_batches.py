@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class NeighborSource:
-    """Labels or soft targets: a batch is some rows, and its objective the mean of their terms."""
+    """Labels or soft targets: a batch is some rows, and its objective is the mean of their terms."""
 
-    same_shapes = True  # whether batches of as many rows have the same work
+    same_shapes = True  # whether batches of the same number of rows take the same work
 
     def __init__(self, targets: Targets, weight: np.ndarray | None, objective: str) -> None:
         self.targets, self.objective = targets, objective

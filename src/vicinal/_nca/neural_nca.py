@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import torch
 
 
-_HIDDEN_UNITS = 100  # of the default network
+_HIDDEN_UNITS = 100  # the hidden units of the default network
 _LARGEST_START = 1.0  # the standard deviation of the first outputs; with larger ones, training would start saturated
 
 
@@ -163,7 +163,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = True  # y, or else pairs
+        tags.target_tags.required = True  # y, or pairs instead of it
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -209,7 +209,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ValueError(
-                f"device={self.device!r} cannot be used here: {error}. Use 'cpu', or None for a GPU where there is one."
+                f"device={self.device!r} cannot be used here: {error}. Use 'cpu', or None for a GPU if there is one."
             ) from error
         rows = self._standardized(X)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 
-_GRAPH_FROM_BATCHES = 4  # batches that are done one by one before a graph of one is captured
+_GRAPH_FROM_BATCHES = 4  # the number of batches that run one by one before a graph of a step is captured
 
 
 class _Epochs:
@@ -24,7 +24,7 @@ class _Epochs:
     Parameters
     ----------
     network : torch.nn.Module
-        On the device, in float32.
+        The network on the device, in float32.
     scale : torch.nn.Parameter
         The logarithm of the factor of the outputs.
     rows : tensor of shape (n, n_features)
@@ -41,13 +41,13 @@ class _Epochs:
         on_gpu = rows.device.type == "cuda"
         groups = [{"params": list(network.parameters()), "weight_decay": options.weight_decay}, {"params": [scale]}]
         self._optimiser = torch.optim.Adam(groups, lr=options.learning_rate, capturable=on_gpu)
-        # A captured step is one launch, not 100.
+        # A captured step needs one launch instead of 100.
         self._may_capture = on_gpu and may_capture and source.same_shapes
         self._batch_size, self._done = options.batch_size, 0
         self._graph: Any = None
 
     def objective(self, batch: Any) -> tuple[Any, Any]:
-        """Return the objective of a batch, and what it weighs, as tensors."""
+        """Return the objective of a batch and its weight, as tensors."""
         z = self._scale.exp() * self._network(self._rows[self._source.rows(batch)])
         return self._source.objective_of(self._torch, z, batch)
 

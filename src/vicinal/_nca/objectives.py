@@ -36,11 +36,11 @@ class Evaluation(NamedTuple):
     gradient: np.ndarray
 
 
-Evaluate = Callable[[np.ndarray], Evaluation]  # of a matrix A
+Evaluate = Callable[[np.ndarray], Evaluation]  # a function of a matrix A
 
 
 def placed_at(problem: Any, A: np.ndarray) -> Any:
-    """Return the rows of a problem in the image of A, where distances are those of Eq. 1; a vector A is a diagonal."""
+    """Return the rows of a problem mapped by A, so that distances are those of Eq. 1; a vector A is a diagonal."""
     return problem.at(ROOT2 * np.asarray(A, dtype=np.float64))
 
 
@@ -149,7 +149,7 @@ def pair_objective(A: np.ndarray, problem: Problem, pull_close: Callable[[np.nda
         row_sums = row_sums + problem.points.log_weights
     top = row_sums.max()
     log_total = float(top + np.log(np.exp(row_sums - top).sum()))
-    share = np.exp(row_sums - log_total)  # of the pairs (c, d), those with first index c
+    share = np.exp(row_sums - log_total)  # the pairs (c, d) with first index c
     Z = placed.images.astype(np.float64, copy=False)
     attraction = pull_close(Z)
     value = -0.5 * float((Z * attraction).sum()) - log_total

@@ -85,7 +85,7 @@ class MultiStart(Record):
 
     @classmethod
     def named(cls, name: Any) -> "MultiStart":
-        """Return one start from what ``init`` holds."""
+        """Return one start, given the value of ``init``."""
         return cls(name, n_starts=1)
 
 

@@ -47,7 +47,7 @@ from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import Grouped, Listed, listed_pairs, read_close_pairs, sample_pairs
 
 _INITS = ("auto", "pca", "identity", "random")
-_PASSES = 50  # that a fit usually makes, for the choice of the engine
+_PASSES = 50  # the usual number of passes of a fit, for the choice of the engine
 
 
 class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
@@ -104,12 +104,13 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     effective_neighbors_ : ndarray of shape (n_samples,)
         The perplexity of each row's softmax neighbours.
     feature_relevance_ : ndarray of shape (n_features,), only with structure="diag"
+        Each feature's share of the mean squared distance between rows; sums to one.
     solver_ : str
         The solver that was used.
     engine_ : str
         The backend of the pairwise computations that was used; see :func:`vicinal.which_engine`.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
@@ -179,7 +180,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = True  # y, or else pairs
+        tags.target_tags.required = True  # y, or pairs instead of it
         return tags
 
     def fit(
@@ -196,7 +197,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            All rows, also those in no pair.
+            All rows, including those in no pair.
         y : array-like of shape (n_samples,), optional
             Groups: every two rows of one group are a close pair of weight one. Integers, strings or a pandas column;
             -1, None and NaN mean no group.
@@ -239,7 +240,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     def _read(
         self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any
     ) -> tuple[NDArray[Any], Any, NDArray[Any] | None]:
-        """Return the checked rows, the close pairs, and the weights of the rows."""
+        """Return the validated rows, the close pairs, and the weights of the rows."""
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
         weight = check_weights(sample_weight, X)

@@ -20,9 +20,9 @@ class Rows(NamedTuple):
     X: np.ndarray
     targets: Targets
     weight: np.ndarray | None
-    positions: np.ndarray  # in the X that was given
+    positions: np.ndarray  # positions in the X that was passed
     spread: np.ndarray
-    problem: Any = None  # a Problem once the rows are resident
+    problem: Any = None  # a Problem, once the rows are passed to the engine
 
     def resident(self, engine: Engine | str | None, work: Work) -> "Rows":
         """Return the rows as a problem of the engine for such `Work`, and X relative to its centre."""
@@ -56,11 +56,11 @@ class Sample:
         self._has_mate = ~targets.alone()
 
     def likelihood(self, A: np.ndarray) -> float:
-        """Return Eq. 6 per query that has a mate; the others are -inf at every scale."""
+        """Return the mean of Eq. 6 over the queries that have a class mate; the others are -inf at every scale."""
         return self.value(A, "likelihood", self._queries)
 
     def value(self, A: np.ndarray, kind: str, queries: np.ndarray) -> float:
-        """Return the objective per row of these that has a mate."""
+        """Return the objective per row, for those of these rows that have a class mate."""
         queries = queries[self._has_mate[queries]]
         if len(queries) == 0:
             return 0.0
@@ -74,7 +74,7 @@ class Sample:
         return placed_at(self._problem, A).perplexities(self._queries)
 
     def folds(self, n_folds: int) -> "list[tuple[np.ndarray, Sample]]":
-        """Return positions that are held out, and a `Sample` of the others; empty where too few rows have mates for that.
+        """Return positions that are held out, and a `Sample` of the others; empty if too few rows have class mates.
 
         The rows are sorted by class, so that every third row, for example, is a stratified sample. Rows that lose their
         last class mate with the fold are left out of the others, because their likelihood is 0 under every matrix.
@@ -101,7 +101,7 @@ def prepare_rows(
                 f"at least 2 rows must have a positive sample_weight, got {len(positions)}. Pass positive weights for more rows."
             )
         weight = weight[positions]
-        if (weight == weight[0]).all():  # equal weights are none: the same sums, to the last bit
+        if (weight == weight[0]).all():  # equal weights are passed as None, which gives the same sums to the last bit
             weight = None
     targets = check_targets(y[positions], match, match_scale, weight)
     if targets.kind == "class":
@@ -126,7 +126,7 @@ def check_agreement(targets: Targets, objective: Objective) -> None:
     }[objective.match]
     if count == n:
         raise ValueError(f"all {n} rows have {what}, so there is nothing to learn. {remedy}.")
-    # Departure 8 (NCA): A row without class mates is refused under the likelihood.
+    # Departure 8 (NCA): A row without class mates raises an error under the likelihood.
     if count and objective.kind == "likelihood":
         raise ValueError(
             f"{count} of {n} rows have {what}, so objective='likelihood' is -inf for every metric. "

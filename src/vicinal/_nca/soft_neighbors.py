@@ -35,7 +35,7 @@ from vicinal._records import Record, RecordParametersMixin
 from vicinal._supervision import code_classes, power_of_two, read_numbers
 
 _ROOT_HALF = float(np.sqrt(0.5))
-_QUERIES, _POINTS = 1024, 4096  # of the search for a bandwidth
+_QUERIES, _POINTS = 1024, 4096  # the number of steps of the search for a bandwidth
 
 
 class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
@@ -53,7 +53,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
     def _fit_points(
         self, X: np.ndarray, given: ArrayLike, y: ArrayLike, targets: np.ndarray, sample_weight: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Store the images of the rows that have weight; return their positions, sorted by target."""
+        """Store the images of the rows of positive weight; return their positions, sorted by target."""
         weight = check_weights(sample_weight, X)
         order = np.argsort(targets, kind="stable")
         if weight is not None:
@@ -177,14 +177,16 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        The class labels, sorted.
     metric_ : the fitted metric, an array, or None
     points_ : ndarray of shape (n_kept, n_components)
         Images of the training rows of positive weight, sorted by class.
     bandwidth_ : float
+        The bandwidth h in use.
     engine_ : str
         The backend of the pairwise computations of the fit; a prediction uses the one that suits its number of rows.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -309,10 +311,11 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     points_ : ndarray of shape (n_kept, n_components)
         Images of the training rows of positive weight, sorted by target.
     bandwidth_ : float
+        The bandwidth h in use.
     engine_ : str
         The backend of the pairwise computations of the fit; a prediction uses the one that suits its number of rows.
     certified_row_error_ : float
-        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
+        A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -365,7 +368,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
 
     @property
     def _n_outputs(self) -> int | None:
-        """The number of columns of targets; None where each row has one number."""
+        """The number of columns of targets; None if each row has one number."""
         return None if self._one_output else self._targets.shape[1]
 
     def _match(self, rows: np.ndarray | slice) -> Match | None:

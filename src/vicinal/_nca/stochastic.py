@@ -95,7 +95,7 @@ def climb_by_batches(
                 size = _MEMORY * size + (1 - _MEMORY) * float((gradient**2).sum())
                 if size > 0:
                     unbiased = momentum / (1 - _MOMENTUM**age)
-                    # Departure 6 (NCA): Stochastic gradients take Adam's step.
+                    # Departure 6 (NCA): Stochastic gradients use Adam's step.
                     B = B + step * unbiased / np.sqrt(size / (1 - _MEMORY**age))
             value = evaluate(B * start.units)
             gained = value - record.objective
@@ -106,7 +106,7 @@ def climb_by_batches(
                 idle = 0
                 B, momentum, step = record.kept, np.zeros_like(B), 0.5 * step
                 if step < first_step / 2**_HALVINGS:
-                    raise record.end(Reason.CONVERGED, f"rounds gain no more than tol={estimator.tol:g}")
+                    raise record.end(Reason.CONVERGED, f"rounds gained no more than tol={estimator.tol:g}")
         raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} rounds were used")
     A = record.kept * start.units
     dropped = some.of(rows).dropped_mass(A, seen)

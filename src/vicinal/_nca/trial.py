@@ -47,7 +47,7 @@ def best_start(
         )
 
     def held_out_value(kind: str) -> float:
-        """Return the sum of the objective over the rows of the sample, each under a matrix that has not seen it."""
+        """Return the sum of the objective over the rows of the sample, each under a matrix that was learned without it."""
         total = 0.0
         for held_out, others in folds:
             start = start_for(kind, others.X, others, others.classes)

@@ -15,7 +15,7 @@ from vicinal._plot.parts import COLOURS, GREY, axes_or_new, label_axes, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_ROWS = 5000  # among which those with an ellipse are chosen
+_MOST_ROWS = 5000  # the rows among which those with an ellipse are chosen
 
 
 def metric_field(
@@ -41,8 +41,8 @@ def metric_field(
     n_ellipses : int, default=60
         The number of ellipses.
     scale : float or "auto", default="auto"
-        The size of the ellipses, in standard deviations of the kernels. "auto" is 1, or less where ellipses of that size would
-        cover each other, as they do where a picture shows two of many columns.
+        The size of the ellipses, in standard deviations of the kernels. "auto" is 1, or less if ellipses of that size would
+        overlap, as they do if a picture shows two of many columns.
     ax : matplotlib Axes, optional
         The axes to draw on; the default is a new figure.
 
@@ -111,7 +111,7 @@ def _draw(ax: Any, points: NDArray[Any], ellipses: Any) -> None:
 
 
 def _plane(density: Any, rows: NDArray[Any], features: Any) -> tuple[NDArray[Any], tuple[str, str]]:
-    """Return what maps rows to the picture, shape (2, d), and the names of its axes."""
+    """Return the matrix that maps rows to the picture, shape (2, d), and the names of its axes."""
     d, known = rows.shape[1], getattr(density, "feature_names_in_", None)
     if features is None and d > 2:
         pca = PCA(2, random_state=0).fit(rows)

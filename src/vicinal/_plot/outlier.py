@@ -20,7 +20,7 @@ def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any
     Parameters
     ----------
     detector : fitted DensityOutlierDetector
-        Its density must be ParzenWindows, LCA or LocalLCA, alone or after scalers; see `DensityOutlierDetector.explain`.
+        Its density must be one of vicinal's, alone or after scalers; see `DensityOutlierDetector.explain`.
     row : array-like of shape (n_features,) or (1, n_features), or int
         A new row, or the position of a training row, which is then left out.
     most : int, default=12
@@ -73,7 +73,7 @@ def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any
 
 
 def _at(value: float, low: float, high: float) -> float:
-    """Return where a value lies when the interval goes from -1 to 1; beyond the edge where a constant has no interval."""
+    """Return the position of a value if the interval is scaled to [-1, 1]; beyond the edge if a constant has no interval."""
     if high <= low:
         return 0.0 if value == low else float(np.copysign(np.inf, value - low))
     return (value - 0.5 * (low + high)) / (0.5 * (high - low))

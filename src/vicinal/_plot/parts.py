@@ -68,7 +68,7 @@ def sign_of(code: int) -> dict[str, str]:
 def add_legend(
     ax: "Axes", handles: Sequence[Any], names: Iterable[object], *, title: str | None = None, outside: bool = False
 ) -> "Legend":
-    """Add a legend of plain texts; matplotlib itself would drop "_a" and read "$x$" as a formula."""
+    """Add a legend of plain text; matplotlib itself would drop "_a" and read "$x$" as a formula."""
     size = float(ax.xaxis.label.get_fontsize()) * 0.85
     place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if outside else {"loc": "best"}
     legend = ax.legend(
@@ -87,7 +87,7 @@ def add_legend(
 
 
 def short(name: object, longest: int = 24) -> str:
-    """Return a name in few characters and on one line."""
+    """Return a name shortened to a few characters on one line."""
     text = " ".join(str(name).split()) or repr(name)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 

@@ -6,7 +6,7 @@
           shrinkage.py                                     shrinkage by Ledoit and Wolf, in units of the columns
           raw_shrinkage.py                                 shrinkage towards the raw metric, by cross-validation
           on_cluster.py                                    the sums over the partitions of a Dask collection
-      OnlineRCA, online_rca.py                             a stream, with old rows forgotten
+      OnlineRCA, online_rca.py                             a stream, in which old rows are forgotten
       BinnedTargetMetric, binned_target_metric.py          RCA and others from a numeric target
       MMC, mmc.py                                          the metric of Xing et al. from similar and dissimilar pairs
       ConstrainedKMeans, constrained_kmeans.py             clusters that keep chunklets together

@@ -37,7 +37,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
     bin_edges_ : ndarray
         The numbers between the bins, increasing; a number on an edge belongs to the bin above.
     components_ : ndarray of shape (n_components, n_features)
-        Those of ``metric_``; ``transform`` multiplies by its transpose.
+        The components of ``metric_``; ``transform`` multiplies by their transpose.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -77,7 +77,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            Numbers.
+            The numeric target.
 
         Returns
         -------
@@ -102,6 +102,6 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
 
 
 def quantile_edges(y: np.ndarray, n_bins: int) -> np.ndarray:
-    """Return the different quantiles between bins of equal size, of at least four rows each where two bins allow it."""
+    """Return the different quantiles between bins of equal size, with at least four rows each if there are enough rows for two such bins."""
     n_bins = max(2, min(n_bins, len(y) // _FEWEST_ROWS))
     return np.unique(np.quantile(y, np.arange(1, n_bins) / n_bins))

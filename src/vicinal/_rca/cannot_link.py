@@ -23,7 +23,7 @@ _LARGEST_TABLE = 2**20
 
 
 class _Step(NamedTuple):
-    """The elimination of one group, all groups by their place in the order."""
+    """The elimination of one group; groups are given by their position in the order of elimination."""
 
     separator: tuple[int, ...]
     apart: tuple[int, ...]
@@ -63,7 +63,7 @@ class CannotLinks:
         return bool(np.isfinite(self.log_sum(np.zeros((n_groups, self.n_components)))[0]))
 
     def log_sum(self, potentials: NDArray[Any]) -> tuple[float, NDArray[Any]]:
-        """Return the logarithm of the sum over all admitted assignments, and each group's probabilities.
+        """Return the logarithm of the sum over all admissible assignments, and each group's probabilities.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class CannotLinks:
         return total, shares
 
     def best(self, potentials: NDArray[Any]) -> NDArray[Any]:
-        """Return the admitted assignment of largest weight: a component for each group."""
+        """Return the admissible assignment of largest weight: a component for each group."""
         labels = potentials.argmax(axis=1)
         for part in self._parts:
             tables, _ = _eliminate(part, potentials, np.max)
@@ -101,7 +101,7 @@ class CannotLinks:
 
 
 def _eliminate(part: _Part, potentials: NDArray[Any], reduce: Any) -> tuple[list[Any], list[Any]]:
-    """Return the table of each step over its group (axis 1) and separator, and what is left of it without the group."""
+    """Return the table of each step over its group (axis 1) and separator, and the remaining table after eliminating the group."""
     k = potentials.shape[1]
     messages: list[Any] = []
     tables: list[Any] = []

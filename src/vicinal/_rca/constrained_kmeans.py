@@ -30,10 +30,13 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     Parameters
     ----------
     n_clusters : int, default=8
+        The number of clusters.
     init : {"k-means++", "random"} or array of shape (n_clusters, n_features), default="k-means++"
+        The initial centres, or how they are chosen.
     n_init : int, default=10
-        The number of runs, of which the best is kept.  From given centres there is only one run.
+        The number of runs, of which the best is kept.  There is only one run if the initial centres are given.
     max_iter : int, default=300
+        The maximum number of iterations of a run.
     center_tol : float, default=1e-4
         A run stops when the centres move less than this, relative to the variance of the rows.
     callback : callable, optional
@@ -45,6 +48,7 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     Attributes
     ----------
     cluster_centers_ : array of shape (n_clusters, n_features)
+        The centres.
     labels_ : int array of shape (n,)
         The cluster of each training row, which is the same for all rows of a chunklet.
     inertia_ : float
@@ -187,7 +191,7 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
 def chunklet_means(
     X: np.ndarray, y: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, ChunkletReport | None]:
-    """Group of each row, mean and size of each group (a row in no chunklet is its own), and the report."""
+    """Return the group of each row, the mean and size of each group (a row in no chunklet is its own group), and the report."""
     if y is None:
         return np.arange(len(X)), X, None, None
     chunklets, report = read_partition(y, len(X))
@@ -196,7 +200,7 @@ def chunklet_means(
     group[alone] = chunklets.max(initial=-1) + 1 + np.arange(len(alone))
     sizes = np.bincount(group).astype(X.dtype)
     members = csr_array((np.ones(len(X), dtype=X.dtype), (group, np.arange(len(X)))))
-    shift = X.mean(axis=0)  # sums of centred rows: data far from the origin keep their digits
+    shift = X.mean(axis=0)  # sums of centred rows, so that data far from the origin lose no digits
     return group, (members @ (X - shift)) / sizes[:, None] + shift, sizes, report
 
 
@@ -219,7 +223,7 @@ def _run_by_steps(
         for _ in range(kmeans.max_iter):
             step.fit(means, sample_weight=sizes)
             moved = np.inf if centres is None else float(((step.cluster_centers_ - centres) ** 2).sum())
-            # The labels that an iteration of scikit-learn begins with are those that the iteration before has left.
+            # The labels that an iteration of scikit-learn begins with are those of the previous iteration.
             rests = moved <= least or (len(labels) == 2 and np.array_equal(*labels))
             labels, centres = [*labels[-1:], step.labels_], step.cluster_centers_
             record.add(copy(step), -step.inertia_, keep=True)

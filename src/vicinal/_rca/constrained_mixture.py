@@ -46,10 +46,12 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     Parameters
     ----------
     n_components : int, default=1
+        The number of components.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        The form of the covariances, as in :class:`~sklearn.mixture.GaussianMixture`.
     count_by : {"chunklets", "points"}, default="chunklets"
-        What the mixing weights :math:`\\pi` count.  For "chunklets", the source draws chunklets, and each has
-        one factor :math:`\\pi_l` as above.  For "points", the source draws points, a chunklet has the factor
+        What the mixing weights :math:`\\pi` count.  With "chunklets", chunklets are drawn from the components, and each has
+        one factor :math:`\\pi_l` as above.  With "points", points are drawn from the components, a chunklet has the factor
         :math:`\\pi_l^{|C|}`, and the weights are shares of points.  Without constraints they are the same.
     init : "k-means" or metric, default="k-means"
         The initial covariances; the initial means are those of a constrained k-means of the rows. With "k-means", the
@@ -67,21 +69,23 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each iteration, with the mixing weights, the means and the
         covariances, flattened one after the other, and the number of iterations of this run. It may raise StopIteration:
-        the fit then ends, warns that it has not converged, and keeps the best parameters so far. A model file does not
-        hold it.
+        the fit then ends, warns that it has not converged, and keeps the best parameters so far. Model files do not
+        contain it.
     random_state : int, RandomState or None, default=None
 
     Attributes
     ----------
     weights_ : array of shape (n_components,)
+        The mixing weights.
     means_ : array of shape (n_components, n_features)
+        The means of the components.
     covariances_ : array
-        (k, d, d) when full, (d, d) when tied, (k, d) when diagonal, (k,) when spherical.
+        The covariances, of shape (k, d, d) if full, (d, d) if tied, (k, d) if diagonal, and (k,) if spherical.
     labels_ : int array of shape (n,)
         The component of each training row. It is the same for all rows of a chunklet, and different for the rows of a pair in
         ``cannot_link``.
     objectives_ : array of shape (n_iter,)
-        Objective per row, one entry per iteration of the best run; the last belongs to the parameters above.
+        The objective per row, one entry per iteration of the best run; the last belongs to the parameters above.
     n_iter_ : int
     converged_ : bool
     chunklet_report_ : ChunkletReport or None
@@ -97,9 +101,9 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
 
     Departures from the paper:
 
-    1. ``count_by``: the paper counts chunklets; both are offered.
-    2. With pairs that differ, the mixing weights take the exact M-step instead of one step along a gradient.
-    3. ``init=RCA()`` gives every component RCA's covariance as its first; the other reading is a fit to transformed rows.
+    1. ``count_by``: the paper counts chunklets; both choices are available.
+    2. With pairs that differ, the mixing weights use the exact M-step instead of one step along a gradient.
+    3. ``init=RCA()`` gives every component RCA's covariance initially; the other interpretation is a fit to transformed rows.
 
     References
     ----------
@@ -153,7 +157,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         y : chunklets, as in :meth:`RCA.fit`, default=None
             None is a mixture without positive constraints.  Chunklets that share a row are joined.
         cannot_link : array-like of shape (q, 2), default=None
-            Row positions of pairs whose components differ. The chunklets of the two rows then have different components, too.
+            Row positions of pairs whose components differ. The chunklets of the two rows then also have different components.
 
         Returns
         -------
@@ -215,7 +219,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         )
 
     def _first_covariances(self, X: NDArray[Any], y: ArrayLike | None) -> NDArray[Any] | None:
-        """Return the covariances of the start where a metric gives them, in the form of ``covariances_``."""
+        """Return the initial covariances if a metric defines them, in the form of ``covariances_``."""
         if isinstance(self.init, str):
             return None
         if y is None:
@@ -275,7 +279,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
 
 
 def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
-    """Return the inverse of a Mahalanobis matrix; along directions that it does not see, the covariance of the rows."""
+    """Return the inverse of a Mahalanobis matrix; along directions in which that is zero, the covariance of the rows."""
     weights, directions = eigh(M)
     seen = weights > len(M) * np.finfo(np.float64).eps * weights[-1]
     blind = directions[:, ~seen]
@@ -286,7 +290,7 @@ def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_links(cannot_link: ArrayLike | None, group: NDArray[Any], k: int) -> CannotLinks | None:
-    """Return the pairs that differ as pairs of groups; None where there is none."""
+    """Return the pairs that differ as pairs of groups; None if there are none."""
     if cannot_link is None:
         return None
     pairs = group[check_pairs(cannot_link, len(group), "cannot_link")]
@@ -308,7 +312,7 @@ def _read_links(cannot_link: ArrayLike | None, group: NDArray[Any], k: int) -> C
 
 
 class _Groups:
-    """The two steps of EM for rows in groups (a row in no chunklet is its own).
+    """The two steps of EM for rows in groups (a row in no chunklet is its own group).
 
     Parameters are the mixing weights, the means and the covariances.
     """
@@ -342,14 +346,14 @@ class _Groups:
         return (total - self.links.log_sum(self.counts * np.log(parameters[0]))[0]) / len(self.X), shares
 
     def assign(self, parameters: tuple[Any, ...]) -> NDArray[Any]:
-        """Return the most likely component of each group, all of them together."""
+        """Return the most likely components of all groups jointly."""
         log_joint = self._log_joint(parameters)
         return log_joint.argmax(axis=1) if self.links is None else self.links.best(log_joint)
 
     def maximise(self, shares: NDArray[Any], weights: NDArray[Any]) -> tuple[Any, ...]:
         """Compute the M-step: mixing weights over groups or points, means and covariances over points."""
         expected = (self.counts * shares).sum(axis=0)
-        # Departure 2 (ConstrainedGaussianMixture): Mixing weights take the exact M-step.
+        # Departure 2 (ConstrainedGaussianMixture): Mixing weights use the exact M-step.
         weights = expected / self.counts.sum() if self.links is None else self._weights(expected, weights)
         shares = shares[self.group]
         totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps
@@ -357,7 +361,7 @@ class _Groups:
         return weights, means, _covariances(self.X, shares, totals, means, self.reg, self.kind)
 
     def _weights(self, expected: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
-        """Return the mixing weights under which the admitted assignments have the expected counts.
+        """Return the mixing weights under which the admissible assignments have the expected counts.
 
         An assignment has prior probability (product of weights) / Z, and Z, the share of assignments that keep the
         pairs apart, depends on the weights. In their logarithms the objective is concave.

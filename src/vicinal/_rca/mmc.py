@@ -45,8 +45,8 @@ class MMC(LinearMetricMixin, BaseEstimator):
     gap_tol : float, default=1e-3
         The fit stops when the objective is provably within this share of its maximum.
     callback : callable, optional
-        Called as ``callback(parameters, n_iter)`` after each iteration, with a flattened matrix A of as many rows as
-        dimensions that the rows of X span, ``M = A.T @ A``, and the number of iterations. It may raise StopIteration: the
+        Called as ``callback(parameters, n_iter)`` after each iteration, with a flattened matrix A, ``M = A.T @ A``, with one
+        row for each dimension that the rows of X span, and the number of iterations. It may raise StopIteration: the
         fit then ends, warns that it has not converged, and keeps the last matrix. Model files do not contain it.
 
     Attributes
@@ -76,12 +76,12 @@ class MMC(LinearMetricMixin, BaseEstimator):
 
     Departures from the paper:
 
-    1. In the coordinates that whiten the pairs alike (RCA's) their constraint is ``tr B = 1``, and a step
-       that never lowers the objective replaces Xing's gradient ascent with alternating projections.  Same problem, same
-       maximum.
-    2. Scale: means instead of sums.
-    3. Along directions in which no pair alike differs the problem has no maximum: there, pairs alike are
-       taken to differ by the smallest positive eigenvalue of their scatter, as in :class:`RCA`.
+    1. In the coordinates that whiten the similar pairs (RCA's), their constraint is ``tr B = 1``, and a step
+       that never lowers the objective replaces Xing's gradient ascent with alternating projections.  The problem and its
+       maximum are the same.
+    2. Means over pairs replace sums, which only changes the scale.
+    3. Along directions in which no similar pair differs, the problem has no maximum. There, similar pairs are
+       assumed to differ by the smallest positive eigenvalue of their scatter, as in :class:`RCA`.
 
     References
     ----------
@@ -169,7 +169,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
             square = np.diag(alike)
             positive = square > 64.0 * resolution**2 * np.diag(total)
             if positive.any():
-                # Departure 3 (MMC): Directions in which no pair alike differs are filled as in RCA.
+                # Departure 3 (MMC): Directions in which no similar pair differs are filled as in RCA.
                 square = np.where(positive, square, square[positive].min())
                 return np.diag(1.0 / np.sqrt(square))[varies]
         else:
@@ -215,7 +215,7 @@ def _ascend(
             "MMC needs dissimilar pairs, got none (or only pairs of equal rows). Leave some rows out of the "
             "chunklets, give more than one chunklet, or pass cannot_link."
         )
-    nearest = 1e-9 * objective  # below it the root is replaced by its tangent, so that G stays finite
+    nearest = 1e-9 * objective  # below this, the root is replaced by its tangent, so that G stays finite
     with record:
         while True:
             G = np.diag(np.diag(G)) if diagonal else G

@@ -3,7 +3,7 @@
 ::
 
       each partition      one task: the sums of all of its rows, and of the chunklets that lie in it alone
-      large chunklets     of more rows than columns per partition: count, mean and scatter of each part, which merge
+      large chunklets     of more rows than columns per partition: count, mean and scatter of each part, which are merged
       small chunklets     in several partitions: their rows are sent to one of `_MEETINGS` tasks, which has whole chunklets
 
 The tasks depend on the partitions and the chunklets, never on the workers, and sums are added in the order of the partitions.
@@ -26,16 +26,16 @@ _MEETINGS = 16  # the maximum number of tasks that collect small chunklets
 
 
 class LargeRows(NamedTuple):
-    """Rows of large chunklets, by position; None stands for all positions of a partition."""
+    """Rows of large chunklets, by position; None means all positions of a partition."""
 
     rows: np.ndarray | None
-    ids: np.ndarray  # of all large chunklets
+    ids: np.ndarray  # the number of all large chunklets
 
 
 class Share(NamedTuple):
-    """Hold the request to a partition, with positions within the partition and integers of few bytes."""
+    """The request to a partition, with positions within the partition and integers of few bytes."""
 
-    alone: ChunkletRows  # chunklets that lie in it alone
+    alone: ChunkletRows  # chunklets that lie entirely in it
     large: LargeRows  # its part of large chunklets
     small: list[ChunkletRows]  # its rows of small chunklets, by meeting
 
@@ -44,7 +44,7 @@ class PartSums(NamedTuple):
     """The result of a partition."""
 
     sums: ChunkletScatter
-    counts: np.ndarray  # (c,), of the large chunklets
+    counts: np.ndarray  # (c,), for the large chunklets
     means: np.ndarray  # (c, d)
     scatters: np.ndarray  # (c, d, d)
     low: np.ndarray  # (d,), the smallest values
@@ -57,7 +57,7 @@ def sums_of_collection(estimator: Any, X: Any, y: Any) -> tuple[ChunkletScatter,
     Parameters
     ----------
     estimator : RCA
-        Learns the names and the number of columns.
+        Receives the names and the number of columns.
     X : Dask array or dataframe
     y : chunklets, as in `RCA.fit`, or labels as a Dask collection aligned with X
     """
@@ -189,7 +189,7 @@ def _merged(
     Parameters
     ----------
     counts, means, scatters : sequences of arrays of shape (c,), (c, d) and (c, d, d)
-        Of the points of each chunklet in each part; scatters are about the means of the parts.
+        The statistics of the points of each chunklet in each part; scatters are about the means of the parts.
     """
     count, mean, scatter = counts[0].copy(), means[0].copy(), scatters[0].copy()
     for more, at, about in zip(counts[1:], means[1:], scatters[1:], strict=True):

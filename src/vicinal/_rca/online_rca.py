@@ -11,9 +11,9 @@ from vicinal._checks import check_positive, check_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._supervision import ChunkletReport, ChunkletRows, read_chunklets
 
-_START = 0.5  # of the whitening scale: ||W|| << 1 in the paper, but a start near the solution saves most of the steps
-_STABLE = 0.5  # largest change of W along any direction in one automatic step
-_RUNAWAY = 1e8  # of the starting scale
+_START = 0.5  # the initial scale as a share of the whitening scale: ||W|| << 1 in the paper, but a start near the solution saves most steps
+_STABLE = 0.5  # the largest change of W along any direction in one automatic step
+_RUNAWAY = 1e8  # in units of the initial scale
 
 
 class OnlineRCA(LinearMetricMixin, BaseEstimator):
@@ -39,7 +39,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     Attributes
     ----------
     components_ : array of shape (n_features, n_features)
-        W.
+        The matrix W.
     step_ : float
         The last step size.
     n_chunklets_, n_points_ : int
@@ -61,10 +61,10 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     Departures from the paper:
 
     1. W starts at half the inverse spread of the first chunklets, column by column, instead of a small
-       random matrix: no tuning to the units of X.
+       random matrix, so that nothing needs to be tuned to the units of X.
     2. A column has weight zero until two points of a chunklet differ in it.  In the paper its weight grows
-       for ever.
-    3. The automatic step is limited, as said above.
+       forever.
+    3. The automatic step is limited, as described above.
 
     Examples
     --------
@@ -139,7 +139,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     def _advance(
         self, state: "_State | None", X: np.ndarray, entries: ChunkletRows, report: ChunkletReport
     ) -> "tuple[_State | None, ChunkletReport]":
-        """Return the state after one more block of chunklets (None while W has not started), and the report."""
+        """Return the state after one more block of chunklets (None before W is initialised), and the report."""
         starts = np.flatnonzero(np.diff(entries.ids, prepend=-1))
         chunklets = [_centred(X[rows]) for rows in np.split(entries.rows, starts[1:])] if len(starts) else []
         state = _with_started_columns(state, chunklets, X.shape[1])
@@ -184,7 +184,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
 
 class _State(NamedTuple):
     W: np.ndarray
-    limit: float  # entries beyond it mean that W runs away
+    limit: float  # larger entries mean that W diverges
     n_points: int = 0
     n_chunklets: int = 0
     step: float | None = None
@@ -199,7 +199,7 @@ def _centred(points: np.ndarray) -> np.ndarray:
 def _with_started_columns(state: _State | None, chunklets: list[np.ndarray], d: int) -> _State | None:
     """Start W, or columns of it that have been zero so far, at half the inverse spread within chunklets.
 
-    The spread is a median over chunklets, because the map recovers only slowly from a start that is far too low (due to
+    The spread is a median over chunklets, because the map recovers only slowly from an initial value that is far too small (due to
     an outlier).  Few contrasts give a poor estimate, so the logarithm of a column's variance is shrunk towards that of
     the mean variance, with the weight of three additional contrasts.
     """

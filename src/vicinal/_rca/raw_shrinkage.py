@@ -25,10 +25,10 @@ from vicinal._supervision import ChunkletRows
 SHARES = np.array([0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0])
 _FOLDS = 5
 _QUERIES = 400  # held-out rows that search for their mates, over all folds
-_PER_CHUNKLET = 8  # of one chunklet, so that a large class does not dominate
+_PER_CHUNKLET = 8  # the same for one chunklet, so that a large class does not dominate
 _OTHERS = 1000  # rows among which the mates are ranked
-_SURE = 1.64  # standard errors; the one-sided 5 % point of the normal distribution
-# Rows whose lengths differ by less than this, relative, are directions, to be compared by their cosine.
+_SURE = 1.64  # the required gain in standard errors: the one-sided 5 % point of the normal distribution
+# Rows whose lengths differ by less than this share are treated as directions and compared by their cosine.
 _UNIT = 1e-3
 
 
@@ -61,7 +61,7 @@ def choose_raw_shrinkage(X: np.ndarray, entries: ChunkletRows) -> ShrinkageChoic
     ----------
     X : array of shape (n, d)
     entries : ChunkletRows
-        Sorted by chunklet.
+        The chunklets, sorted by id.
     """
     folds = list(chunklet_folds(entries, len(X)))
     if not folds:
@@ -130,7 +130,7 @@ def _scores_of_shares(X: np.ndarray, centre: np.ndarray, fold: Fold, cosine: boo
     Q, F = X[fold.queries] - centre, X[fold.found] - centre
     directions, variances, mu = _spectrum(X, fold.train)
     raw = _Products(Q @ F.T, np.square(Q).sum(axis=1), np.square(F).sum(axis=1))
-    if mu == 0.0:  # the chunklets to learn from hold equal rows
+    if mu == 0.0:  # the chunklets to learn from contain only equal rows
         return np.repeat(_mate_scores(raw, fold, cosine)[:, None], len(SHARES), axis=1)
     q, f = Q @ directions, F @ directions
     reduced = [1.0 - share * mu / ((1.0 - share) * variances + share * mu) for share in SHARES]
@@ -165,7 +165,9 @@ def _spectrum(X: np.ndarray, train: ChunkletRows) -> tuple[np.ndarray, np.ndarra
 def _mate_scores(products: _Products, fold: Fold, cosine: bool) -> np.ndarray:
     """Return the mean of ``1 / log2(1 + rank)`` over the mates in each held-out chunklet."""
     if cosine:
-        near = products.between / np.sqrt(np.maximum(products.found, 1e-300))  # the query's own length changes no rank
+        near = products.between / np.sqrt(
+            np.maximum(products.found, 1e-300)
+        )  # the length of the query does not affect ranks
     else:
         near = products.between - 0.5 * products.found
     n, alike = len(fold.queries), fold.found_ids == fold.query_ids[:, None]

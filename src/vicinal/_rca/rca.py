@@ -69,14 +69,14 @@ class RCA(LinearMetricMixin, BaseEstimator):
     ----------
     components_ : array of shape (n_components, n_features)
         ``transform`` multiplies by its transpose.  Its rows whiten ``covariance_`` (completed as in departure 1
-        where that has no variance). The most discriminative direction is first, and the largest entry of each row, in
+        along directions without variance). The most discriminative direction is first, and the largest entry of each row, in
         units of the columns, is positive.
     covariance_ : array of shape (n_features, n_features)
-        Within-chunklet covariance, after shrinkage.
+        The within-chunklet covariance, after shrinkage.
     total_covariance_ : array of shape (n_features, n_features)
-        Covariance of all rows, in chunklets or not (divided by n).
+        The covariance of all rows, in chunklets or not (divided by n).
     mean_ : array of shape (n_features,)
-        Mean of all rows.
+        The mean of all rows.
     ratios_ : array of shape (n_components,)
         The ratio of total to within-chunklet variance of each component, largest first: the eigenvalues of cFLD.
     shrinkage_ : float
@@ -108,11 +108,11 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
     Departures from the paper:
 
-    1. Directions with total but no within-chunklet variance (where Eq. 1 has no inverse) take the smallest
+    1. Directions with total but no within-chunklet variance (where Eq. 1 has no inverse) get the smallest
        positive eigenvalue of the within-chunklet covariance; directions without total variance are dropped.
     2. ``shrinkage`` is on by default.
     3. In Algorithm 2 "D" is the rank of the total covariance, and ``alpha R`` is rounded down.
-    4. Rows of ``components_`` are cFLD directions also when none is dropped, so the map is the paper's
+    4. Rows of ``components_`` are cFLD directions even if none is dropped, so the map is the paper's
        :math:`\\hat C^{-1/2}` up to a rotation, which changes no distance.
 
     References
@@ -317,7 +317,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
     def _refuse_in_parts(self, method: str) -> None:
         if self.shrinkage == "cv":
             raise ValueError(
-                f"{method} keeps sums instead of rows, so that nothing can be held out for shrinkage='cv'. Fit all rows at once, "
+                f"{method} keeps sums instead of rows, so no rows can be held out for shrinkage='cv'. Fit all rows at once, "
                 "or pass shrinkage='auto' or a number."
             )
 
@@ -377,7 +377,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         else:
             shrinkage = contrast_shrinkage(sums, spread) if self.shrinkage == "auto" else float(self.shrinkage)
         covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage, units)
-        # Departure 1 (RCA): Directions without within-chunklet variance take the smallest positive eigenvalue.
+        # Departure 1 (RCA): Directions without within-chunklet variance get the smallest positive eigenvalue.
         # Departure 4 (RCA): Components are always cFLD directions.
         metric = whitening(
             covariance,
@@ -404,7 +404,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         return self
 
     def _warn_of_directions(self, available: int, rank: int, n_contrasts: int, spread: np.ndarray) -> None:
-        """Warn of requested directions that are not available or depend on shrinkage only, and of dropped directions."""
+        """Warn about requested directions that are not available or depend on shrinkage only, and about dropped directions."""
         d, asked = len(spread), self.n_components
         said = None
         if asked is not None and asked > available:

@@ -12,13 +12,13 @@ def contrast_shrinkage(sums: ChunkletScatter, spread: np.ndarray) -> float:
 
         min(1, b / c),    b = (sum |z|^4 / R - |S|_F^2) / R,    c = |S - mu I|_F^2.
 
-    One contrast has no variance to estimate b from: the weight is 1.
+    With a single contrast, b cannot be estimated, and the weight is 1.
 
     Parameters
     ----------
     sums : ChunkletScatter
     spread : array of shape (d,)
-        The standard deviations of the columns; 0 for constant ones, which do not count.
+        The standard deviations of the columns; 0 for constant ones, which are ignored.
     """
     n_contrasts = sums.n_contrasts
     if n_contrasts == 1:

@@ -20,7 +20,7 @@ def reproducing_code(comparison: Comparison, loading: str | None, X: np.ndarray,
     loading : str or None
         Code that makes X and y.
     X, y : arrays
-        What was compared; y is None where metrics were not.
+        The data that were compared; y is None if no metrics were.
     """
     writer, has_labels = CodeWriter(), comparison.task is not None
     writer.import_module("vicinal")
@@ -82,7 +82,7 @@ def _density(comparison: Comparison, writer: CodeWriter, X: np.ndarray) -> str:
 def _for_all_rows(
     comparison: Comparison, kind: str, name: str, X: np.ndarray, y: np.ndarray | None = None
 ) -> tuple[Any, list[str]]:
-    """Return the estimator that was compared, and comments that say how its fits differ from one to all rows."""
+    """Return the estimator that was compared, and comments on how its fits in the comparison differ from a fit to all rows."""
     result, settings = comparison.result(kind, name), comparison.settings
     method = comparison.methods[kind][name]
     estimator, remarks = comparison.estimator(kind, name), []

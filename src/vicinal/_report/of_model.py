@@ -147,7 +147,7 @@ def _data(X: np.ndarray, targets: ComparedTargets | None, feature_names: list[st
 
 
 def _curve(name: str, metric: Any, X: np.ndarray, codes: np.ndarray, learned: bool) -> dict[str, Any]:
-    """Return the share of right neighbours among the first k of the other rows, k = 1, 2, ..."""
+    """Return the share of the first k neighbours among the other rows that have the same class, k = 1, 2, ..."""
     found = nearest(images_of(metric, X), None, min(LONGEST_CURVE, len(X) - 1))
     right = (codes[found] == codes[:, None]).mean(axis=0)
     curve = right.cumsum() / np.arange(1, len(right) + 1)

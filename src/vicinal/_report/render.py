@@ -64,13 +64,13 @@ def render(summary: dict[str, Any]) -> str:
 
 
 def _safe_json(value: Any) -> str:
-    """Return JSON that is safe in a script element, whatever texts it contains."""
+    """Return JSON that is safe in a script element, whatever text it contains."""
     text = json.dumps(_printable(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _printable(value: Any) -> Any:
-    """Return the value with `printable` texts, because the script would show characters that JSON only escapes."""
+    """Return the value with `printable` strings, because the script would show characters that JSON only escapes."""
     if isinstance(value, dict):
         return {key: _printable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -84,7 +84,7 @@ def _verdict(verdict: dict[str, Any]) -> str:
 
 
 def _one_minus(document: str) -> str:
-    """Return the same minus sign before all numbers of a document, as wide as a plus sign; code stays as it is."""
+    """Return the same minus sign before all numbers of a document, as wide as a plus sign; code is not changed."""
 
     def with_minus(match: re.Match[str]) -> str:
         return re.sub(r"(?<![\w.\-])-(?=[0-9])", "\u2212", match.group())
@@ -181,7 +181,7 @@ def _methods(summary: dict[str, Any]) -> Section:
             head,
             "95 % interval",
             *map(str.capitalize, others),
-            "Against the best plain one",
+            "Difference from the best plain method",
         ]
         body = "".join(_method_row(line, scale, low, high, columns) for line in lines)
         caption = "Metrics" if kind == "metric" else "Densities"
@@ -282,8 +282,8 @@ def _purity(purity: dict[str, Any] | None, row: str) -> Section:
     chart = line_charts(
         curves,
         x_label="number of neighbours k",
-        y_label="share of the right class",
-        label=f"Share of right neighbours among the first k, for each metric: {_said_curves(purity['curves'])}",
+        y_label="share of neighbours of the same class",
+        label=f"Share of the first k neighbours that have the same class, for each metric: {_said_curves(purity['curves'])}",
         as_percent=True,
     )
     return (
@@ -384,7 +384,7 @@ def _outliers(outliers: dict[str, Any] | None, with_plane: bool) -> Section:
         f'<p class="hint">Each row is scored under the {escape(outliers["density"])} density of the others; a typical row has '
         f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows, {outliers['flagged']:,} have scores below the lower fence of a box plot "
         "and are flagged as outliers. The score is the more unusual of the log-density and the distance to a neighbour outside small "
-        "groups, so that small groups of outliers are found, too. The p-value is the share of rows that are at least as unusual. It is a rank, so "
+        "groups, so that small groups of outliers are found as well. The p-value is the share of rows that are at least as unusual. It is a rank, so "
         "the most unusual of n rows always has 1/n. The last column names the columns that are most surprising given the row's other columns, with "
         f"the 90 % interval in which they were expected.{' The name of a row links to its point in the plane.' if with_plane else ''}</p>"
         + _table("Unusual rows", "The least likely rows", columns, "".join(rows), "hidden"),
@@ -410,7 +410,7 @@ def _data(data: dict[str, Any]) -> Section:
         classes += f" and {len(data['classes']) - 40} more</p>" if len(data["classes"]) > 40 else "</p>"
     return (
         "data",
-        "What was done to the data",
+        "How the data were prepared",
         f"<ul>{items}</ul><p><strong>Columns:</strong> {names}{more}</p>{classes}",
     )
 
@@ -418,6 +418,6 @@ def _data(data: dict[str, Any]) -> Section:
 def _code(code: str) -> Section:
     return (
         "code",
-        "Do it again in Python",
+        "Reproduce this in Python",
         f'<div class="code"><button type="button" id="copy">Copy</button><pre tabindex="0" aria-label="Python code"><code id="source">{escape(code)}</code></pre></div>',
     )

@@ -3,7 +3,7 @@
   const NS = "http://www.w3.org/2000/svg";
   const SIZE = 480, PAD = 22;
   const byId = (id) => document.getElementById(id);
-  // Texts are only ever set as text, never as HTML.
+  // Strings are only set as text, never as HTML.
   const make = (name, attributes = {}, content = null) => {
     const node = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -37,7 +37,7 @@
 
   const minus = (value) => String(value ?? "").replace(/^-(?=[0-9])/, "\u2212");
 
-  // Tables: a head sorts, a field keeps the rows that hold a text.
+  // Tables: a heading sorts the rows, and a field filters the rows that contain a string.
   const valueOf = (row, column) => {
     const cell = row.cells[column];
     if (!cell) return null;
@@ -55,7 +55,7 @@
       head.replaceChildren(button);
       button.addEventListener("click", () => {
         const rows = [...body.rows].map((row) => [valueOf(row, column), row]);
-        // Numbers begin with the largest, texts with the first of the alphabet; a second click turns the order.
+        // Numbers begin with the largest, text with the first in alphabetical order; a second click reverses the order.
         const texts = rows.some(([value]) => typeof value === "string");
         const before = head.getAttribute("aria-sort");
         const down = before === null ? !texts : before !== "descending";
@@ -72,7 +72,7 @@
     label.append(field);
     table.parentElement.before(label);
     field.addEventListener("input", () => {
-      // The page has its own minus sign and narrow spaces, which no keyboard has.
+      // The page uses a minus sign and narrow spaces, which keyboards do not have.
       const plain = (text) => text.toLowerCase().replace(/\u2212/g, "-").replace(/\s+/g, " ");
       const wanted = plain(field.value.trim());
       for (const row of body.rows) row.hidden = !plain(row.textContent).includes(wanted);
@@ -87,7 +87,7 @@
     tip.style.left = `${Math.max(4, x)}px`;
     tip.style.top = `${Math.max(4, y)}px`;
   }
-  // Curves: the point that is nearest to the pointer says its value.
+  // Curves: the point that is nearest to the pointer shows its value.
   document.querySelectorAll("svg.chart").forEach((chart) => {
     const knots = [...chart.querySelectorAll("[data-tip]")];
     let lit = null;

@@ -97,7 +97,7 @@ def _verdict(comparison: Comparison) -> dict[str, Any]:
 
 
 def _left_out(comparison: Comparison) -> list[str]:
-    """Return the columns that densities and LCA do not use, as one text in a list; an empty list if they use all."""
+    """Return the columns that densities and LCA do not use, as one string in a list; an empty list if they use all."""
     left_out = [(name, kind) for name, kind in comparison.types.items() if not kind.measured]
     return [describe_types(left_out)] if left_out else []
 
@@ -166,7 +166,12 @@ def _headline(comparison: Comparison) -> list[dict[str, Any]]:
         ),
         ("metric", "recall@1", "Recall@1", "share of held-out rows whose nearest neighbour has their class"),
         ("metric", "recall@10", "Recall@10", "share of the first ten neighbours that have the row's class"),
-        ("metric", "purity", f"Purity of {k} neighbours", "share of right neighbours among the first"),
+        (
+            "metric",
+            "purity",
+            f"Purity of {k} neighbours",
+            f"share of the first {k} neighbours that have the row's class",
+        ),
         ("density", "log_likelihood", "Log-likelihood", "mean log-density of held-out rows, in nats; higher is better"),
     ]
     for kind, score, name, meaning in wanted:

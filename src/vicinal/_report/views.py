@@ -53,7 +53,7 @@ def shown_rows(n: int, test: np.ndarray, seed: int, wanted: Sequence[int] = ()) 
 
 
 def fitted_metrics(methods: Iterable[Method], X: np.ndarray, y: np.ndarray | None, train: np.ndarray) -> dict[str, Any]:
-    """Return the methods fitted to the training rows, by name; those that cannot be are left out."""
+    """Return the methods fitted to the training rows, by name; methods that cannot be fitted are left out."""
     found, fits = {}, Fits()
     with shared_searches():
         for method in methods:
@@ -94,9 +94,9 @@ def views_summary(
     Parameters
     ----------
     planes : list of dict
-        What can be shown; `before` and `after` are the places of those that are shown first.
+        The planes that can be shown; `before` and `after` are the positions of those that are shown first.
     rows : positions of the rows that are drawn
-    held_out : whether each of them was, or None where that is not known
+    held_out : whether each of them was held out, or None if that is not known
     unusual : positions of the unusual rows, in the order of their table
     targets : ComparedTargets or None
     """
@@ -174,7 +174,7 @@ def shares_before(name: str, X: np.ndarray) -> np.ndarray | None:
 
 
 def path_of(metric: Any, label: str) -> dict[str, Any] | None:
-    """Return the objective after each pass, where the fit has passes."""
+    """Return the objective after each pass, if the fit has passes."""
     objectives = getattr(steps_of(metric)[-1], "objectives_", None)
     if objectives is None or len(objectives) < 2:
         return None
@@ -232,7 +232,7 @@ def outliers(
 
 
 def _detector(density: Any, candidate: Any, X: np.ndarray) -> "DensityOutlierDetector":
-    """Return a detector of the fitted density, or by folds where the density cannot leave single rows out."""
+    """Return a detector of the fitted density, or one by folds if the density cannot leave out single rows."""
     from vicinal import DensityOutlierDetector
 
     try:

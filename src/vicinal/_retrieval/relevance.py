@@ -112,8 +112,8 @@ def read_relevance(relevant: Any, asked: Asked) -> Relevance:
         return _listed(table, asked)
     raise ValueError(
         f"relevant must be pairs (query, row) of shape (p, 2), graded judgements (query, row, grade) of shape (p, 3), a "
-        f"mapping of queries to rows, or labels, got shape {table.shape}. Labels are one per row of the corpus where the "
-        "queries are rows of it, or else a tuple (labels of the queries, labels of the corpus)."
+        f"mapping of queries to rows, or labels, got shape {table.shape}. Pass one label per row of the corpus if the "
+        "queries are rows of it, otherwise a tuple (labels of the queries, labels of the corpus)."
     )
 
 

@@ -43,7 +43,7 @@ class Space(NamedTuple):
     similarity: str
 
     def images(self, rows: Any, name: str) -> np.ndarray:
-        """Return the rows as they are compared: finite, mapped by the model; for cosines none of them is zero."""
+        """Return the rows in the form in which they are compared: mapped by the model, finite and, for cosines, not zero."""
         rows = _in_single(rows)
         images = check_array(rows, dtype=[np.float64, np.float32], input_name=name)
         if self.model is not None:

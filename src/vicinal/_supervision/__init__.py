@@ -20,7 +20,7 @@ Two rules about labels hold for the whole library:
   learn from groups (RCA, MMC, PairNCA, the constrained clusterers) treat a missing label, -1 and "-1" as "in no group"; all
   others raise an error that counts missing labels, and treat -1 as a label like any other.
 
-Numbers with fractions, infinite numbers and complex numbers are not labels.  A mixture of kinds (texts among numbers) is an
+Numbers with fractions, infinite numbers and complex numbers are not labels.  A mixture of kinds (strings among numbers) is an
 error only in estimators with a sorted ``classes_``, and in NCA, which follows scikit-learn.
 """
 

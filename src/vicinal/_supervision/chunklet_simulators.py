@@ -27,7 +27,7 @@ def simulate_teachers(
 ) -> ChunkletRows:
     """Draw the chunklets of teachers who each group a random part of the data (sec. 8.1.2, Appendix D).
 
-    Every teacher sees ``L`` random rows and groups those that belong together, with labels of his own.  With
+    Every teacher sees ``L`` random rows and groups those that belong together, under labels that only this teacher uses.  With
     ``M`` classes the sizes of the groups depend on ``r = L / M``; r = 2 gives 2.9 on average (see
     :func:`expected_chunklet_size`).
 
@@ -68,7 +68,7 @@ def simulate_teachers(
             f"n_points={n_points} is more than the {len(labelled)} labelled rows that a teacher can see. "
             "Lower n_points (or ratio)."
         )
-    # RandomState.choice would permute all rows for each teacher; a Generator draws a few in no time.
+    # RandomState.choice would permute all rows for each teacher; a Generator draws a few quickly.
     draw = np.random.default_rng(check_random_state(random_state).randint(2**31))
     seen = np.concatenate([draw.choice(labelled, n_points, replace=False) for _ in range(n_teachers)])
     groups = np.repeat(np.arange(n_teachers), n_points) * (codes.max() + 1) + codes[seen]
@@ -95,9 +95,9 @@ def expected_chunklet_size(ratio: float) -> float:
 def simulate_pairs(
     y: ArrayLike, fraction: float = 0.9, *, merge: bool = True, random_state: RandomState | int | None = None
 ) -> ChunkletRows:
-    """Draw random pairs of one class until ``K_c`` connected components are left (sec. 8.3).
+    """Draw random pairs of rows of the same class until ``K_c`` connected components remain (sec. 8.3).
 
-    Pairs are drawn evenly from all pairs of rows that share a class, without repetition.
+    Pairs are drawn uniformly from all pairs of rows that share a class, without repetition.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def simulate_chunklets(
     y : array-like of shape (n,)
         True classes; rows without one (-1, None, NaN) are never drawn.
     size : int, default=2
-        ``S``, points in a chunklet.
+        ``S``, the number of points in a chunklet.
     fraction : float, default=0.3
         The share of the labelled rows that is drawn, in proportion to the sizes of the classes.
     remainder : bool, default=True
@@ -219,7 +219,7 @@ def _shares(counts: np.ndarray, fraction: float, rng: np.random.RandomState) -> 
 
 
 def _collect(rows: np.ndarray, groups: np.ndarray, n_samples: int, merge: bool) -> ChunkletRows:
-    """Drop repeated entries and singletons, number the groups, join those that share rows if asked to."""
+    """Drop repeated entries and singletons, number the groups, and join those that share rows if requested."""
     codes = np.unique(groups, return_inverse=True)[1]
     order = np.lexsort((rows, codes))
     rows, codes = rows[order], codes[order]

@@ -110,7 +110,7 @@ def chunklets_from_labels(y: ArrayLike) -> NDArray[Any]:
     ----------
     y : array-like of shape (n,)
         Integers, strings, booleans, dates or a pandas column (categories too).  -1, "-1", None, NaN,
-        ``pd.NA`` and masked entries mean "not labelled".  Integers below -1 are refused, since they may mean either.
+        ``pd.NA`` and masked entries mean "not labelled".  Integers below -1 raise an error, because they may mean either.
 
     Returns
     -------
@@ -140,10 +140,10 @@ def chunklets_from_pairs(
     n_samples : int
         Number of rows of the data.
     cannot_link : array-like of shape (q, 2), default=None
-        Pairs of rows that do not belong together.  They make no chunklets; contradictions to the closure are counted.
+        Pairs of rows that do not belong together.  They create no chunklets; pairs that contradict the closure are counted.
     labels : array-like of shape (n_samples,), default=None
-        Classes of some rows (-1, None or NaN elsewhere).  They make no chunklets either; chunklets that
-        join two labels are counted.
+        Classes of some rows (-1, None or NaN elsewhere).  They create no chunklets either; chunklets that
+        contain two labels are counted.
 
     Returns
     -------
@@ -157,7 +157,8 @@ def chunklets_from_pairs(
 
     Notes
     -----
-    Connected components of a graph with n_samples nodes and p edges: time and memory O(n_samples + p).
+    The chunklets are the connected components of a graph with n_samples nodes and p edges, which takes O(n_samples + p)
+    time and memory.
 
     Examples
     --------
@@ -212,7 +213,7 @@ def chunklets_from_groups(groups: Any, n_samples: int) -> NDArray[Any]:
     Returns
     -------
     chunklets : int array of shape (n_samples,)
-        Ids 0, 1, ... in the order of first appearance, -1 for rows in no group or alone in theirs.
+        Ids 0, 1, ... in the order of first appearance, -1 for rows in no group or in a group of one row.
 
     Examples
     --------
@@ -263,7 +264,7 @@ def read_chunklets(y: ArrayLike | None, n_samples: int, *, name: str = "y") -> t
 
 
 def read_partition(y: ArrayLike | None, n_samples: int, *, name: str = "y") -> tuple[np.ndarray, ChunkletReport]:
-    """Read chunklets as one id per row (-1 for none), merging those that share a row; return a report, too."""
+    """Read chunklets as one id per row (-1 for none), merging those that share a row, and return a report as well."""
     entries, report = read_chunklets(y, n_samples, name=name)
     entries, report = _join_shared(entries, report)
     return as_array(entries, n_samples), report
@@ -273,7 +274,7 @@ def as_array(entries: ChunkletRows, n_samples: int) -> np.ndarray:
     """Return chunklets that share no row as one id per row, numbered by first appearance; -1 elsewhere."""
     n_chunklets = _n_chunklets(entries)
     first = np.empty(n_chunklets, dtype=np.int64)
-    first[entries.ids[::-1]] = entries.rows[::-1]  # the first row of each chunklet is written last, and stays
+    first[entries.ids[::-1]] = entries.rows[::-1]  # the first row of each chunklet is written last, so it is kept
     number = np.empty(n_chunklets, dtype=np.int64)
     number[np.argsort(first)] = np.arange(n_chunklets)
     chunklets = np.full(n_samples, -1)
@@ -288,7 +289,7 @@ def merge_shared(entries: ChunkletRows, n_samples: int) -> ChunkletRows:
 
 
 def _join_shared(entries: ChunkletRows, report: ChunkletReport) -> tuple[ChunkletRows, ChunkletReport]:
-    if report.n_points == report.n_samples - report.n_leftover:  # no row stands in two chunklets
+    if report.n_points == report.n_samples - report.n_leftover:  # no row is in two chunklets
         return entries, report
     entries = merge_shared(entries, report.n_samples)
     return entries, replace(report, n_chunklets=_n_chunklets(entries), n_points=len(entries.rows))
@@ -374,7 +375,7 @@ def _collect(rows: np.ndarray, codes: np.ndarray, n_samples: int) -> tuple[Chunk
 
 
 def _is_listlike(value: Any) -> bool:
-    """Return whether it holds entries: lists, sets, arrays, pandas columns; strings and numbers do not."""
+    """Return whether a value is a collection: a list, set, array or pandas column, but not a string or a number."""
     if isinstance(value, (Sequence, set, frozenset)):
         return not isinstance(value, (str, bytes))
     return hasattr(value, "__array__") and np.ndim(value) > 0

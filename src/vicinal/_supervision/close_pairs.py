@@ -10,9 +10,9 @@ from vicinal._supervision.chunklets import chunklets_from_labels
 from vicinal._supervision.labels import check_length
 from vicinal._supervision.pairs import check_pairs
 
-PullClose = Callable[[np.ndarray], np.ndarray]  # of images, the pull of their close pairs
+PullClose = Callable[[np.ndarray], np.ndarray]  # maps images to the pull of their close pairs
 
-_SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by
+_SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # from which a scale is estimated
 
 
 def read_close_pairs(
@@ -46,7 +46,7 @@ class Listed:
 
 
 class Grouped:
-    """All pairs inside groups, never listed."""
+    """All pairs inside groups, which are never listed."""
 
     def __init__(self, groups: np.ndarray) -> None:
         self.groups = groups
@@ -57,7 +57,7 @@ class Grouped:
     def some(self, random: np.random.RandomState | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return a sample of the pairs that keeps every row, all of one weight.
 
-        Each row with the next of its group, in the order given, or in four random orders.
+        Each row is paired with the next one of its group, in the given order or in four random orders.
         """
         n = len(self.groups)
         orders = [np.arange(n)] if random is None else [random.permutation(n) for _ in range(4)]
@@ -91,7 +91,7 @@ def listed_pairs(pairs: np.ndarray, weight: np.ndarray, n: int) -> PullClose:
     pairs : row positions, shape (p, 2)
     weight : array of shape (p,)
     n : int
-        Rows in all.
+        The number of all rows.
     """
     share = weight / weight.sum()
     a, b = pairs.T

@@ -1,4 +1,4 @@
-"""Groups: labels of some of the rows, which say only which rows belong together."""
+"""Groups: labels of some of the rows, which only define which rows belong together."""
 
 import numbers
 
@@ -31,7 +31,7 @@ def code_groups(y: ArrayLike, name: str = "y") -> np.ndarray:
 
 
 def _none_and_below(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which labels mean "no group", and which are numbers below -1, that may mean either."""
+    """Return which labels mean "no group", and which are numbers below -1, which may mean either."""
     kind = classes.dtype.kind
     if kind in "if":
         return classes == -1, classes < -1

@@ -11,7 +11,7 @@ from vicinal._callers import callers_line
 from vicinal._supervision.missing import read_values, refuse_missing
 from vicinal._tensors import as_host
 
-# Beyond it neighbouring whole numbers are the same float.
+# Beyond this, neighbouring whole numbers are the same float.
 _LARGEST_WHOLE_FLOAT = 2.0**53
 
 
@@ -21,7 +21,7 @@ class Labels(NamedTuple):
     Attributes
     ----------
     classes : array of shape (m,)
-        The different labels in sorted order; those that have no order (texts among numbers) by kind and then as text.
+        The different labels in sorted order; labels without a common order (strings among numbers) are sorted by kind and then as strings.
     codes : int array of shape (n,)
         The position of each row's label in `classes`; -1 for a row without a label.
     """
@@ -33,9 +33,9 @@ class Labels(NamedTuple):
 def code_labels(
     y: ArrayLike | None, name: str = "y", *, n_rows: int | None = None, partial: bool = False, instead: str = ""
 ) -> Labels:
-    """Read one label per row: integers, texts, booleans, dates, pandas columns, or a mixture.
+    """Read one label per row: integers, strings, booleans, dates, pandas columns, or a mixture.
 
-    Two labels are the same when Python calls them equal: 1, 1.0 and True are one label, 1 and "1" are two.
+    Two labels are the same if they compare equal in Python: 1, 1.0 and True are one label, 1 and "1" are two.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ def code_labels(
     name : str
         The name of the argument, for messages.
     n_rows : int, default=None
-        How many labels there should be; None takes any number but 0.
+        The required number of labels; None accepts any number except 0.
     partial : bool, default=False
-        Whether labels may be missing (see `is_missing`; masked entries, too).
+        Whether labels may be missing (see `is_missing`) or masked.
     instead : str
         A sentence with an alternative for a target with fractions.
 
@@ -148,7 +148,7 @@ def _code_near_integers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _code_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Code Python objects: texts of a pandas column, dates, a mixture."""
+    """Code Python objects: strings of a pandas column, dates, or a mixture."""
     known: dict = {}
     codes = np.empty(len(values), dtype=np.intp)
     for i, value in enumerate(values):

@@ -22,13 +22,13 @@ def is_missing(value: Any) -> bool:
 def read_values(y: ArrayLike | None, name: str = "y") -> tuple[np.ndarray, np.ndarray]:
     """Convert an argument to an array without losing its missing values.
 
-    NumPy would write None and NaN among texts as "None" and "nan", round nullable integers to floats, and drop the
+    NumPy would write None and NaN among strings as "None" and "nan", round nullable integers to floats, and drop the
     mask of a masked array.
 
     Returns
     -------
     values : array
-        Of numbers where every entry that is not missing is one.  An entry that is missing may hold anything.
+        An array of numbers if every entry that is not missing is a number.  A missing entry may hold anything.
     missing : bool array of the same shape
     """
     y = as_host(y)
@@ -70,7 +70,7 @@ def refuse_missing(
 
 
 def _loses_something(y: Any, values: np.ndarray) -> bool:
-    """Return whether NumPy changed entries: other things among texts of a list, nullable integers of pandas."""
+    """Return whether NumPy changed entries: other values among the strings of a list, or nullable integers of pandas."""
     if isinstance(y, np.ndarray):
         return False
     if hasattr(y, "dtype"):
@@ -82,7 +82,7 @@ def _loses_something(y: Any, values: np.ndarray) -> bool:
 
 
 def _as_numbers(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Return an array of numbers in place of one of Python objects, if all that is not missing are numbers."""
+    """Return an array of numbers instead of Python objects, if all entries that are not missing are numbers."""
     present = values[~missing]
     if not len(present) or not all(isinstance(value, (numbers.Real, np.bool_)) for value in present):
         return values

@@ -70,7 +70,7 @@ def check_targets(
     Parameters
     ----------
     y : array
-        As `read_targets` returned it, or some rows of that.
+        The result of `read_targets`, or some rows of it.
     match, match_scale : the estimator's parameters.
     weight : row weights for the default scale, or None.
     """
@@ -127,7 +127,7 @@ def read_numbers(y: ArrayLike, n_rows: int, instead: str = "", *, name: str = "y
 
 
 def _classes(codes: np.ndarray) -> Targets:
-    """Return the targets of rows of which some classes may be absent."""
+    """Return the targets of rows in which some classes may be absent."""
     names, codes = code_labels(codes)
     return Targets("class", codes, n_classes=len(names))
 
@@ -170,7 +170,7 @@ def _continuous(values: np.ndarray, match_scale: Any, weight: np.ndarray | None)
     centred = values[:, varying] - values[:, varying].mean(axis=0)
     if np.any(np.abs(centred) > _MOST_SCALES * scale[varying]):
         raise ValueError(
-            f"match_scale={match_scale!r} is too small: the targets spread over more than {_MOST_SCALES:g} times as much, "
+            f"match_scale={match_scale!r} is too small: the range of the targets is more than {_MOST_SCALES:g} times as large, "
             "and no two different ones would agree. Raise it, or leave it None."
         )
     return Targets("gaussian", centred / scale[varying], scale=scale * unit)

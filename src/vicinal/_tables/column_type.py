@@ -27,7 +27,7 @@ MEASURED = ("continuous", "lattice")
 # Rounding matters if values repeat (in more than this share of the rows) or if a step is more than this share of the
 # standard deviation. Finer lattices are indistinguishable from continuous values at the scale of any kernel.
 _MANY_REPEATS, _COARSE = 0.05, 0.01
-_NEARLY_ALL = 0.95  # of the values must lie on a lattice
+_NEARLY_ALL = 0.95  # the share of the values that must lie on a lattice
 # With fewer rows than this, quantities cannot be distinguished reliably from identifiers or booleans.
 _FEWEST_ROWS = 10
 # "CustomerID" and "userId" are read as "customer_id" and "user_id".
@@ -64,11 +64,11 @@ class ColumnType(NamedTuple):
         One of "continuous", "lattice", "tied", "boolean", "category", "date", "text", "identifier", "counter", "constant"
         and "empty".
     step, offset : float or None
-        Of a lattice: its values are ``offset + k * step`` with whole numbers k.
+        The lattice: its values are ``offset + k * step`` with whole numbers k. None for other kinds.
     format : str or None
-        Of a date that is written as text: "ISO8601", or a format of ``strptime``.
+        The format of dates that are written as text: "ISO8601", or a format of ``strptime``. None for other kinds.
     tied : float
-        Of a tied column: the share of the rows whose value occurs in an earlier row. It is 0 for real
+        The share of the rows of a tied column whose value occurs in an earlier row. It is 0 for real
         measurements; a density of many tied values can be made arbitrarily high. A tied column that the user declares
         continuous keeps its share.
     """
@@ -88,7 +88,7 @@ class ColumnType(NamedTuple):
 
     @property
     def spec(self) -> str:
-        """The text that selects this kind: "lattice:0.5", "date:%d/%m/%Y", "boolean"."""
+        """The string that selects this kind: "lattice:0.5", "date:%d/%m/%Y", "boolean"."""
         detail = self.format if self.step is None else repr(float(self.step))
         return f"{self.kind}:{detail}" if detail else self.kind
 
@@ -104,9 +104,9 @@ def number_type(values: np.ndarray, name: str = "", resolution: float | None = N
     Parameters
     ----------
     values : array of shape (n,)
-        The values, with NaN for missing ones. Their order matters: it shows whether a column counts the rows.
+        The values, with NaN for missing ones. Their order matters: it shows whether a column numbers the rows.
     name : str
-        The name of the column. Whole numbers in a column whose name says that it is an id are identifiers.
+        The name of the column. Whole numbers in a column whose name marks it as an id are identifiers.
     resolution : float, optional
         The relative rounding error of the values; the default is that of their dtype.
     """
@@ -136,7 +136,7 @@ def number_type(values: np.ndarray, name: str = "", resolution: float | None = N
 
 
 def _counts_rows(values: np.ndarray, known: np.ndarray) -> bool:
-    """Return whether whole numbers count the rows of the table; some of them may be missing."""
+    """Return whether whole numbers are the numbers of the rows of the table; some of them may be missing."""
     first = values[known] - np.flatnonzero(known)
     few = 3 if first[0] in (0, 1) else _FEWEST_ROWS
     return len(first) >= few and bool((first == first[0]).all())
@@ -159,7 +159,7 @@ def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> Colu
         found = asked_type(values, asked.spec, name)
         return found if asked.offset is None else found._replace(offset=asked.offset)
     if not isinstance(asked, str):
-        raise TypeError(f"types: the kind of {name!r} must be a text or a ColumnType, got {type(asked).__name__}.")
+        raise TypeError(f"types: the kind of {name!r} must be a string or a ColumnType, got {type(asked).__name__}.")
     kind, _, detail = asked.partition(":")
     if kind not in KINDS:
         raise TableError(f"types: {name!r} cannot be {kind!r}; expected one of {', '.join(KINDS)}.")

@@ -49,7 +49,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     Notes
     -----
     The noise of a row is a function of the seed, of the row's values and of the number of the draw. The result of
-    ``transform`` for a row is therefore the same alone, among others and in any order. ``fit_transform``, for training rows,
+    ``transform`` for a row therefore does not depend on the other rows or on their order. ``fit_transform``, for training rows,
     gives equal rows different noise, because otherwise a repeated row would still repeat. NaN stays NaN. Rows of float32 are
     returned as float64 if a column is rounded, because noise added to a large value needs the digits.
 
@@ -126,7 +126,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         ----------
         X : array-like of shape (n_samples, n_features)
         number : int
-            0, 1, 2, ...
+            The number of the draw: 0, 1, 2, ...
 
         Returns
         -------
@@ -157,7 +157,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         ----------
         X : array-like of shape (n_samples, n_features)
         seen : EqualRows, optional
-            Counts the rows of earlier blocks, where X is a block of the training rows. X is added to it.
+            Counts the rows of earlier blocks, if X is a block of the training rows. X is added to it.
 
         Returns
         -------
@@ -187,7 +187,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
 
     def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
         # In float32, noise of a fine step would be lost in the rounding of a large value. The dtype must not depend on the
-        # rows of a call, because a row would then have other noise alone than among others.
+        # rows of a call, because the noise of a row would then depend on the other rows.
         noisy = np.array(X, dtype=np.float64 if self.steps_.any() else X.dtype)
         rows = _mixed(_mixed(_hash_of_rows(X, self.seed_) ^ np.uint64(number)) ^ twin)
         for j in np.flatnonzero(self.steps_):

@@ -23,8 +23,8 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     """Convert the columns of a table to numbers, according to the kind of each column.
 
     Numbers are not changed. A date becomes days (since 1970-01-01) and, if they vary, the sine and cosine of its
-    position in the year, in the week and in the day. With ``one_hot``, a category becomes one 0/1 column per value. Texts and
-    columns that name or count the rows, are constant, or are empty are left out. Missing values stay missing
+    position in the year, in the week and in the day. With ``one_hot``, a category becomes one 0/1 column per value. Text and
+    columns that identify or number the rows, are constant, or are empty are left out. Missing values stay missing
     (NaN); :class:`vicinal.DensityImputer` fills them in.
 
     Parameters
@@ -118,7 +118,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         return self
 
     def _keep_types(self, what: str, types: list[ColumnType]) -> None:
-        """Keep types as arrays, which a model file can hold."""
+        """Keep the types as arrays, which a model file can contain."""
         setattr(self, f"_{what}_kinds", np.array([kind.kind for kind in types], dtype=object))
         numbers = [[np.nan if value is None else value for value in (t.step, t.offset, t.tied)] for t in types]
         setattr(self, f"_{what}_lattices", np.array(numbers, dtype=np.float64).reshape(-1, 3))
@@ -208,7 +208,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         used = self.used_columns
         absent = [name for name in used if name not in frame.columns]
         if absent:
-            others = list(frame.columns.difference(used, sort=False))  # a column that is found is not misspelt
+            others = list(frame.columns.difference(used, sort=False))  # a column that was found is not misspelt
             near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, others, 1)))
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise TableError(
@@ -245,7 +245,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
 
     @property
     def constants_(self) -> dict[str, str]:
-        """The value, as a text, of each raw column that held one value only."""
+        """The value, as a string, of each raw column that had only one value."""
         check_is_fitted(self, "_columns")
         names = getattr(self, "_constant_names", ())  # older files do not have it
         return {str(name): str(text) for name, text in zip(names, getattr(self, "_constant_texts", ()), strict=True)}
@@ -315,7 +315,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     def of_features(cls, names: list[str], table: Any) -> "TableEncoder":
         """Return a fitted encoder that creates the columns of these names from a table, without using its values.
 
-        "column=value" is created from a column of texts if the table has no column of that name. Names that the table
+        "column=value" is created from a column of text if the table has no column of that name. Names that the table
         does not have are required as they are.
 
         Parameters
@@ -356,7 +356,7 @@ def _types_of(kinds: np.ndarray, lattices: np.ndarray) -> list[ColumnType]:
 
 
 def _column_and_part(frame: Any, name: str) -> tuple[str, str]:
-    """Return the column, and what is to be made of it; of "column=value" only where the table has such a column of texts."""
+    """Return the column and the part to make of it: "=value" if the table has such a column of text, else "number"."""
     pieces = name.split("=")
     if name not in frame.columns:
         for cut in range(len(pieces) - 1, 0, -1):

@@ -9,8 +9,8 @@ from vicinal._tables.frames import as_numbers, is_numeric, read_dates
 from vicinal._words import count
 
 _DAY = 86_400.0  # seconds
-_MOST_VALUES = 1_000  # of a column that the user calls a category; more would fill the memory with zeros
-_MOST_WHOLE = 2.0**53  # beyond, not every whole number is a float
+_MOST_VALUES = 1_000  # the number of values of a column that the user declares as a category; more would fill the memory with zeros
+_MOST_WHOLE = 2.0**53  # beyond this, not every whole number is a float
 # The periodic parts of a date: the length of the period, and the position of a time in it.
 _ROUNDS: dict[str, Any] = {
     "month": lambda dates: (dates.dt.day_of_year - 1.0) / 366.0,
@@ -36,8 +36,8 @@ def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, 
         values = sorted(as_texts(column).dropna().unique())
         if len(values) > _MOST_VALUES:
             raise TableError(
-                f"{str(column.name)!r} has {len(values):,} values, and 0/1 columns are made of {_MOST_VALUES:,} at most. Call it "
-                "text to leave it out, or join values that are rare."
+                f"{str(column.name)!r} has {len(values):,} values, and at most {_MOST_VALUES:,} can be converted to 0/1 columns. "
+                "Declare it as text to leave it out, or merge rare values."
             )
         return [(f"={value}", ColumnType("boolean")) for value in values]
     if kind.kind != "date":
@@ -90,7 +90,7 @@ def _days(dates: Any) -> np.ndarray:
 
 
 def as_texts(column: Any) -> Any:
-    """Return the values of a category as texts; whole numbers without a fraction, missing ones missing."""
+    """Return the values of a category as strings, whole numbers without a fraction; missing values stay missing."""
     if column.dtype.kind == "f":
         known = column.dropna()
         whole = (known % 1 == 0).all() and (known.abs() <= _MOST_WHOLE).all()
@@ -99,13 +99,13 @@ def as_texts(column: Any) -> Any:
 
 
 def differs(column: Any, text: str) -> np.ndarray:
-    """Return where a column differs from a value that is given as a text."""
+    """Return where a column differs from a value that is given as a string."""
     if is_numeric(column):
         try:
             return ~np.isclose(
                 as_numbers(column), float({"True": 1.0, "False": 0.0}.get(text, text)), rtol=1e-7, atol=0.0
             )
-        except ValueError:  # it held a text in the training rows
+        except ValueError:  # it was text in the training rows
             return np.ones(len(column), dtype=bool)
     return (as_texts(column) != text).to_numpy(dtype=bool, na_value=False)
 

@@ -1,7 +1,7 @@
-"""The kinds of all columns of a table: numbers, texts and dates, as detected or as the user declares them.
+"""The kinds of all columns of a table: numbers, text and dates, as detected or as the user declares them.
 
-pandas parses the values: numbers, dates and times, categories. This module detects whether numbers are rounded, count the
-rows, or identify them.
+pandas parses the values: numbers, dates and times, categories. This module detects whether numbers are rounded, or number or
+identify the rows.
 """
 
 import decimal
@@ -16,7 +16,7 @@ from vicinal._tables.column_type import ColumnType, TableError, asked_type, numb
 from vicinal._words import shown
 
 _TRUTH = {"true": True, "false": False}
-MOST_LEVELS = 50  # more distinct texts than this are names or sentences, not categories
+MOST_LEVELS = 50  # more distinct strings than this are names or sentences, not categories
 _FEWEST_NAMES = 10
 # The formats of dates; the first one that fits all entries of a column is used. If a date fits both formats of a pair, as
 # 03/04/2024 does, the first is used, and a note says that the dates are ambiguous.
@@ -44,7 +44,7 @@ _LOOKS_LIKE_A_DATE = (
 
 
 def as_frame(table: Any) -> Any:
-    """Return the table as a DataFrame whose column names are texts: "x0", "x1", ... for an array."""
+    """Return the table as a DataFrame whose column names are strings: "x0", "x1", ... for an array."""
     import pandas as pd
 
     if isinstance(table, pd.DataFrame):
@@ -63,7 +63,7 @@ def as_frame(table: Any) -> Any:
     # pandas cannot compare values in the byte order of another machine, as binary files (FITS, for example) hold them.
     for name in frame.columns[[isinstance(dtype, np.dtype) and not dtype.isnative for dtype in frame.dtypes]]:
         frame[name] = frame[name].astype(frame[name].dtype.newbyteorder("="))
-    # Numbers of NumPy are as they should be; a table may have thousands of columns of them.
+    # Columns of NumPy numbers need no conversion; a table may have thousands of them.
     for name in frame.columns[[dtype.kind not in "iufb" for dtype in frame.dtypes]]:
         column = frame[name]
         plain = _plain_values(column)
@@ -105,7 +105,7 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     ----------
     table : DataFrame, or array of shape (n, d)
     types : dict, optional
-        Overrides by column: a :class:`ColumnType`, or a text: one of the kinds, "lattice:0.5" with a step,
+        Overrides by column: a :class:`ColumnType`, or a string: one of the kinds, "lattice:0.5" with a step,
         or "date:%d/%m/%Y" with a format.
 
     Returns
@@ -119,18 +119,18 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     ==============  =================================================================================================
     "empty"         there is no value
     "constant"      there is one value
-    "counter"       whole numbers count the rows: each is one more than the one above it
-    "identifier"    whole numbers have the name of an id, or never repeat and fill a range or have the name of a key or a
-                    number; texts never repeat
+    "counter"       whole numbers number the rows: each is one more than the one above it
+    "identifier"    the values are whole numbers and the column is named like an id; or they never repeat, and fill a range
+                    or the column is named like a key or a number; or the values are text that never repeats
     "boolean"       there are two values, as numbers, or True and False
     "lattice"       nearly all values are ``offset + k * step``, and they repeat or the step is coarse compared with their
                     spread: counts and rounded measurements
     "tied"          more than 5 % of the rows repeat a value, and the values are on no lattice: quantities that are often
                     exactly zero, logarithms and ratios of counts (rows that repeat as a whole are counted once)
     "continuous"    all other numbers
-    "date"          times, or texts that are all dates of one format
-    "category"      texts of at most 50 values
-    "text"          other texts
+    "date"          the values are times, or text that consists of dates of one format
+    "category"      the values are text, with at most 50 different values
+    "text"          the values are other text
     ==============  =================================================================================================
 
     Examples
@@ -200,7 +200,7 @@ def _found(column: Any) -> ColumnType:
 
 
 def hidden_numbers(texts: Any) -> str | None:
-    """Return what most texts of a column are: "some" numbers (others are not), numbers with decimal "commas", numbers with "signs"
+    """Return what most strings of a column are: "some" numbers (others are not), numbers with decimal "commas", numbers with "signs"
     and separators of thousands, "times" or dates of another format, or None.
     """
     import pandas as pd
@@ -225,14 +225,14 @@ def hidden_numbers(texts: Any) -> str | None:
 
 
 def date_format(texts: Any) -> str | None:
-    """Return the format in which all texts are dates, or None."""
+    """Return the format in which all strings are dates, or None."""
     if not texts.head(5).str.fullmatch(_LOOKS_LIKE_A_DATE).all():
         return None
     return next((written for written in _DATE_FORMATS if read_dates(texts, written).notna().all()), None)
 
 
 def other_reading(texts: Any, written: str) -> str | None:
-    """Return the format with day and month exchanged, where it fits all texts as well; else None."""
+    """Return the format with day and month exchanged if it fits all strings as well, else None."""
     for first, second in _OTHER_READING.items():
         if first in written:
             other = written.replace(first, second)
@@ -241,7 +241,7 @@ def other_reading(texts: Any, written: str) -> str | None:
 
 
 def read_dates(column: Any, written: str | None) -> Any:
-    """Return a column of times as pandas keeps them, without a time zone; NaT where an entry is not a date."""
+    """Return a column of times as pandas stores them, without a time zone; NaT where an entry is not a date."""
     import pandas as pd
 
     if written is None:

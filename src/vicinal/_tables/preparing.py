@@ -15,7 +15,7 @@ from vicinal._tables.encoding import describe_text
 from vicinal._tables.frames import MOST_LEVELS, as_frame, hidden_numbers, is_numeric, nearest_names, other_reading
 from vicinal._words import count, shown
 
-LARGEST = 1e150  # what can be squared and summed in float64
+LARGEST = 1e150  # the largest number that can be squared and summed in float64
 MISSING = ("refuse", "drop", "impute", "marginalise")
 
 
@@ -61,7 +61,7 @@ class PreparedTable(NamedTuple):
     X : DataFrame of float64
         The features without noise, with NaN for missing values that `missing` keeps.
     labels : Series or None
-        The target or the groups, of the rows that were kept.
+        The target or the groups of the rows that were kept.
     rows : array
         Positions of the kept rows in the table.
     types : dict of str to ColumnType
@@ -120,7 +120,7 @@ class PreparedTable(NamedTuple):
 
 
 def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
-    """Return which columns densities and LCA do not learn from, and why, in sentences; none where they learn from all."""
+    """Return which columns densities and LCA do not learn from, and why, in sentences; an empty list if they learn from all."""
     tied = {name: kind for name, kind in types.items() if kind.kind == "tied"}
     others = [(name, kind) for name, kind in types.items() if not kind.measured and name not in tied]
     notes = []
@@ -149,7 +149,7 @@ def prepare(
 ) -> PreparedTable:
     """Prepare a table: detect the kinds of its columns, convert them to numbers, and treat missing values.
 
-    It is the function that ``vicinal learn`` and ``vicinal compare`` use.
+    ``vicinal learn`` and ``vicinal compare`` use this function.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def prepare(
     >>> table = pd.DataFrame({"id": range(6), "size": [1.5, 2.25, 0.5, 4.0, 3.125, 2.0], "kind": list("ababab")})
     >>> prepared = prepare(table, target="kind")
     >>> list(prepared.X), [note.text for note in prepared.notes]
-    (['size'], ["Left out, because they name or count the rows: counter: 'id'."])
+    (['size'], ["Left out, because they identify or number the rows: counter: 'id'."])
     """
     return prepare_table(
         table, target, drop=drop, types=types, one_hot=one_hot, missing=missing, random_state=random_state
@@ -272,7 +272,7 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
         notes.append(Note(f"Left out, because they are constant: {shown(dict(of('constant')))}.", True))
     rows_named = of("identifier", "counter")
     if rows_named:
-        named = f"Left out, because they name or count the rows: {describe_types(rows_named)}."
+        named = f"Left out, because they identify or number the rows: {describe_types(rows_named)}."
         notes.append(Note(named + _hints(features, rows_named, words), True))
     unread = of("text") if one_hot else of("text", "category")
     if unread:
@@ -300,9 +300,9 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool,
     described = [describe_text(features[name]) for name, _ in columns]
     rest = f"; and {len(described) - 8} more" if len(described) > 8 else ""
     text = (
-        f"Left out {count(len(columns), 'column')} of texts: {'; '.join(described[:8])}{rest}."
+        f"Left out {count(len(columns), 'column')} of text: {'; '.join(described[:8])}{rest}."
         if not one_hot
-        else f"Left out, because they have more than {MOST_LEVELS} different texts each (too many for 0/1 columns): "
+        else f"Left out, because they have more than {MOST_LEVELS} different values each (too many for 0/1 columns): "
         f"{shown(dict(columns))}."
     )
     if not one_hot and _categories(features, columns):
@@ -311,18 +311,18 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool,
 
 
 def _categories(features: Any, columns: Iterable[tuple[str, ColumnType]]) -> list[str]:
-    """Return the categories of which 0/1 columns are of use: not numbers and times that are written as texts."""
+    """Return the categories for which 0/1 columns are useful, without numbers and times that are written as text."""
     written = ("commas", "signs", "times")
     return [name for name, kind in columns if kind.kind == "category" and _hidden(features[name]) not in written]
 
 
 def _hidden(column: Any) -> str | None:
-    """Return what `hidden_numbers` says of the texts of a column; None for numbers."""
+    """Return the result of `hidden_numbers` for a column of text; None for numbers."""
     return None if is_numeric(column) else hidden_numbers(column.dropna().astype(str))
 
 
 def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -> str:
-    """Return how to read numbers and times that are written as texts."""
+    """Return how to read numbers and times that are written as text."""
     import pandas as pd
 
     hints = []

@@ -26,9 +26,10 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
         steps, each row is scored under `n_draws` draws of the noise. Otherwise the result is that of ``score_samples``
         in the units of the data.
     X : table or array of shape (n_samples, n_features)
-        A row with missing values is filled in where the model has a :class:`DensityImputer`. Otherwise it is scored by
-        what is known of it: the log-density, and the probability, of those columns alone.
+        A row with missing values is filled in if the model has a :class:`DensityImputer`. Otherwise it is scored by
+        its known values: the log-density, and the probability, of those columns alone.
     n_draws : int, default=8
+        The number of draws of the noise.
     probability : bool, default=False
         Whether to add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
         discrete row (on the log-density of its continuous columns times the probability of the others, if some
@@ -73,7 +74,7 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
 
 
 def dequantizer_of(model: Any) -> Dequantizer | None:
-    """Return the noise that belongs to a model: a step of its pipeline, or that of its encoder; None for none."""
+    """Return the noise that belongs to a model: a step of its pipeline, or that of its encoder; None if there is none."""
     for step in _steps(model)[:-1]:
         if isinstance(step, Dequantizer):
             return step
@@ -94,7 +95,7 @@ def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS) -> np.ndarray:
     ----------
     model : fitted density, or Pipeline that ends in one
     X : table or array of shape (n_samples, n_features)
-        Rows whose missing values reach the density are scored by what is known of them.
+        Rows whose missing values reach the density are scored by their known values.
     n_draws : int
     """
     steps, rows = _steps(model), X
@@ -107,7 +108,7 @@ def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS) -> np.ndarray:
         if noise is not None:
             draws = (noise.draw(np.asarray(rows), number) for number in range(n_draws))
             if hasattr(rows, "columns"):
-                # The next step may know the columns by name.
+                # The next step may select the columns by name.
                 draws = (type(rows)(draw, columns=rows.columns, index=rows.index) for draw in draws)
             return np.stack([_scores(rest, draw) for draw in draws])
     return _scores(steps[-1:], rows)[None]
@@ -122,17 +123,17 @@ def _scores(steps: list[Any], rows: Any) -> np.ndarray:
 
 
 def _gaps_in(rows: Any) -> np.ndarray:
-    """Return where numbers are missing."""
+    """Return which numbers are missing."""
     return rows.isna().to_numpy() if hasattr(rows, "isna") else np.isnan(np.asarray(rows, dtype=np.float64))
 
 
 def fills_in(model: Any) -> bool:
-    """Return whether a model fills missing values in before the density sees them."""
+    """Return whether a model fills in missing values before the density scores them."""
     return any(isinstance(step, DensityImputer) for step in _steps(model)[:-1])
 
 
 def known_values(model: Any, X: Any) -> np.ndarray:
-    """Return which features of rows are known, in the columns that the noise, or else the model, sees."""
+    """Return which features of rows are known, in the columns that the noise step takes, or else the model."""
     for step in _steps(model)[:-1]:
         if isinstance(step, (TableEncoder, ColumnTransformer)):
             X = step.transform(X)
@@ -153,8 +154,8 @@ def log_volume(model: Any) -> float:
 
 
 def known_log_volumes(model: Any, X: Any) -> np.ndarray:
-    """Return the same for each row, of the columns that the density sees: where nothing fills the others in, those that
-    are known."""
+    """Return the same for each row, in the columns that the density scores: the known ones if nothing fills in the
+    others."""
     known = known_values(model, X)
     if known.all() or fills_in(model):
         return np.full(len(known), log_volume(model))

@@ -40,7 +40,7 @@ CONTENTS = [
           test=_OWN + "test_algorithm_1_with_all_directions_local_is_the_librarys", experiment="algorithm_1"),
     Entry("sec. 4, ICA", "a product of univariate densities", test=_OWN + "test_the_product_of_univariate_densities_by_its_definition", experiment="section_4_ica"),
     Entry("sec. 4, ICA", "more than one Gaussian dimension", experiment="section_4_ica"),
-    Entry("sec. 4, NGCA", "projection pursuit, told the dimension", "papers/lca/_ngca.py", _OWN + "test_ngca_vectors_by_the_definition", "figure_3"),
+    Entry("sec. 4, NGCA", "projection pursuit, with the given dimension", "papers/lca/_ngca.py", _OWN + "test_ngca_vectors_by_the_definition", "figure_3"),
     Entry("sec. 4", "identifiability of the Parzen-Gauss model", note="out of the scope of the paper, and of this page"),
     Entry("sec. 4, local optima", "EM seldom leaves a Gaussian direction: all Gaussian absorbs", "_lca/gauss_steps.py", _GAUSS + "test_the_limit_of_all_gaussian"),
     Entry("sec. 4, local optima", "LCA-Gauss-Red, the search over the number of Gaussian directions", "_lca/gauss_steps.py",

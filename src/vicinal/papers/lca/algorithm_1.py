@@ -132,7 +132,7 @@ def _why_not(gain: dict[str, float]) -> str:
     other = [problem for problem, value in gain.items() if value < 0]
     return (
         f"Another start is better on {' and '.join(other)}. From all directions EM stops early, with more of them left to the Parzen windows than matter, as the "
-        "paper says itself where it speaks of local optima; LCA-Gauss-Red is its answer."
+        "paper itself says about local optima; LCA-Gauss-Red is its remedy."
     )
 
 

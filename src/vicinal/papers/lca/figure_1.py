@@ -1,7 +1,7 @@
 """Figure 1: a text under PCA and under LCA.
 
 Both methods are invariant to linear maps of the points. They differ in what they normalise: PCA makes the whole text as wide as
-high, and so squeezes its letters the more, the longer the text is, whereas LCA makes neighbourhoods round, whatever the length.
+high, so that a longer text has more strongly squeezed letters, whereas LCA makes neighbourhoods round, whatever the length.
 """
 
 from typing import TYPE_CHECKING, Any

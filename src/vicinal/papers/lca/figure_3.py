@@ -115,7 +115,7 @@ def summarise(setting: Setting, records: Records) -> Summary:
                 for p in PROBLEMS
                 for noise in dimensions
             ],
-            "Accuracy in per cent of the other graph, of k-means, and of a reduction that is told the clusters:",
+            "Accuracy in per cent of the other graph, of k-means, and of a supervised reduction of the dimension:",
         )
     )
     mean = {key: values.mean() for key, values in value.items()}
@@ -134,7 +134,7 @@ def _remarks(
     large = [r["LCA"] for r in records if r["points"] == _POINTS[1]]
     ten = next(r["noise"] for r in records if r["points"] == _POINTS[1])
     return [
-        "Where the rivals are as good as LCA: on five Gaussians NGCA, which is told the dimension, has "
+        "Other methods are as good as LCA in some cases: on five Gaussians, NGCA, which is given the true dimension, has "
         f"{mean['five Gaussians', before, 'NGCA']:.1f}% with {before} dimensions of noise (LCA-Gauss-Red: "
         f"{mean['five Gaussians', before, 'LCA-Gauss-Red']:.1f}%) and {mean['five Gaussians', many, 'NGCA']:.1f}% with {many}; FastICA, whose "
         f"contrast function is chosen with the true clusters, as in the paper, has {mean['five Gaussians', many, 'FastICA']:.1f}% with {many} "
@@ -171,9 +171,9 @@ def _claims(dimensions: tuple[int, ...], mean: dict[tuple[Any, ...], float], fou
             mean["two Gaussians", some, "SC"] < 75,
             f"{mean['two Gaussians', some, 'SC']:.1f}% with {some} dimensions of noise, "
             f"{mean['two Gaussians', many, 'SC']:.1f}% with {many}",
-            departs="The paper does not say which graph it means. One that is tuned at each point holds out longer, and so does one width for all "
+            departs="The paper does not say which graph it means. A graph that is tuned at each point tolerates more noise, and so does one width for all "
             f"pairs when the true clusters choose it ({mean['two Gaussians', some, 'SC, best width']:.1f}% with {some} dimensions of noise, "
-            f"{mean['two Gaussians', many, 'SC, best width']:.1f}% with {many}); both decay all the same.",
+            f"{mean['two Gaussians', many, 'SC, best width']:.1f}% with {many}); but the accuracy of both falls in the end.",
         ),
         Claim(
             f"two circles with {some} dimensions of noise: SC fails (below 70%), LCA and its variants are much more robust "
@@ -222,7 +222,7 @@ def _claims_beside(dimensions: tuple[int, ...], mean: dict[tuple[Any, ...], floa
             "; ".join(f"{p}: {sc:.1f}% against {km:.1f}%" for p, (sc, km) in zip(PROBLEMS, pairs, strict=True)),
         ),
         Claim(
-            f"LCA-Gauss reduces the dimension without labels as well as a supervised method (LCA-Gauss-Red within 3% of NCA that is told the clusters, {some} dimensions of noise)",
+            f"LCA-Gauss reduces the dimension without labels as well as a supervised method (LCA-Gauss-Red within 3% of NCA with the true clusters, {some} dimensions of noise)",
             max(gaps.values()) < 3,
             "; ".join(f"{p}: {-gap:+.1f}%" for p, gap in gaps.items()),
         ),

@@ -79,7 +79,7 @@ def summarise(setting: Setting, records: Records) -> Summary:
             "the number of rows makes up for planted outliers: their cost falls as rows are added, at least tenfold from the fewest rows to the most",
             last < 0.1 * first,
             f"{first:.2f} nats with {sizes[0]} rows, {last:.3f} with {sizes[-1]}",
-            departs="The cost falls, and more slowly: a row far from all others asks for a wide kernel however many rows there are "
+            departs="The cost falls, and more slowly: a row far from all others favours a wide kernel however many rows there are "
             f"(with {sizes[-1]} rows it is still {wider[sizes[-1]].mean():.2f} times as wide).",
         ),
     ]  # fmt: skip

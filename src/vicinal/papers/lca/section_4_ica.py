@@ -110,11 +110,11 @@ def summarise(setting: Setting, records: Records) -> Summary:
             f"{-gain[_SOURCES]:+.2f} nats",
         ),
         Claim(
-            "with more than one Gaussian dimension ICA is not identifiable, and the explicit Gaussian part of LCA-Gauss copes: FastICA with its best contrast holds less than 90% of the plane of the circles, LCA-Gauss-Red more than 95%",
+            "with more than one Gaussian dimension ICA is not identifiable, and the explicit Gaussian part of LCA-Gauss solves this: FastICA with its best contrast holds less than 90% of the plane of the circles, LCA-Gauss-Red more than 95%",
             share["FastICA"] < 0.9 and share["LCA-Gauss-Red"] > 0.95,
             f"{100 * share['FastICA']:.1f}% and {100 * share['LCA-Gauss-Red']:.1f}% with {_NOISE} columns of noise",
-            departs="The best of three contrast functions, chosen with the truth, holds more of the plane than the rule allows. It is tilted all the same; Fig. 3 "
-            "shows what clustering makes of it.",
+            departs="The best of three contrast functions, chosen with the truth, holds more of the plane than the rule allows. The plane is nevertheless tilted; Fig. 3 "
+            "shows the effect on clustering.",
         ),
     ]  # fmt: skip
     caption = f"Test negative log-likelihood (nats per row), mean and standard error of {runs} runs:"

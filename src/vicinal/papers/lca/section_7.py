@@ -111,7 +111,7 @@ def summarise(setting: Setting, records: Records) -> Summary:
             "one metric cannot tell the sheets apart everywhere.",
         ),
         Claim(
-            "LCA's metric serves mean shift (better than a ball of the same volume by 5% at least)",
+            "LCA's metric helps mean shift (better than a ball of the same volume by 5% at least)",
             gain[_SHIFT] > 5,
             f"{gain[_SHIFT]:+.1f}%",
             departs="The paper only proposes it.",

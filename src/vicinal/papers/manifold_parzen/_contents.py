@@ -21,7 +21,7 @@ CONTENTS = [
     Entry("Algorithm LocalGaussian", "the density of one kernel", "papers/manifold_parzen/section_2.py", _OWN + "test_streamed_densities_are_those_of_the_estimator"),
     Entry("Algorithm MParzen::Train", "directions by a singular value decomposition", "_scatter.py", _MP + "test_wide_rows_take_the_gram_route_and_still_equal_the_formula"),
     Entry("Algorithm MParzen::Test", "the mean over the kernels", "papers/manifold_parzen/_streamed.py", _OWN + "test_streamed_densities_are_those_of_the_estimator"),
-    Entry("sec. 3", "tangent distances", note="prior knowledge that is not built in: a metric that knows it can be passed as `metric`; docs/departures.md"),
+    Entry("sec. 3", "tangent distances", note="prior knowledge that is not built in: a metric that contains it can be passed as `metric`; docs/departures.md"),
     Entry("sec. 3", "mixtures of a few pancakes, local linear embedding, adaptive kernels", note="related work without a claim to check"),
     Entry("sec. 4", "ANLL", "quality.py", "test_quality.py"),
     Entry("sec. 4.1", "the spiral", "_datasets/spiral.py", "test_datasets.py", "table_1"),

@@ -136,7 +136,7 @@ def summarise(setting: Setting, records: Records) -> Summary:
     steps = {way: times[way][largest] / times[way][largest // 2] for way in _WAYS}
     claims = [
         Claim(
-            "a soft neighbourhood with one width serves as well as a hard one (within 0.03 nats on the spiral)",
+            "a soft neighbourhood with one width is as good as a hard one (within 0.03 nats on the spiral)",
             abs(gap) < 0.03,
             f"{gap:+.3f} nats",
             departs=f"The soft neighbourhood is {'better' if gap < 0 else 'worse'} by more than that. The paper leaves it to future work.",

@@ -101,12 +101,12 @@ def summarise(setting: Setting, records: Records) -> Summary:
     angle, height = ([record[key] for record in records] for key in ("angle", "height"))
     claims = [
         Claim(
-            "the direction of the output tells the angle of the face (correlation above 0.9, median of the networks)",
+            "the direction of the output gives the angle of the face (correlation above 0.9, median of the networks)",
             np.median(angle) > 0.9,
             ", ".join(f"{value:.3f}" for value in angle),
         ),
         Claim(
-            "its distance from a centre tells the size of the face (correlation above 0.6, median of the networks)",
+            "its distance from a centre gives the size of the face (correlation above 0.6, median of the networks)",
             np.median(height) > 0.6,
             ", ".join(f"{value:.3f}" for value in height),
         ),

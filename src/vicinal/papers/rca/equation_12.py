@@ -82,7 +82,7 @@ def summarise(setting: Setting, records: Records) -> Summary:
     remarks = [
         f"{runs} simulations of {_N} points in {_D} dimensions. Appendix B has "
         "the variance of the entries off the diagonal over nk instead of the degrees of freedom, which the simulation does not confirm; "
-        "the bound holds for them all the same."
+        "the bound nevertheless holds for them."
     ]
     columns = ["chunklet size k", "paper: bound", "exact", "here: mean over entries", "here: entries"]
     return Summary([Table(columns, rows)], claims, remarks)

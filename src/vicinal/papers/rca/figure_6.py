@@ -67,14 +67,14 @@ def summarise(setting: Setting, records: Records) -> Summary:
             f"{mean['RCA with cFLD']:.3f} against {max(alone):.3f}",
         ),
         Claim(
-            "cFLD helps the more, the more constraints there are (gain at 90% over gain at 10%, by 0.02)",
+            "cFLD helps more if there are more constraints (gain at 90% over gain at 10%, by 0.02)",
             gains[90] > gains[10] + 0.02,
             ", ".join(f"{gain:+.3f} at {p}%" for p, gain in gains.items()),
         ),
     ]
     remarks = [
         "The paper shows curves without numbers; its claims are compared. “cFLD only” has directions of unit total variance; "
-        "Figure 4 tells what depends on that."
+        "Figure 4 shows what depends on that."
     ]
     remarks += [] if setting.full else [STAND_IN]
     columns = ["seen by teachers", *learning]

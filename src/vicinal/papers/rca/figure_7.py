@@ -1,7 +1,7 @@
 """Figure 7: the method of Xing et al. on faces.
 
 The faces and teachers of Figure 4 with {PERCENT}% of the points. RCA has the pairs that teachers group; the method of Xing et
-al. has these and the pairs that a teacher tells apart. It is run twice: as published, by gradient ascent with alternating
+al. has these and the pairs that a teacher separates. It is run twice: as published, by gradient ascent with alternating
 projections (steps, tolerances and stopping rule are those of the authors' code; at most {ROUNDS} rounds of projections per
 step, a number that the code leaves to the user), and by `MMC`, which solves the same problem to a proven gap. Left: in 60
 PCA coefficients. Right: in the 30 dimensions that cFLD chooses.

@@ -125,7 +125,7 @@ def summarise(setting: Setting, records: Records) -> Summary:
         Claim(
             f"every set is significantly not Gaussian, except iris: {reading} (level 1%)",
             set(found) == {"iris"},
-            f"not told from Gaussian: {', '.join(found) or 'none'}",
+            f"not distinguished from Gaussian: {', '.join(found) or 'none'}",
             departs=_departs(found, reading),
         )
         for reading, found in passed.items()

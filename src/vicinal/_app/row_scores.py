@@ -12,12 +12,13 @@ from vicinal._app.console import Console, Messages, count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
 from vicinal._density.explanation import Explanation
 from vicinal._density.gaps import incomplete_rows_in
-from vicinal._density.incomplete import judge_incomplete
+from vicinal._density.incomplete import score_incomplete_rows
 from vicinal._density.training_rows import (
     last_step,
     left_out_scores,
     positions_among,
     rows_in,
+    table_in,
 )
 from vicinal._tables import N_DRAWS, fills_in, log_steps
 
@@ -33,10 +34,10 @@ _BLOCK = 8192  # rows that are scored at a time
 InBlocks = Callable[[list[Any], Callable[[Any], dict[str, np.ndarray]]], dict[str, np.ndarray]]
 
 
-def judge_rows(
+def scores_and_reasons(
     model: "Model", features: "pd.DataFrame", arguments: Namespace, console: Console, most: int
 ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-    """Return the scores of some rows, and explanations of the `most` unusual ones as a list of texts per row.
+    """Return the scores of some rows, and explanations of the `most` unusual ones as a list of strings per row.
 
     Returns
     -------
@@ -49,18 +50,18 @@ def judge_rows(
     versions = versions_of(model, features)
     own = training_rows_of(model, versions[0])
     mention_training_rows(own, console)
-    judged = judged_rows(model, detector, versions, own, in_blocks_of(arguments, console))
-    judged["outlier"] = judged["score"] < detector.offset_
-    judged["most_unusual"] = np.argsort(judged["score"], kind="stable")[:most]
+    scores = scores_of_rows(model, detector, versions, own, in_blocks_of(arguments, console))
+    scores["outlier"] = scores["score"] < detector.offset_
+    scores["most_unusual"] = np.argsort(scores["score"], kind="stable")[:most]
     try:
-        why = reasons_of(model, detector, features, own, np.isin(np.arange(len(own)), judged["most_unusual"]))
+        why = reasons_of(model, detector, features, own, np.isin(np.arange(len(own)), scores["most_unusual"]))
     except ModelFailure:
-        return judged, [[] for _ in judged["most_unusual"]]
-    return judged, [why[i] for i in judged["most_unusual"]]
+        return scores, [[] for _ in scores["most_unusual"]]
+    return scores, [why[i] for i in scores["most_unusual"]]
 
 
 def versions_of(model: "Model", features: "pd.DataFrame | None") -> list[Any]:
-    """Return the rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
+    """Return the rows under each draw of the noise on rounded columns; the rows themselves if there is no noise."""
     import pandas as pd
 
     if features is None or model.noise is None:
@@ -87,7 +88,7 @@ def ask(method: Any, features: "pd.DataFrame") -> np.ndarray:
     rows = features if getattr(method.__self__, "feature_names_in_", None) is not None else features.to_numpy()
     try:
         return np.asarray(method(rows))
-    except NotFittedError as error:
+    except (NotFittedError, NotImplementedError) as error:
         raise ModelFailure(one_line(error)) from error
     except (ValueError, TypeError) as error:
         raise DataFailure(one_line(error)) from error
@@ -96,20 +97,20 @@ def ask(method: Any, features: "pd.DataFrame") -> np.ndarray:
 def in_blocks_of(arguments: Namespace, console: Console) -> InBlocks:
     """Return a function that applies another to blocks of rows and shows progress."""
 
-    def in_blocks(versions: list[Any], judge: Callable[[Any], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    def in_blocks(versions: list[Any], score: Callable[[Any], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         blocks = [(rows, start) for rows in versions for start in range(0, max(len(rows), 1), _BLOCK)]
         found = []
         for done, (rows, start) in enumerate(blocks):
             arguments.check_interrupted()
             if len(blocks) > 1:
                 console.progress(done, len(blocks), f"scoring {count(len(versions[0]), 'row')}")
-            found.append(judge(rows.iloc[start : start + _BLOCK]))
+            found.append(score(rows.iloc[start : start + _BLOCK]))
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
     return in_blocks
 
 
-def judged_rows(
+def scores_of_rows(
     model: "Model", detector: "DensityOutlierDetector", versions: list[Any], own: np.ndarray, in_blocks: InBlocks
 ) -> dict[str, np.ndarray]:
     """Return scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
@@ -119,10 +120,10 @@ def judged_rows(
     """
     known = own >= 0
     if versions[0] is None:
-        judged = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
+        scores = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
     else:
-        found = in_blocks(versions, partial(_judged_as_new, model, detector))
-        judged = {name: values.reshape(len(versions), -1).mean(axis=0) for name, values in found.items()}
+        found = in_blocks(versions, partial(_scores_as_new, model, detector))
+        scores = {name: values.reshape(len(versions), -1).mean(axis=0) for name, values in found.items()}
     if known.any():
         plain = left_out_scores(last_step(detector.density_))
         of_training = {
@@ -130,13 +131,13 @@ def judged_rows(
             "p_value": detector.training_p_values_,
             "log_density": detector.training_scores_ if plain is None else plain,  # None if they come from folds
         }
-        judged = {name: np.where(known, of_training[name][own], values) for name, values in judged.items()}
-        _judge_own_gaps(model, detector, own, judged)
-    return judged
+        scores = {name: np.where(known, of_training[name][own], values) for name, values in scores.items()}
+        _score_own_gaps(model, detector, own, scores)
+    return scores
 
 
-def _judge_own_gaps(
-    model: "Model", detector: "DensityOutlierDetector", own: np.ndarray, judged: dict[str, np.ndarray]
+def _score_own_gaps(
+    model: "Model", detector: "DensityOutlierDetector", own: np.ndarray, scores: dict[str, np.ndarray]
 ) -> None:
     """Rank training rows with missing values by their known columns, as new rows are, each without itself."""
     density = last_step(detector.density_)
@@ -147,28 +148,28 @@ def _judge_own_gaps(
     gaps = np.isnan(training_rows[own[mine]])
     mine, gaps = mine[gaps.any(axis=1)], gaps[gaps.any(axis=1)]
     if rows_in(density) is not None and len(mine):
-        found = judge_incomplete(detector, training_rows[own[mine]], own[mine])
+        found = score_incomplete_rows(detector, training_rows[own[mine]], own[mine])
         for name, values in zip(("score", "p_value", "log_density"), found, strict=True):
-            judged[name][mine] = values
-    judged["log_density"][mine] += gaps @ _log_scale_of(model, gaps.shape[1])
+            scores[name][mine] = values
+    scores["log_density"][mine] += gaps @ _log_scale_of(model, gaps.shape[1])
 
 
 def _log_scale_of(model: "Model", n_features: int) -> np.ndarray:
-    """Return the logarithm of the scale of each column that the density sees."""
+    """Return the logarithm of the scale of each column that the density uses."""
     from sklearn.preprocessing import StandardScaler
 
     scalers = [step for _, step in getattr(model.whole, "steps", [])[:-1] if isinstance(step, StandardScaler)]
     return sum((np.log(scaler.scale_) for scaler in scalers), np.zeros(n_features))
 
 
-def _judged_as_new(
+def _scores_as_new(
     model: "Model", detector: "DensityOutlierDetector", features: "pd.DataFrame"
 ) -> dict[str, np.ndarray]:
     """Return the same for rows that are all new, from their known values if they have missing values."""
     gaps = features.isna().to_numpy().any(axis=1)
     # A row that the model fills in has no gaps when the density scores it.
     if gaps.any() and hasattr(model.estimator, "score_incomplete") and not fills_in(model.whole):
-        return _judged_with_gaps(model, detector, features, gaps)
+        return _scores_with_gaps(model, detector, features, gaps)
     scores = ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
     return {
         "score": scores,
@@ -177,24 +178,24 @@ def _judged_as_new(
     }
 
 
-def _judged_with_gaps(
+def _scores_with_gaps(
     model: "Model", detector: "DensityOutlierDetector", features: "pd.DataFrame", gaps: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return the same if some rows have missing values: those are ranked by their known columns, the others as usual."""
     rows = features[gaps]
     for _, step in getattr(model.whole, "steps", [])[:-1]:
         rows = step.transform(rows)
-    found = judge_incomplete(detector, np.asarray(rows, dtype=np.float64))
-    judged = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
-    complete = {} if gaps.all() else _judged_as_new(model, detector, features[~gaps])
-    for name, values in zip(judged, found, strict=True):
-        judged[name][gaps] = values
+    found = score_incomplete_rows(detector, np.asarray(rows, dtype=np.float64))
+    scores = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
+    complete = {} if gaps.all() else _scores_as_new(model, detector, features[~gaps])
+    for name, values in zip(scores, found, strict=True):
+        scores[name][gaps] = values
         if complete:
-            judged[name][~gaps] = complete[name]
+            scores[name][~gaps] = complete[name]
     # The scales of the unknown columns are not part of these densities.
     unknown = features[gaps].isna().to_numpy()
-    judged["log_density"][gaps] += unknown @ _log_scale_of(model, unknown.shape[1])
-    return judged
+    scores["log_density"][gaps] += unknown @ _log_scale_of(model, unknown.shape[1])
+    return scores
 
 
 def log_probabilities(
@@ -220,7 +221,7 @@ def log_probabilities(
 
 
 def _training_gaps(model: "Model", own: np.ndarray) -> np.ndarray:
-    """Return where values of training rows were missing."""
+    """Return which values of the training rows were missing."""
     from vicinal import DensityImputer
 
     steps = [step for _, step in getattr(model.whole, "steps", [])]
@@ -236,7 +237,7 @@ def reasons_of(
     own: np.ndarray,
     outliers: np.ndarray,
 ) -> list[list[str]]:
-    """Return explanations of the outliers, a list of texts per row; empty lists for the others."""
+    """Return explanations of the outliers, a list of strings per row; empty lists for the others."""
     flagged = np.flatnonzero(outliers)
     why: list[list[str]] = [[] for _ in outliers]
     new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
@@ -274,7 +275,7 @@ def _is_detector(model: "Model") -> bool:
 
 
 def _as_detector_sees(model: "Model", features: "pd.DataFrame") -> "pd.DataFrame":
-    """Return rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
+    """Return rows as the detector takes them: after the steps before it, if it was saved as the last step of a pipeline."""
     import pandas as pd
     from sklearn.pipeline import Pipeline
 
@@ -312,7 +313,6 @@ def training_rows_of(model: "Model", features: "pd.DataFrame") -> np.ndarray:
     from sklearn.pipeline import Pipeline
 
     from vicinal import DensityImputer, DensityOutlierDetector
-    from vicinal._engine import prepare
 
     density, rows = model.whole, features
     while isinstance(density, (Pipeline, DensityOutlierDetector)):
@@ -329,19 +329,5 @@ def training_rows_of(model: "Model", features: "pd.DataFrame") -> np.ndarray:
     incomplete = incomplete_rows_in(density)
     if incomplete is not None:
         return positions_among(np.asarray(rows), incomplete)
-    centres = getattr(getattr(density, "mixture_", None), "centres", None)
-    if centres is None:
-        return np.full(len(rows), -1)
-    rows = np.asarray(rows, dtype=centres.dtype)
-    if hasattr(density, "gaussian_components_"):
-        # LCA-Gauss moves its centres along the Gaussian directions; it keeps only the images of the rows.
-        if not len(density.components_):
-            return np.full(len(rows), -1)
-        images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()
-        complete = ~np.isnan(rows).any(axis=1)
-        positions = np.full(len(rows), -1)
-        if complete.any():
-            found = images.nearest(1, rows[complete] @ density.components_.T)
-            positions[complete] = np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
-        return positions
-    return positions_among(rows, centres)
+    table = table_in(density)
+    return np.full(len(rows), -1) if table is None else positions_among(np.asarray(rows), table)

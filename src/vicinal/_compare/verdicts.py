@@ -82,7 +82,7 @@ def _gather(
     return scores, None, curve, "; ".join(notes) or None, seconds
 
 
-def judge(results: list[MethodResult]) -> tuple[str | None, str | None, str | None]:
+def verdict_of(results: list[MethodResult]) -> tuple[str | None, str | None, str | None]:
     """Return ("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
     plain = [result for result in results if result.judged and not result.learned]
     learned = [result for result in results if result.judged and result.learned]

@@ -1,0 +1,49 @@
+"""Training rows with the density that was computed without them, for `DensityOutlierDetector.explain`."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._mixtures import Conditionals, Replacements, column_conditionals
+
+
+class HeldOutRows(NamedTuple):
+    """Some training rows and the density without them, in the sense of the density's own leave-one-out.
+
+    positions : (m,), places of the rows among those that were asked for
+    mixture : the density
+    left_out : (m,), the component of each row, which is left out for it; None if the mixture contains none of the rows
+    replaced : components that have another covariance without the row; None if there are none
+    made_from : (n,), the position of the training row of each component; None if there is one for each row, in their order
+    """
+
+    positions: np.ndarray
+    mixture: Any
+    left_out: np.ndarray | None = None
+    replaced: Replacements | None = None
+    made_from: np.ndarray | None = None
+
+    def conditionals(
+        self, rows: np.ndarray, some: np.ndarray, columns: np.ndarray, shares: tuple[float, ...] = ()
+    ) -> Conditionals:
+        """Condition each of some columns of rows on the others of these columns.
+
+        Parameters
+        ----------
+        rows : array of shape (len(some), d)
+            All columns of the mixture; only those in `columns` are used.
+        some : integer array
+            The places of the rows among the m.
+        columns : integer array
+        shares : tuple of float
+            Of the quantiles.
+        """
+        mixture, replaced = self.mixture, self.replaced
+        if replaced is not None:
+            replaced = replaced.of_rows(some)
+        if len(columns) < mixture.n_features:
+            mixture = mixture.marginal(columns)
+            if replaced is not None:
+                replaced = replaced._replace(mixture=replaced.mixture.marginal(columns))
+        left_out = None if self.left_out is None else self.left_out[some]
+        return column_conditionals(mixture, rows[:, columns], left_out, shares, replaced)

@@ -1,0 +1,98 @@
+"""Test the command with every kind of model file: with pipelines in pipelines, empty steps, and steps alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from model_file_fits import TABLE, X, Y
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from vicinal import LCA, RCA, Dequantizer, ParzenWindows, TableEncoder, io
+from vicinal._app.errors import MODEL, OK
+from vicinal.cli import main
+
+COMMANDS = {
+    "inspect": ["inspect", "m.vicinal"],
+    "inspect --json": ["inspect", "m.vicinal", "--json"],
+    "transform": ["transform", "m.vicinal", "t.csv", "-o", "out.csv"],
+    "score": ["score", "m.vicinal", "t.csv", "-o", "out.csv"],
+    "neighbors": ["neighbors", "m.vicinal", "t.csv", "-k", "2", "-o", "out.csv"],
+    "report": ["report", "m.vicinal", "t.csv", "-o", "out.html"],
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    TABLE.to_csv("t.csv", index=False)
+
+
+def run(command):
+    return main(COMMANDS[command])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Pipeline([("same", "passthrough")]).fit(X), "holds no estimator"),
+        (TableEncoder().fit(TABLE), "holds only a TableEncoder"),
+        (make_pipeline(TableEncoder()).fit(TABLE), "holds only a TableEncoder"),
+        (make_pipeline(StandardScaler(), LCA()), "holds a LCA that was not fitted"),
+    ],
+    ids=["no estimator", "encoder", "pipeline of an encoder", "not fitted"],
+)
+def test_a_model_that_cannot_be_used_is_refused(model, message, command, capsys):
+    """These ended in a TypeError or an AttributeError, with the exit code of a bug."""
+    io.save(model, "m.vicinal")
+    assert run(command) == MODEL
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["transform", "neighbors", "report"])
+def test_a_metric_without_a_map_is_refused(command, capsys):
+    io.save(LinearDiscriminantAnalysis("lsqr").fit(X, Y), "m.vicinal")
+    assert run(command) == MODEL
+    assert "transform not implemented for 'lsqr' solver" in capsys.readouterr().err
+
+
+def test_a_single_step_with_steps_of_its_own_is_used():
+    """The steps of rounding were taken for those of a pipeline."""
+    io.save(Dequantizer([0.0, 0.5], random_state=3).fit(TABLE), "m.vicinal")
+    assert run("transform") == OK
+
+
+@pytest.mark.parametrize(
+    ("same", "plain"),
+    [
+        (
+            lambda: make_pipeline(make_pipeline(StandardScaler(), PCA(1)), make_pipeline(LCA(reg=0.1))),
+            lambda: make_pipeline(StandardScaler(), PCA(1), LCA(reg=0.1)),
+        ),
+        (
+            lambda: make_pipeline(make_pipeline(TableEncoder()), None, make_pipeline("passthrough", LCA(reg=0.1))),
+            lambda: make_pipeline(TableEncoder(), LCA(reg=0.1)),
+        ),
+        (
+            lambda: Pipeline([("a", "passthrough"), ("b", ParzenWindows(0.5))]),
+            lambda: make_pipeline(ParzenWindows(0.5)),
+        ),
+        (lambda: Pipeline([("a", RCA()), ("b", None)]), lambda: make_pipeline(RCA())),
+    ],
+    ids=["pipelines", "an encoder in a pipeline", "an empty first step", "an empty last step"],
+)
+def test_pipelines_in_pipelines_and_empty_steps_change_nothing(same, plain, capsys):
+    found = []
+    for make in (same, plain):
+        model = make().fit(TABLE, Y)
+        io.save(model, "m.vicinal")
+        codes = {command: run(command) for command in COMMANDS}
+        assert set(codes.values()) <= {OK, MODEL}
+        last = "score" if hasattr(model, "score_samples") else "transform"
+        assert run(last) == OK
+        found.append((codes, pd.read_csv("out.csv")))
+    assert found[0][0] == found[1][0]
+    pd.testing.assert_frame_equal(found[0][1], found[1][1])
+    assert np.isfinite(found[0][1].select_dtypes("number")).all().all()
