@@ -4,11 +4,10 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py metrics      # NCA(), RCA()
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py plenty       # when a penalty no longer helps
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py cost         # fits with and without the search, in turn
-    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py shape        # a covariance drawn towards one width
 
 The tables are the files of at most 100 columns in the folder that VICINAL_DATA names. Results are written to
-benchmarks/results/defaults_<what>.json after each table, and all of them are printed as Markdown, including losses. ``--draws`` and
-``--tables`` reduce the work.
+benchmarks/results/defaults_<what>.json after each table, and all of them are printed as Markdown, including losses. ``--draws``,
+``--tables`` and, for densities, ``--methods`` reduce the work.
 """
 
 import argparse
@@ -67,11 +66,11 @@ def ledoit_wolf_gaussian(train, test):
     return multivariate_normal(shrunk.location_, shrunk.covariance_).logpdf(rows) - np.log(scale).sum()
 
 
-def density_scores(train, test):
+def density_scores(train, test, only=None):
     """Return log-densities of the test rows in units of the standardised columns, by method; None where a fit is refused.
 
     Scott's rule, LCA and LCA-Gauss follow scalings of the columns, so that raw and standardised columns give the same
-    scores; the isotropic kernels are fitted to both kinds of columns.
+    scores; the isotropic kernels are fitted to both kinds of columns. ``only`` names some of the methods.
     """
     from vicinal import LCA, LCAGauss, ManifoldParzen, ParzenWindows
 
@@ -91,6 +90,8 @@ def density_scores(train, test):
     }
     scores, seconds = {"Gaussian": ledoit_wolf_gaussian(rows, asked)}, {}
     for name, (model, fitted_to, asked_of, jacobian) in methods.items():
+        if only and name not in only:
+            continue
         begin = time.perf_counter()
         try:
             scores[name] = model.fit(fitted_to).score_samples(asked_of) + jacobian
@@ -107,15 +108,15 @@ def compared(scores):
         kept = [draw for draw in scores if draw[name] is not None]
         means[name] = float(np.mean(np.concatenate([draw[name] for draw in kept]))) if kept else None
         ours = "LCAGauss()" if name == "Gaussian" else "LCA()"
-        if kept and name != ours:
+        if kept and name != ours and ours in scores[0]:
             difference = np.concatenate([draw[ours] - draw[name] for draw in kept])
             losses[name] = [float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))]
     return {"means": means, "difference": losses}
 
 
-def densities(names, n_draws):
-    """Measure every table, with several draws."""
-    found = {}
+def densities(names, n_draws, only=None):
+    """Measure every table, with several draws; where only some methods are measured, the recorded results of the others stay."""
+    found, recorded = {}, load("densities") if only else {}
     for name in names:
         X, _ = TABLES[name]
         draws = []
@@ -123,13 +124,12 @@ def densities(names, n_draws):
             order = np.random.default_rng(draw).permutation(len(X))
             n_train = min(ROWS, int(0.75 * len(X)))
             train, test = X[order[:n_train]], X[order[n_train : n_train + TEST_ROWS]]
-            draws.append(density_scores(train, test))
-        found[name] = {
-            "rows": n_train,
-            "columns": int((np.ptp(X, axis=0) > 0).sum()),
-            **compared([scores for scores, _ in draws]),
-            "seconds": {key: float(np.mean([s[key] for _, s in draws])) for key in draws[0][1]},
-        }
+            draws.append(density_scores(train, test, only))
+        result = compared([scores for scores, _ in draws])
+        result["seconds"] = {key: float(np.mean([s[key] for _, s in draws])) for key in draws[0][1]}
+        known = recorded.get(name, {})
+        found[name] = {"rows": n_train, "columns": int((np.ptp(X, axis=0) > 0).sum())}
+        found[name] |= {key: known.get(key, {}) | values for key, values in result.items()}
         print(name, {k: None if v is None else round(v, 2) for k, v in found[name]["means"].items()}, flush=True)
         save("densities", found)
     return found
@@ -286,63 +286,6 @@ def cost(names, n_draws):
     return found
 
 
-# -- a covariance that is drawn towards one width --------------------------------------------------------------------
-
-
-def drawn_to_one_width(train, share):
-    """Return LCA's metric with the M-step ``(1 - a) S / n + a h^2 diag(C)``, where leave-one-out chooses the width h.
-
-    At a = 1 it is that width; a penalty R, which is added to S / n, can only make a kernel wider.
-    """
-    from vicinal import ParzenWindows
-    from vicinal._fit_loops import Recorder
-    from vicinal._lca.accelerated import accelerated_fixed_point
-    from vicinal._lca.steps import Steps, Structure, inverse_root, one_pass
-    from vicinal._leave_one_out import leave_one_out
-
-    target = ParzenWindows().fit(train).covariance_[0, 0] * np.diag(train.var(axis=0))
-    problem = leave_one_out(train, None, None, reg=np.zeros_like(target), passes=30)
-
-    def evaluate(metric):
-        objective, matrix = one_pass(problem, metric)
-        pull = metric @ target @ metric.T
-        log_det = -2.0 * np.linalg.slogdet(metric)[1]
-        objective = (1.0 - share) * objective - 0.5 * share * (np.trace(pull) + log_det)
-        return objective, (1.0 - share) * matrix + 0.5 * share * (pull + pull.T)
-
-    start = inverse_root(target)
-    steps = Steps(evaluate, Structure("full"), start, start)
-    limits = {"max_iter": 30, "tol": 5e-3}
-    return accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
-
-
-def shape(names, n_draws):
-    """Measure LCA(), one width, and covariances drawn towards that width, in held-out nats per row of standardised columns."""
-    from vicinal import LCA, ParzenWindows
-
-    found = {}
-    for name in names:
-        X, scores = TABLES[name][0], {}
-        for draw in range(n_draws):
-            order = np.random.default_rng(draw).permutation(len(X))
-            n_train = min(ROWS, int(0.75 * len(X)))
-            train, test = X[order[:n_train]], X[order[n_train : n_train + TEST_ROWS]]
-            moving = np.ptp(train, axis=0) > 0
-            scale = train[:, moving].std(axis=0)
-            train, test = train[:, moving] / scale, test[:, moving] / scale
-            scores.setdefault("LCA()", []).append(LCA().fit(train).score(test))
-            scores.setdefault("one width", []).append(ParzenWindows().fit(train).score(test))
-            for share in (0.75, 0.5, 0.25):
-                metric = drawn_to_one_width(train, share)
-                covariance = np.linalg.inv(metric.T @ metric)
-                density = ParzenWindows(0.5 * (covariance + covariance.T)).fit(train)
-                scores.setdefault(f"a = {share}", []).append(density.score(test))
-        found[name] = {key: float(np.mean(values)) for key, values in scores.items()}
-        print(name, {key: round(value, 2) for key, value in found[name].items()}, flush=True)
-        save("shape", found)
-    return found
-
-
 def load(what):
     """Return all recorded results."""
     return json.loads((RESULTS / f"defaults_{what}.json").read_text())
@@ -363,7 +306,7 @@ def show_plain(found):
         print(f"| {name} | " + " | ".join(f"{cell:.3g}" for cell in cells) + " |")
 
 
-RUN = {"densities": densities, "metrics": metrics, "plenty": plenty, "cost": cost, "shape": shape}
+RUN = {"densities": densities, "metrics": metrics, "plenty": plenty, "cost": cost}
 SHOW = {"densities": show_densities, "metrics": show_metrics}
 
 if __name__ == "__main__":
@@ -371,8 +314,12 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=RUN)
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--tables", nargs="*")
+    parser.add_argument(
+        "--methods", nargs="*", help="densities: measure these, and keep the recorded results of the others"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     TABLES = tables(options.tables)
-    RUN[options.what](options.tables or list(TABLES), options.draws)
+    more = {"only": options.methods} if options.methods else {}
+    RUN[options.what](options.tables or list(TABLES), options.draws, **more)
     SHOW.get(options.what, show_plain)(load(options.what))

@@ -76,8 +76,9 @@ def pytest_collection_finish(session):
 
 
 SHORT = {
-    "vicinal._lca.penalty._FOLDS": 2,
-    "vicinal._lca.penalty.FAMILIES": ("shrunk",),
+    "vicinal._lca.penalty_search._FOLDS": 2,
+    "vicinal._lca.penalty_search.FAMILIES": ("shrunk",),
+    "vicinal._lca.penalty_search.TARGET": None,
     "vicinal._nca.trial._FEWEST_ROWS": 10**9,
 }
 

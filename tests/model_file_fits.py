@@ -107,6 +107,7 @@ FITS = {
     "DensityOutlierDetector:from a density": lambda: vicinal.DensityOutlierDetector.from_density(
         make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(TABLE)
     ),
+    "LCA:shrinkage": lambda: LCA(reg=vicinal.Shrinkage(0.1, 0.5), max_iter=3, tol=1.0).fit(X),
     "LCA": lambda: LCA(reg=0.0).fit(X),
     "LCA:diag": lambda: LCA("diag", solver="em", max_iter=5, engine=Engine(threads=1), reg=0.0).fit(
         TABLE, None, WEIGHT
@@ -238,6 +239,7 @@ SINCE_VERSION_2 = [
     "ConstrainedGaussianMixture:apart",
     "AnchorNCA",
     "AnchorNCA:rows and options",
+    "LCA:shrinkage",
     "RCA:raw shrinkage",
     "LCA:auto",
     "LCA:constant",

@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows, which_engine
 from vicinal._checks import count_twins
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.accelerated import _line_search
 from vicinal._lca.steps import nearest_structured, objective_and_gradient
 from vicinal._leave_one_out import leave_one_out
@@ -153,7 +154,7 @@ def test_low_rank_step_is_the_best_of_its_structure():
 def test_gradient_by_finite_differences(rows, reg):
     X = rows[:25]
     weight = np.linspace(0.5, 1.5, 25)
-    problem = leave_one_out(X, weight, "reference", reg=reg * np.eye(4))
+    problem = leave_one_out(X, weight, "reference", reg=Penalty(reg * np.eye(4)))
     A = np.random.default_rng(3).normal(size=(4, 4)) * 0.5
     error = check_grad(
         lambda a: objective_and_gradient(problem, a.reshape(4, 4))[0],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from vicinal import LCA
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca import levels, solver_choice
 
 
@@ -35,7 +36,7 @@ def test_a_kernel_narrows_with_the_number_of_rows():
     narrow = levels.narrowed(metric, 100, 6400)
     np.testing.assert_allclose(np.linalg.inv(narrow.T @ narrow), wider * (1 / 64) ** (2 / 6), rtol=1e-12)
     # What the penalty adds to every covariance does not narrow.
-    narrow = levels.narrowed(metric, 100, 6400, 0.01 * np.eye(2))
+    narrow = levels.narrowed(metric, 100, 6400, Penalty(0.01 * np.eye(2)))
     expected = 0.01 * np.eye(2) + (wider - 0.01 * np.eye(2)) * (1 / 64) ** (2 / 6)
     np.testing.assert_allclose(np.linalg.inv(narrow.T @ narrow), expected, rtol=1e-10)
 

@@ -8,7 +8,8 @@ from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, LCAGauss, LocalLCA, ParzenWindows, io
 from vicinal._density.selection import fixed_folds
-from vicinal._lca.penalty import check_reg, family_matrix, free_parameters, has_plenty, shrunk_covariance, split_folds
+from vicinal._lca.penalty import check_reg, family_matrix, free_parameters, has_plenty, shrunk_covariance
+from vicinal._lca.penalty_search import split_folds
 from vicinal._lca.steps import Structure
 
 WINE = load_wine().data
@@ -117,21 +118,26 @@ def test_scalings_and_shifts_of_columns_and_the_order_of_rows_change_nothing(win
 
 def test_the_table_of_the_search(wine):
     table = wine.reg_search_
-    assert set(table) == {"family", "factor", "mean_test_score", "std_test_score"}
-    assert set(table["family"]) == {"diagonal", "shrunk", "sample"}
-    best = int(table["mean_test_score"].argmax())
+    assert set(table) == {"family", "factor", "weight", "mean_test_score", "std_test_score"}
+    assert set(table["family"][table["weight"] == 0]) == {"diagonal", "shrunk", "sample"}
+    assert set(table["family"][table["weight"] > 0]) == {"diagonal"}
+    used = check_reg(wine.reg_, 13)
+    alike = (table["weight"] > 0) == (used.weight is not None)
+    best = int(np.where(alike, table["mean_test_score"], -np.inf).argmax())
     matrix = family_matrix(table["family"][best], WINE)
-    factor = wine.reg_[0, 0] / matrix[0, 0]
-    np.testing.assert_allclose(wine.reg_, factor * matrix)
-    assert 10**-0.5 <= factor / table["factor"][best] <= 10**0.5
+    factor = used.matrix[0, 0] / matrix[0, 0]
+    np.testing.assert_allclose(used.matrix, factor * matrix)
+    place = factor / table["factor"][best] if used.weight is None else used.weight / table["weight"][best]
+    assert 10**-0.5 <= place <= 10**0.5
     assert set(LCA("diag").fit(IRIS[:60]).reg_search_["family"]) == {"diagonal"}
+    assert not LCA("spherical").fit(IRIS[:60]).reg_search_["weight"].any()
 
 
 def test_a_weight_of_zero_is_an_absent_row():
     weight = np.ones(len(IRIS))
     weight[::7] = 0.0
     here, there = LCA().fit(IRIS, sample_weight=weight), LCA().fit(IRIS[weight > 0], sample_weight=np.ones(128))
-    np.testing.assert_allclose(here.reg_, there.reg_)
+    np.testing.assert_allclose(check_reg(here.reg_, 4).matrix, check_reg(there.reg_, 4).matrix)
 
 
 def test_folds_never_split_equal_rows():
@@ -278,9 +284,9 @@ def test_one_of_the_two_penalties_may_be_given():
 def test_the_first_rows_of_a_stream_choose_its_penalty():
     lca = LCA(random_state=0).partial_fit(IRIS[::2])
     reg = lca.reg_
-    assert reg.any()
+    assert not check_reg(reg, 4).is_zero
     lca.partial_fit(IRIS[1::2])
-    np.testing.assert_array_equal(lca.reg_, reg)
+    assert np.array_equal(lca.reg_, reg)
 
 
 def test_a_model_file_holds_the_search_and_the_constants(tmp_path, wine):
@@ -289,12 +295,12 @@ def test_a_model_file_holds_the_search_and_the_constants(tmp_path, wine):
     for before in (wine, model, LCA(reg=wine.reg_).fit(WINE)):
         io.save(before, tmp_path / "model.vicinal")
         after = io.load(tmp_path / "model.vicinal")
-        np.testing.assert_array_equal(after.reg_, before.reg_)
+        assert np.array_equal(after.reg_, before.reg_)
         np.testing.assert_array_equal(after.active_features_, before.active_features_)
         X = np.ones((2, before.n_features_in_))
         np.testing.assert_array_equal(after.score_samples(X), before.score_samples(X))
         (tmp_path / "model.vicinal").unlink()
-    np.testing.assert_array_equal(check_reg(after.reg, 13), wine.reg_)
+    np.testing.assert_array_equal(check_reg(after.reg, 13).matrix, check_reg(wine.reg_, 13).matrix)
 
 
 def test_skewed_columns_are_searched_although_rows_outnumber_parameters():

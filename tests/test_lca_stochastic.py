@@ -10,6 +10,7 @@ from test_lca import literal_objective
 
 from vicinal import LCA, StochasticEM, io
 from vicinal._fit_loops import Recorder
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca import stochastic
 from vicinal._lca.steps import Structure
 from vicinal._lca.stochastic import blend, minibatches, sampled_covariance, sweep_path
@@ -28,7 +29,7 @@ def rows():
 
 
 def problem_of(X, weight=None, reg=0.0):
-    return leave_one_out(X, weight, "reference", reg=reg * np.eye(X.shape[1]))
+    return leave_one_out(X, weight, "reference", reg=Penalty(reg * np.eye(X.shape[1])))
 
 
 def literal_local(X, sigma, terms, points, weight=None):

@@ -19,6 +19,7 @@ from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParze
 from vicinal._lca import local_folds
 from vicinal._lca.local_folds import Choice, LocalFold
 from vicinal._lca.local_kernels import Vicinities, adapted_neighbors, make_kernels, soft_shares
+from vicinal._lca.penalty import as_parameter
 from vicinal._mixtures import LocalFrameMixture, LocalMixture, column_conditionals
 from vicinal.datasets import make_spiral
 
@@ -297,7 +298,9 @@ def test_a_fold_knows_nothing_of_the_held_out_rows(rows, reg):
     train, wild = rows[:40], np.r_[rows[:40], 4 * rows[40:]]
     base = LCA(reg=reg).fit(wild)
     found = local_folds.fold_covariance(train, None, base, Engine())
-    family = {"reg": base.reg_} if reg != "auto" else {"reg": local_folds._penalty_again(train, None, base)}
+    family = (
+        {"reg": base.reg_} if reg != "auto" else {"reg": as_parameter(local_folds._penalty_again(train, None, base))}
+    )
     own = LCA(**family).fit(train)
     away = np.linalg.norm(base.covariance_ - own.covariance_)
     assert np.linalg.norm(found - own.covariance_) < 0.1 * away

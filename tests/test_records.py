@@ -12,10 +12,30 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
-from vicinal import LCA, NCA, Adam, Engine, MultiStart, Objective, ParzenWindows, StochasticEM, StochasticGradient, io
+from vicinal import (
+    LCA,
+    NCA,
+    Adam,
+    Engine,
+    MultiStart,
+    Objective,
+    ParzenWindows,
+    Shrinkage,
+    StochasticEM,
+    StochasticGradient,
+    io,
+)
 from vicinal._records import Record
 
-RECORDS = [Adam(), Engine(), MultiStart(), Objective(), StochasticEM(), StochasticGradient()]
+RECORDS = [
+    Adam(),
+    Engine(),
+    MultiStart(),
+    Objective(),
+    Shrinkage(0.1, 2.0),
+    StochasticEM(),
+    StochasticGradient(),
+]
 ESTIMATORS = [
     cls for cls in map(vicinal.__getattr__, vicinal._HOME) if inspect.isclass(cls) and issubclass(cls, BaseEstimator)
 ]

@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals
     from vicinal._lca.lca import LCA as LCA
     from vicinal._lca.lca_gauss import LCAGauss as LCAGauss
     from vicinal._lca.local_lca import LocalLCA as LocalLCA
+    from vicinal._lca.options import Shrinkage as Shrinkage
     from vicinal._lca.options import StochasticEM as StochasticEM
     from vicinal._manifold_parzen.manifold_parzen import ManifoldParzen as ManifoldParzen
     from vicinal._nca.anchor_nca import AnchorNCA as AnchorNCA
@@ -114,6 +115,7 @@ _HOME = {
     "RCA": "_rca.rca",
     "Selection": "_density.selection",
     "Report": "_report",
+    "Shrinkage": "_lca.options",
     "SoftNeighborsClassifier": "_nca.soft_neighbors",
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
     "StochasticEM": "_lca.options",

@@ -6,6 +6,7 @@ import numpy as np
 
 from vicinal._checks import count_twins
 from vicinal._engine import Engine, Problem, prepare
+from vicinal._kernel_penalty import Penalty
 from vicinal._tensors import take_rows
 
 _ALGEBRA_ROWS = 8192  # the number of rows that are centred at a time; a copy of all rows would be as large as the data
@@ -18,7 +19,7 @@ class LeaveOneOut(NamedTuple):
     weight: np.ndarray  # (n,)
     log_others: np.ndarray  # (n,), log(W - w_i): the weight that remains when row i is left out
     pairs: Problem
-    reg: np.ndarray | None = None  # (d, d), the penalty R of LCA; the paper's nu I
+    reg: Penalty | None = None  # the penalty of LCA
 
 
 def leave_one_out(
@@ -26,7 +27,7 @@ def leave_one_out(
     weight: np.ndarray | None,
     engine: Engine | str | None,
     *,
-    reg: np.ndarray | None = None,
+    reg: Penalty | None = None,
     n_queries: int | None = None,
     passes: int = 1,
 ) -> LeaveOneOut:
@@ -37,8 +38,7 @@ def leave_one_out(
     X : array of shape (n, d)
     weight : array of shape (n,), or None for ones
     engine : None, str or Engine
-    reg : array of shape (d, d), optional
-        The penalty R.
+    reg : Penalty, optional
     n_queries : int, optional
         Queries per pass; the default is all rows.
     passes : int

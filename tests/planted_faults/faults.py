@@ -235,8 +235,8 @@ METHODS = [
     ),
     Fault(
         "_lca/steps.py",
-        "matrix = scatter / weight.sum() + metric @ reg @ metric.T",
-        "matrix = scatter / weight.sum() + metric.T @ reg @ metric",
+        "matrix = reg.in_frame(metric).updated(scatter / weight.sum())",
+        "matrix = reg.in_frame(metric.T).updated(scatter / weight.sum())",
         "the penalty of LCA in the wrong frame",
         _LCA,
     ),

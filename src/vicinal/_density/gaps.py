@@ -26,6 +26,7 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 from vicinal._engine import prepare
 from vicinal._fit_loops import FitPath, Recorder, fixed_point
 from vicinal._journal import journaled
+from vicinal._kernel_penalty import Penalty
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows, weight_of_others
 from vicinal._mixtures import LOG_2PI
 
@@ -230,7 +231,7 @@ def fit_gaps(
     update: Callable[[Expectation, float], np.ndarray],
     record: Recorder,
     *,
-    penalty: np.ndarray | None = None,
+    penalty: Penalty | None = None,
     max_iter: int = MAX_PASSES,
     tol: float = TOL,
 ) -> tuple[FitPath, Expectation]:
@@ -241,8 +242,8 @@ def fit_gaps(
     start : GapFit
     update : callable
         ``covariance = update(expectation, mass)``: the next covariance.
-    penalty : array of shape (d, d), optional
-        P of the penalty ``tr(P Sigma^-1) / 2`` of the objective.
+    penalty : Penalty, optional
+        Of the objective.
 
     Returns
     -------
@@ -256,7 +257,7 @@ def fit_gaps(
 
     def step(at: GapFit) -> tuple[float, GapFit]:
         found = expect(X, at.centres, at.covariance, weight, engine)
-        paid = 0.0 if penalty is None else 0.5 * float(np.trace(np.linalg.solve(at.covariance, penalty)))
+        paid = 0.0 if penalty is None else penalty.cost_of(at.covariance)
         return float(w @ found.scores) / mass - paid, GapFit(update(found, mass), found.rows)
 
     path = fixed_point(step, start, record, max_iter=max_iter, tol=tol, may_lose=True)

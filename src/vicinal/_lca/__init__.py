@@ -10,7 +10,8 @@
           stochastic.py        minibatches          options.py   the record of their options
           from_source.py       minibatches of rows that do not fit into memory
           partial_fit.py       `partial_fit`; its state is in stream.py
-          penalty.py           the penalty R: its validation, and the search of reg="auto"
+          penalty.py           the penalty: its validation, and the families that reg="auto" tries
+          penalty_search.py    the search of reg="auto", by held-out rows
           penalty_choice.py    the user's penalty, or the result of the search
           folds.py             the fits to folds that this search compares
           checks.py            data without a solution, detected before the engine runs

@@ -14,7 +14,8 @@ from vicinal._fit_loops import FitPath, Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
 from vicinal._lca.gauss_steps import Split, all_local, em_step, local_metric, relaxed_em, search_directions, whitened
-from vicinal._lca.penalty import Choice, choose_penalty, family_matrix, split_folds
+from vicinal._lca.penalty import Form, family_matrix
+from vicinal._lca.penalty_search import Choice, choose_penalty, split_folds
 from vicinal._lca.steps import CollapseError, Steps, Structure, inverse_root, nearest_structured, one_pass
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
@@ -95,17 +96,22 @@ class LCAFold:
         """The number of held-out rows."""
         return len(self._test)
 
-    def fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
+    def fit(self, form: Form, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Fit with a penalty from a metric, and score the held-out rows; see `Fold`."""
         with one_blas_thread_beside_pairs(*self._problem.rows.shape):
-            return self._fit(family, factor, start)
+            problem = self._problem._replace(reg=form.with_matrix(self._matrix(form.family)))
+            metric = rough_metric(problem, self._covariance, self._structure, start)
+            return metric, self._score(metric)
 
-    def _fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
-        problem = self._problem._replace(reg=factor * self._matrix(family))
-        metric = rough_metric(problem, self._covariance, self._structure, start)
-        sums = problem.pairs.at(metric).log_sums(self._test) - np.log(problem.weight.sum())
+    def score_of_kernel(self, family: str, factor: float) -> float:
+        """Return the score of the held-out rows under one kernel; see `Fold`."""
+        with one_blas_thread_beside_pairs(*self._problem.rows.shape):
+            return self._score(inverse_root(nearest_structured(factor * self._matrix(family), *self._structure)))
+
+    def _score(self, metric: np.ndarray) -> float:
+        sums = self._problem.pairs.at(metric).log_sums(self._test) - np.log(self._problem.weight.sum())
         log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
-        return metric, float(np.average(sums, weights=self._test_weight) + log_norm)
+        return float(np.average(sums, weights=self._test_weight) + log_norm)
 
 
 def rough_metric(
@@ -124,7 +130,7 @@ def rough_metric(
         The metric to start from; the default is that of the rows' covariance.
     """
     assert problem.reg is not None
-    covariance = nearest_structured(covariance + problem.reg, *structure)
+    covariance = nearest_structured(problem.reg.start(covariance), *structure)
     if not (np.diag(covariance) > 0).all():  # one row has all the weight
         raise CollapseError
     reference = inverse_root(covariance)
@@ -165,7 +171,7 @@ class LCAGaussFold:
         gaussian = scatter_of_rows(self._train, weight) + penalty.gaussian(self._train, weight)
         reg = penalty.local(self._train, weight)
         _, problem = whitened(self._train, weight, self._engine, reg, gaussian, _PASSES)
-        d = len(reg)
+        d = self._train.shape[1]
 
         def run(split: Split, tol: float) -> FitPath:
             return relaxed_em(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)

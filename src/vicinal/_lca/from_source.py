@@ -12,6 +12,7 @@ from vicinal._checks import check_callback, check_source, check_weights
 from vicinal._density.gaps import forget_gaps
 from vicinal._engine import Problem, Work, as_engine, fit_engine, prepare, resident_rows, resolved_engine
 from vicinal._fit_loops import Recorder
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import LCA_REMEDIES, check_two_rows
 from vicinal._lca.solver_choice import PASSES
 from vicinal._leave_one_out import LeaveOneOut, scatter_of_rows, weight_of_others
@@ -103,7 +104,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
         rows = _SourceRows(source, counted)
     covariance = scatter_of_rows(sample, shares)
 
-    def fit_metric(reg: np.ndarray) -> Any:
+    def fit_metric(reg: Penalty) -> Any:
         problem = _problem(rows, of_counted, estimator, most, reg)
         start = estimator._initial_metric(covariance, reg, structure)
         estimator.solver_, estimator.engine_ = "stochastic", problem.pairs.backend
@@ -125,8 +126,8 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     )
 
 
-def _problem(rows: _SourceRows, weight: np.ndarray | None, estimator: Any, most: int, reg: np.ndarray) -> LeaveOneOut:
-    """Return the leave-one-out problem of all rows; if all have the same weight, each vector of weights is held as one number."""
+def _problem(rows: _SourceRows, weight: np.ndarray | None, estimator: Any, most: int, reg: Penalty) -> LeaveOneOut:
+    """Return the leave-one-out problem of all rows; where they weigh the same, of each vector one number is held."""
     n, d = rows.shape
     work = Work(estimator._pair_work(n, d).n_queries, most, d, PASSES)
     pairs: Any = _DrawnPairs(rows, weight, resolved_engine(fit_engine(estimator), work))

@@ -16,6 +16,7 @@ import numpy as np
 from vicinal._engine import Engine, Problem
 from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
 from vicinal._leave_one_out import leave_one_out, mean_of_rows
 from vicinal._mixtures import LOG_2PI
@@ -32,8 +33,8 @@ class GaussProblem(NamedTuple):
     rows: np.ndarray  # (n, d), w = R (x - mu), those of positive weight
     weight: np.ndarray  # (n,)
     log_others: np.ndarray
-    pairs: Problem  # the pair problem of the whitened rows
-    reg: np.ndarray  # (d, d), the penalty R of the local covariance, in the coordinates of the data
+    pairs: Problem  # of the whitened rows
+    reg: Penalty  # of the local covariance, in the coordinates of the data
     root: np.ndarray  # (d, d), R
 
 
@@ -52,7 +53,7 @@ def whitened(
     X: np.ndarray,
     weight: np.ndarray | None,
     engine: Engine | str | None,
-    reg: np.ndarray,
+    reg: Penalty,
     gaussian: np.ndarray,
     passes: int,
 ) -> tuple[np.ndarray, GaussProblem]:
@@ -63,8 +64,8 @@ def whitened(
     X : array of shape (n, d)
     weight : array of shape (n,), optional
     engine : None, str or Engine
-    reg : array of shape (d, d)
-        The penalty R of the local covariance.
+    reg : Penalty
+        Of the local covariance.
     gaussian : array of shape (d, d)
         The covariance of the Gaussian, with its penalty.
     passes : int
@@ -132,7 +133,7 @@ def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:
         return gaussian_part(problem, split), split
     # Departure 3 (LCAGauss): The E-step uses the local directions.
     fit, scatter = _neighbors(problem, local_metric(split))
-    matrix = scatter + problem.root @ problem.reg @ problem.root.T
+    matrix = problem.reg.in_frame(problem.root).updated(scatter)
     return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
 
 
@@ -208,8 +209,20 @@ def gaussian_part(problem: GaussProblem, split: Split) -> float:
     log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
     # tr B_G' M_1 B_G = d1: the mean exponent and the Gaussian's penalty together.
     exponent = -0.5 * split.gaussian.shape[1]
-    local = local_metric(split) @ problem.root
-    return float(log_norm + exponent - 0.5 * np.vdot(local @ problem.reg, local))
+    return float(log_norm + exponent - penalty_of_directions(problem.reg, *directions(split, problem.root)))
+
+
+def penalty_of_directions(reg: Penalty, gaussian: np.ndarray, local: np.ndarray) -> float:
+    """Return the penalty of the local covariance at the rows of B_G' and of B_L'.
+
+    A penalty with a target is that of w additional rows per row, whose local covariance is T and whose Gaussian covariance is the
+    data's own, so that it does not favour either kind of direction. Proposition 1 then holds with its M-step.
+    """
+    pull = 0.5 * float(np.vdot(local @ reg.added, local))
+    if reg.weight is None:
+        return pull
+    log_det = float(np.linalg.slogdet(np.concatenate([gaussian, local]))[1])
+    return pull + reg.weight * (0.5 * len(gaussian) - log_det)
 
 
 def left_out_scores(problem: GaussProblem, split: Split, rows: np.ndarray, counted: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, large_source, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point, warn_if_not_converged
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
     LCA_REMEDIES,
@@ -35,14 +36,9 @@ from vicinal._lca.checks import (
 )
 from vicinal._lca.from_source import fit_lca_to_source
 from vicinal._lca.missing import fit_lca_to_gaps
-from vicinal._lca.options import StochasticEM
+from vicinal._lca.options import Shrinkage, StochasticEM
 from vicinal._lca.partial_fit import PartialFitMixin
-from vicinal._lca.penalty import (
-    PLENTY,
-    check_reg,
-    free_parameters,
-    least_penalty,
-)
+from vicinal._lca.penalty import PLENTY, as_parameter, check_reg, free_parameters, least_penalty
 from vicinal._lca.penalty_choice import PenaltyChoiceMixin
 from vicinal._lca.solver_choice import PASSES, SolverChoiceMixin
 from vicinal._lca.steps import (
@@ -100,11 +96,11 @@ class LCA(
         matrix of rank ``rank`` plus a multiple of the identity.
     rank : int, optional
         For ``covariance_type="low_rank"``, less than the number of features.
-    reg : "auto", float or array, default="auto"
+    reg : "auto", float, array or Shrinkage, default="auto"
         The penalty R, in squared units of the data; :math:`\Sigma \ge R`. A number :math:`\nu` is :math:`\nu I`, a
-        vector holds one variance per feature, and a matrix is R itself. "auto" chooses R by the likelihood of
-        held-out rows, in units of the columns; with many rows it is 0 (see Notes). 0 is the paper's
-        estimator, which has no solution on some data (see Notes).
+        vector holds one variance per feature, and a matrix is R itself. A :class:`vicinal.Shrinkage` draws :math:`\Sigma`
+        towards a target instead. "auto" chooses the penalty by the likelihood of held-out rows, in units of the columns; with
+        many rows it is 0 (see Notes). 0 is the paper's estimator, which has no solution on some data (see Notes).
     solver : {"auto", "em", "accelerated", "stochastic"} or StochasticEM, default="auto"
         "em" repeats Eqs. 3 and 4; the objective never decreases. "accelerated" reaches the same optimum in far
         fewer passes over the pairs, by quasi-Newton steps with EM steps as a safeguard. "stochastic" (sec. 5) uses minibatches
@@ -113,7 +109,7 @@ class LCA(
         more rows if a pass is expected to visit at most two billion pairs because the others can be skipped if kernels are narrow (see
         :class:`vicinal.Engine`); otherwise it is "stochastic". ``solver_`` is the solver that was used.
     init : "covariance", float or array, default="covariance"
-        The initial covariance: that of the data, or a number or vector (standard deviations), or a matrix (a
+        The initial covariance: that of the data (the target of a :class:`vicinal.Shrinkage`), or a number or vector (standard deviations), or a matrix (a
         covariance).
     max_iter : int, optional
         The maximum number of passes over the pairs (default 500); for "stochastic", of sweeps over the rows (default 50).
@@ -141,12 +137,13 @@ class LCA(
     components_ : ndarray of shape (n_active, n_features)
         The matrix A with :math:`\Sigma^{-1} = A'A`, which makes neighbourhoods round. For "full" and "low_rank" its rows are
         ordered: along the first one, the data spread most beyond their neighbourhoods. For "diag" and "spherical" A is diagonal.
-    reg_ : ndarray of shape (n_features, n_features)
-        The penalty R that was used. ``LCA(reg=reg_)`` gives the same fit.
+    reg_ : ndarray of shape (n_features, n_features), or Shrinkage
+        The penalty that was used: R, or a target and its weight. ``LCA(reg=reg_)`` gives the same fit.
     reg_search_ : dict of ndarrays, or None
-        The table of the search of ``reg="auto"``: ``family`` ("diagonal", "shrunk" or "sample"), ``factor``,
-        ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The factor that was used
-        may lie between those of the table, at the maximum of a parabola through three of them. None without a search.
+        The table of the search of ``reg="auto"``: ``family`` ("diagonal", "shrunk" or "sample"), ``factor``, ``weight`` (of a
+        target; 0 for a penalty R), ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The
+        factor or weight that was used may lie between those of the table, at the maximum of a parabola through three of
+        them. None without a search.
     active_features_ : ndarray of int
         The columns that vary. ``components_`` has zeros in the others, and ``covariance_`` and ``precision_`` leave
         them out.
@@ -181,7 +178,9 @@ class LCA(
 
     *The penalty.* ``reg="auto"`` tries :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and :math:`\nu C`, with C the
     covariance of the columns and :math:`\hat C` its shrunk estimate (Ledoit and Wolf, in units of the columns), along
-    paths of :math:`\nu` on five folds. The folds do not depend on ``random_state``, never separate equal rows, and hold at
+    paths of :math:`\nu` on five folds. It also draws :math:`\Sigma` towards :math:`\nu \operatorname{diag}(C)`, where
+    :math:`\nu` is that of the best single width, along a path of weights; this is chosen where it gains more than 0.1 nats per row
+    over every R, as in tables of many columns. The folds do not depend on ``random_state``, never separate equal rows, and hold at
     most 2,000 rows. The search costs several plain fits. It is skipped, and R is 0, if there are at least
     2,000 rows without an exact twin, and 25 per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2). If
     R = 0 has no solution there, the smallest penalty of the search is used.
@@ -222,14 +221,14 @@ class LCA(
     -1.286
     """
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"solver": StochasticEM, "engine": Engine}
+    _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "solver": StochasticEM, "engine": Engine}
 
     def __init__(
         self,
         covariance_type: str = "full",
         *,
         rank: int | None = None,
-        reg: str | float | ArrayLike = "auto",
+        reg: Shrinkage | str | float | ArrayLike = "auto",
         solver: StochasticEM | str = "auto",
         init: str | float | ArrayLike = "covariance",
         max_iter: int | None = None,
@@ -301,7 +300,7 @@ class LCA(
         fit_metric: Callable[..., FitPath],
         X: np.ndarray,
         weight: np.ndarray | None,
-        reg: np.ndarray,
+        reg: Penalty,
         remedies: Remedies,
     ) -> FitPath:
         """Find the metric by ``fit_metric(reg)``, with a larger penalty if "auto" found no solution; keep the path."""
@@ -316,13 +315,13 @@ class LCA(
                 path = fit_metric(reg)
             except (CollapseError, np.linalg.LinAlgError):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
-        self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
+        self.reg_ = as_parameter(reg, self._in_all_columns)
         warn_if_not_converged("LCA", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
     def _fit_metric(
-        self, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray, structure: Structure, given: ArrayLike
+        self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty, structure: Structure, given: ArrayLike
     ) -> FitPath:
         """Find the metric under a penalty, and store it with its density; X was made from the `given` rows."""
         queries = self._pair_work(*X.shape).n_queries
@@ -385,7 +384,7 @@ class LCA(
                 )
         return Structure(self.covariance_type, rank)
 
-    def _initial_metric(self, data_covariance: np.ndarray, reg: np.ndarray, structure: Structure) -> np.ndarray:
+    def _initial_metric(self, data_covariance: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarray:
         """Return the metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
             covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
@@ -394,11 +393,11 @@ class LCA(
         check_choice(self.init, "init", ("covariance",))
         return self._metric_of_data(data_covariance, reg, structure)
 
-    def _metric_of_data(self, covariance: np.ndarray, reg: np.ndarray, structure: Structure) -> np.ndarray:
+    def _metric_of_data(self, covariance: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarray:
         """Return the metric of the data's own covariance."""
-        structured = nearest_structured(covariance + reg, *structure)
+        structured = nearest_structured(reg.start(covariance), *structure)
         check_variances(structured, self._active_names)
-        if reg.any():
+        if not reg.is_zero:
             check_representable(structured, "reg", self.reg)
         return inverse_root(structured)
 

@@ -15,6 +15,7 @@ from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, fit_engine
 from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point, warn_if_not_converged
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import (
     Remedies,
     check_answerable,
@@ -26,7 +27,14 @@ from vicinal._lca.checks import (
     is_answerable,
 )
 from vicinal._lca.folds import LCAGaussFold, search_penalty
-from vicinal._lca.gauss_penalty import Penalties, choose_both, gaussian_rules, given_rule, local_rules
+from vicinal._lca.gauss_penalty import (
+    Penalties,
+    choose_both,
+    gaussian_rules,
+    given_gaussian,
+    given_local,
+    local_rules,
+)
 from vicinal._lca.gauss_steps import (
     GaussProblem,
     Split,
@@ -40,13 +48,17 @@ from vicinal._lca.gauss_steps import (
     whitened,
 )
 from vicinal._lca.missing import fit_lca_gauss_to_gaps
+from vicinal._lca.options import Shrinkage
 from vicinal._lca.penalty import (
+    as_parameter,
+    check_matrix,
+    check_penalty,
     check_reg,
-    check_semidefinite,
     has_plenty,
     least_penalty,
-    split_folds,
+    no_penalty,
 )
+from vicinal._lca.penalty_search import split_folds
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import counted_rows, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
@@ -77,9 +89,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
 
     Parameters
     ----------
-    reg : "auto", float or array, default="auto"
+    reg : "auto", float, array or Shrinkage, default="auto"
         The penalty R of the local directions, :math:`\frac12 \operatorname{tr} B_L' R B_L` per row: a number (the
-        paper's :math:`\nu`, R is :math:`\nu I`), a vector of variances or a matrix, in squared units of the data.
+        paper's :math:`\nu`, R is :math:`\nu I`), a vector of variances or a matrix, in squared units of the data. A
+        :class:`vicinal.Shrinkage` draws the local covariance towards a target instead.
         "auto" chooses it by the likelihood of held-out rows, jointly with ``reg_gauss`` if that is "auto", too.
     reg_gauss : "auto", float or array, default="auto"
         The penalty :math:`R_G` of the Gaussian directions, in the same forms. A matrix may be indefinite as long as the
@@ -117,9 +130,9 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     covariance_, precision_ : ndarrays of shape (n_active, n_active)
         :math:`(BB')^{-1}`, the covariance shared by the components of the mixture, and its inverse.
     reg_, reg_gauss_ : ndarrays of shape (n_features, n_features)
-        The penalties that were used. ``LCAGauss(reg=reg_, reg_gauss=reg_gauss_)`` gives the same fit.
+        The penalties that were used (``reg_`` may be a :class:`vicinal.Shrinkage`). ``LCAGauss(reg=reg_, reg_gauss=reg_gauss_)`` gives the same fit.
     reg_search_ : dict of ndarrays, or None
-        The table of the search: ``family`` and ``factor`` of R as in :class:`vicinal.LCA`, ``gaussian`` ("none",
+        The table of the search: ``family``, ``factor`` and ``weight`` of the penalty as in :class:`vicinal.LCA`, ``gaussian`` ("none",
         "shrunk" or "given"), ``mean_test_score`` and ``std_test_score``. None without a search.
     active_features_ : ndarray of int
         The columns that vary; the components have zeros in the others.
@@ -182,12 +195,12 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     1
     """
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+    _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "engine": Engine}
 
     def __init__(
         self,
         *,
-        reg: str | float | ArrayLike = "auto",
+        reg: Shrinkage | str | float | ArrayLike = "auto",
         reg_gauss: str | float | ArrayLike = "auto",
         reduce: bool = False,
         max_iter: int = 500,
@@ -228,8 +241,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         """
         rows, weight = self._check_input(X, sample_weight)
         if np.isnan(rows).any():
-            regs = (check_reg(getattr(self, name), rows.shape[1], name) for name in ("reg", "reg_gauss"))
-            fit_lca_gauss_to_gaps(self, rows, weight, *regs)
+            fit_lca_gauss_to_gaps(self, rows, weight, *self._given_penalties(rows.shape[1]))
             return self
         forget_gaps(self)
         rows, reg, reg_gauss = self._penalties(rows, weight)
@@ -241,15 +253,13 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             # Values that repeat (a grid of integers) leave directions without width even if there are many rows.
             reg = least_penalty(*counted_rows(rows, weight))
             path = self._fit_directions(rows, weight, reg, reg_gauss)
-        self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
+        self.reg_ = as_parameter(reg, self._in_all_columns)
         self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
         warn_if_not_converged("LCAGauss", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return self
 
-    def _fit_directions(
-        self, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray, reg_gauss: np.ndarray
-    ) -> FitPath:
+    def _fit_directions(self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty, reg_gauss: np.ndarray) -> FitPath:
         """Find the directions under two penalties, and store them with their density."""
         # Departure 4 (LCAGauss): The Gaussian's covariance divides by n. Its limit is the Gaussian of maximum likelihood.
         gaussian = scatter_of_rows(X, weight) + reg_gauss
@@ -290,51 +300,56 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         check_callback(self.callback)
         return X, weight
 
-    def _penalties(self, X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _given_penalties(self, n_features: int) -> tuple[Penalty | None, np.ndarray | None]:
+        """Return the penalties that the user passed; None for "auto"."""
+        if isinstance(self.reg_gauss, str) and self.reg_gauss == "auto":
+            return check_reg(self.reg, n_features), None
+        forms = "'auto', a number, a vector of variances or a matrix"
+        return check_reg(self.reg, n_features), check_matrix(self.reg_gauss, n_features, "reg_gauss", forms)
+
+    def _penalties(self, X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, Penalty, np.ndarray]:
         """Return the columns that vary, and the two penalties on them.
 
         Raise an error for data without a solution, and search for "auto".
         """
-        reg, reg_gauss = (check_reg(getattr(self, name), X.shape[1], name) for name in ("reg", "reg_gauss"))
+        reg, reg_gauss = self._given_penalties(X.shape[1])
         # Penalties give both parts a width along constant columns, so these are kept.
         kept = None
         if reg is not None and reg_gauss is not None:
-            kept = (np.diag(reg) > 0) & (np.diag(reg_gauss) > 0)
+            kept = (np.diag(reg.matrix) > 0) & (np.diag(reg_gauss) > 0)
         X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept)
         rows, weight = counted_rows(X, weight)
-        if any(given is None or not given.any() for given in (reg, reg_gauss)):
+        active = self.active_features_
+        reg = None if reg is None else check_penalty(reg, active, self._active_names)
+        reg_gauss = None if reg_gauss is None else reg_gauss[np.ix_(active, active)]
+        zero = {"reg": reg is not None and reg.is_zero, "reg_gauss": reg_gauss is not None and not reg_gauss.any()}
+        zeros = [name for name, is_zero in zero.items() if is_zero]
+        if zeros or reg is None or reg_gauss is None:
             check_scale(rows, "full", self._active_names)
-        active = np.ix_(self.active_features_, self.active_features_)
-        reg, reg_gauss = (given if given is None else given[active] for given in (reg, reg_gauss))
-        zeros = [
-            name for name, given in (("reg", reg), ("reg_gauss", reg_gauss)) if given is not None and not given.any()
-        ]
         if zeros:
             remedies = _REMEDIES._replace(reg_name=" and ".join(zeros))
             check_answerable(rows, "full", names=self._active_names, remedies=remedies)
-        if reg is not None:
-            check_semidefinite(reg)
-            if not reg.any():  # twins are not a problem for the Gaussian
-                check_twins(rows, _REMEDIES)
+        if zero["reg"]:  # twins are not a problem for the Gaussian
+            check_twins(rows, _REMEDIES)
         self.reg_search_: dict[str, Any] | None = None
         if reg is not None and reg_gauss is not None:
             return X, reg, reg_gauss
         return X, *self._search(rows, weight, reg, reg_gauss)
 
     def _search(
-        self, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray | None, reg_gauss: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the penalties that are not given (None), from rows of positive weight."""
+        self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty | None, reg_gauss: np.ndarray | None
+    ) -> tuple[Penalty, np.ndarray]:
+        """Return the penalties that are not given (None), from rows that count."""
         structure, answerable = Structure("full"), is_answerable(X, "full")
-        gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_rule(reg_gauss)]
+        gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_gaussian(reg_gauss)]
         if has_plenty(X, structure):
-            none = np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
+            none = no_penalty(X.shape[1]) if answerable else least_penalty(X, weight)
             return none if reg is None else reg, gaussians[0].matrix(X, weight)
         parts = split_folds(X, weight)
         if reg is None:
             regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)
         else:
-            regs = [given_rule(reg)]
+            regs = [given_local(reg)]
         chosen = Penalties(regs[0], gaussians[-1])
         if parts:
             folds = [LCAGaussFold(*part, reduce=self.reduce, engine=fit_engine(self)) for part in parts]

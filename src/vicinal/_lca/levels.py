@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vicinal._fit_loops import FitPath, Reason, Recorder
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import Steps, Structure, inverse_root, one_pass
 from vicinal._leave_one_out import LeaveOneOut, some_rows
@@ -34,13 +35,13 @@ def level_sizes(n: int) -> list[int]:
     return [*sizes, n // 2] if sizes and GROWTH * sizes[-1] < n else sizes
 
 
-def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None = None) -> np.ndarray:
-    """Return the metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty R, is narrowed."""
+def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: Penalty | None = None) -> np.ndarray:
+    """Return the metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty, is narrowed."""
     factor = (n_old / n_new) ** (2.0 / (len(metric) + 4.0))
-    if reg is None or not np.any(reg):
+    if reg is None or reg.is_zero:
         return metric / np.sqrt(factor)
     inverse = np.linalg.inv(metric)
-    return inverse_root(reg + factor * (inverse @ inverse.T - reg))
+    return inverse_root(reg.updated(factor * reg.local_part(inverse @ inverse.T)))
 
 
 def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from vicinal._density.noise_choice import SLACK
 from vicinal._density.selection import fixed_folds
 from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepare
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.folds import rough_metric
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_kernels import (
@@ -24,7 +25,7 @@ from vicinal._lca.local_kernels import (
     make_vicinities,
     squared_distances,
 )
-from vicinal._lca.penalty import family_matrix
+from vicinal._lca.penalty import Form, check_reg, family_matrix
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 from vicinal._mixtures import LOG_2PI, LocalFrameMixture, SharedMixture
@@ -240,7 +241,7 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
     The penalty is of the same family and factor as that of `base`, if its search chose one.
     """
     start = base.components_[:, base.active_features_]
-    reg = base.reg_[np.ix_(base.active_features_, base.active_features_)]
+    reg = _penalty_of(base)
     try:
         with np.errstate(divide="raise", invalid="raise"):
             if base.reg_search_ is not None:
@@ -255,13 +256,20 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
     return covariance
 
 
-def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> np.ndarray:
-    """Return the penalty that the search of `base` chose, made from other rows: the same family, the same factor."""
+def _penalty_of(base: LCA) -> Penalty:
+    """Return the penalty that LCA used, on the columns that vary."""
+    penalty = check_reg(base.reg_, base.n_features_in_)
+    assert penalty is not None
+    return penalty.of_columns(base.active_features_)
+
+
+def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> Penalty:
+    """Return the penalty that the search of `base` chose, made from other rows: the same family, factor and weight."""
     table: dict[str, Any] = base.reg_search_ or {}
-    rows = base.mixture_.centres
-    family = str(table["family"][int(np.argmax(table["mean_test_score"]))])
-    counted = base.mixture_.log_weights > -np.inf
+    used = _penalty_of(base)
+    alike = (table["weight"] > 0) == (used.weight is not None)
+    family = str(table["family"][int(np.argmax(np.where(alike, table["mean_test_score"], -np.inf)))])
+    rows, counted = base.mixture_.centres, base.mixture_.log_weights > -np.inf
     shares = None if np.ptp(base.mixture_.log_weights) == 0 else np.exp(base.mixture_.log_weights[counted])
-    reg = base.reg_[np.ix_(base.active_features_, base.active_features_)]
-    factor = np.trace(reg) / np.trace(family_matrix(family, rows[counted], shares))
-    return factor * family_matrix(family, train, weight)
+    factor = np.trace(used.matrix) / np.trace(family_matrix(family, rows[counted], shares))
+    return Form(family, float(factor), used.weight).of_rows(train, weight)

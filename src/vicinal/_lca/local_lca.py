@@ -33,7 +33,8 @@ from vicinal._lca.local_kernels import (
 )
 from vicinal._lca.local_metric import LocalMetricMixin
 from vicinal._lca.local_search import HeldOut, LocalSearch
-from vicinal._lca.penalty import check_reg
+from vicinal._lca.options import Shrinkage
+from vicinal._lca.penalty import as_parameter, check_reg
 from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 
@@ -79,7 +80,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         "nearest" gives equal weights to the k nearest rows. "kernel" gives Gaussian weights to the 3 k nearest rows, with a
         width per row such that the perplexity (the effective number) of the weights is k. If k is 1 or the number of all
         other rows, the two are the same.
-    reg : "auto", float or array, default="auto"
+    reg : "auto", float, array or Shrinkage, default="auto"
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     max_iter : int, default=10
         The maximum number of passes that adapt the vicinities. After a pass, the vicinity of row j consists of the k nearest
@@ -170,7 +171,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         shared: float | str = "auto",
         center: str = "auto",
         vicinity: str = "nearest",
-        reg: str | float | ArrayLike = "auto",
+        reg: Shrinkage | str | float | ArrayLike = "auto",
         max_iter: int = 10,
         selection: Selection | None = None,
         engine: Engine | str | None = None,
@@ -227,9 +228,9 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
         """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
         reg = self.reg
-        given = check_reg(reg, self.n_features_in_) if np.ndim(reg) else None
+        given = check_reg(reg, self.n_features_in_) if isinstance(reg, Shrinkage) or np.ndim(reg) else None
         if given is not None:
-            reg = given[np.ix_(self.active_features_, self.active_features_)]
+            reg = as_parameter(given.of_columns(self.active_features_))
         base = LCA(reg=reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
         base._fit(X, weight, _REMEDIES)
         return base

@@ -16,7 +16,9 @@ from vicinal._density.gaps import (
     narrowed,
 )
 from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
-from vicinal._lca.gauss_steps import directions, search_directions, split_at_one
+from vicinal._kernel_penalty import Penalty
+from vicinal._lca.gauss_steps import directions, penalty_of_directions, search_directions, split_at_one
+from vicinal._lca.penalty import as_parameter, check_penalty
 from vicinal._lca.steps import COLLAPSE, CollapseError, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._mixtures import SharedMixture
@@ -52,7 +54,7 @@ def fit_lca_to_gaps(
     estimator: Any,
     X: np.ndarray,
     weight: np.ndarray | None,
-    reg: np.ndarray | None,
+    reg: Penalty | None,
     structure: Structure,
     *,
     data_share: float = AUTO_SHARE,
@@ -64,11 +66,12 @@ def fit_lca_to_gaps(
     check_columns_known(X, getattr(estimator, "feature_names_in_", None))
     rows = X.astype(np.float64)
     filled, data_covariance = gaussian_start(rows, weight)
-    ridge = data_share * data_covariance if reg is None else reg
-    start = GapFit(nearest_structured(narrowed(data_covariance, len(X)) + ridge, *structure), filled)
+    ridge = Penalty(data_share * data_covariance) if reg is None else reg
+    check_penalty(ridge, np.arange(X.shape[1]), getattr(estimator, "feature_names_in_", None))
+    start = GapFit(nearest_structured(ridge.updated(narrowed(data_covariance, len(X))), *structure), filled)
 
     def update(found: Any, mass: float) -> np.ndarray:
-        return _check_collapse(nearest_structured(found.scatter / mass + ridge, *structure), data_covariance)
+        return _check_collapse(nearest_structured(ridge.updated(found.scatter / mass), *structure), data_covariance)
 
     record = Recorder.of(estimator, lambda at: inverse_root(at.covariance))
     try:
@@ -80,7 +83,7 @@ def fit_lca_to_gaps(
     warn_if_not_converged("LCA", path)
     kept = path.parameters
     problem = leave_one_out(kept.centres, weight, estimator.engine, reg=ridge)
-    estimator._constants, estimator.reg_, estimator.reg_search_ = None, ridge, None
+    estimator._constants, estimator.reg_, estimator.reg_search_ = None, as_parameter(ridge), None
     estimator.solver_, estimator.engine_, estimator._stream = "em", problem.pairs.backend, None
     estimator._keep(inverse_root(kept.covariance), scatter_of_rows(kept.centres, weight))
     estimator._keep_density(kept.centres.astype(X.dtype), weight, problem)
@@ -116,7 +119,7 @@ def _transfer(at: _Split, moved: int) -> _Split:
 
 
 def fit_lca_gauss_to_gaps(
-    estimator: Any, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray | None, reg_gauss: np.ndarray | None
+    estimator: Any, X: np.ndarray, weight: np.ndarray | None, reg: Penalty | None, reg_gauss: np.ndarray | None
 ) -> None:
     """Fit an LCAGauss to rows with missing values."""
     check_columns_known(X, getattr(estimator, "feature_names_in_", None))
@@ -124,14 +127,16 @@ def fit_lca_gauss_to_gaps(
     w = np.ones(len(X)) if weight is None else weight
     mass = float(w.sum())
     filled, data_covariance = gaussian_start(known, weight)
-    reg = AUTO_SHARE * data_covariance if reg is None else reg
+    reg = Penalty(AUTO_SHARE * data_covariance) if reg is None else reg
+    check_penalty(reg, np.arange(d), getattr(estimator, "feature_names_in_", None))
     reg_gauss = np.zeros((d, d)) if reg_gauss is None else reg_gauss
     root = inverse_root(data_covariance + reg_gauss)
     start = _split(np.empty((0, d)), root, np.ones(d), mean_of_rows(filled, weight), filled)
 
     def step(at: _Split) -> tuple[float, _Split]:
         found = expect(known, at.centres, at.covariance, weight, estimator.engine)
-        penalty = 0.5 * float(np.sum(reg * (at.local.T @ at.local)) + np.sum(reg_gauss * (at.gaussian.T @ at.gaussian)))
+        penalty = 0.5 * float(np.sum(reg_gauss * (at.gaussian.T @ at.gaussian)))
+        penalty += penalty_of_directions(reg, at.gaussian, at.local)
         objective = float(w @ found.scores) / mass - penalty
         added = found.uncertainty / mass
         whole = scatter_of_rows(found.rows, weight) + added + reg_gauss
@@ -140,7 +145,7 @@ def fit_lca_gauss_to_gaps(
             return objective, _split(root, at.local, at.variances, mean, found.rows)
         pairs = leave_one_out(found.rows, weight, estimator.engine).pairs
         scatter = pairs.at(at.local).scatter(w[w > 0], space="rows").scatter
-        matrix = root @ (scatter / mass + added + reg) @ root.T
+        matrix = root @ reg.updated(scatter / mass + added) @ root.T
         split = split_at_one(0.5 * (matrix + matrix.T))
         gaussian, local = directions(split, root)
         return objective, _split(gaussian, local, split.variances, mean, found.rows)
@@ -160,7 +165,7 @@ def fit_lca_gauss_to_gaps(
         raise ValueError(_COLLAPSED.format(name="LCAGauss")) from None
     warn_if_not_converged("LCAGauss", path)
     estimator._constants, estimator.reg_search_ = None, None
-    estimator.reg_, estimator.reg_gauss_ = reg, reg_gauss
+    estimator.reg_, estimator.reg_gauss_ = as_parameter(reg), reg_gauss
     _keep_gauss(estimator, X, weight, path)
 
 

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vicinal._checks import check_rows
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import collapse_message
-from vicinal._lca.penalty import check_reg
+from vicinal._lca.penalty import as_parameter, check_reg
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._lca.stochastic import SAMPLE, metric_of, sampled_start
 from vicinal._lca.stream import Stream
@@ -68,9 +69,10 @@ class PartialFitMixin:
         structure, options = self._check_parameters(rows.shape[1]), self._stochastic_options()
         if fresh:
             rows, reg = self._penalty(rows, None, structure)
-            self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
-        given = check_reg(self.reg, self.n_features_in_)
-        reg = (self.reg_ if given is None else given)[np.ix_(self.active_features_, self.active_features_)]
+            self.reg_ = as_parameter(reg, self._in_all_columns)
+        given = check_reg(self.reg, self.n_features_in_) or check_reg(self.reg_, self.n_features_in_)
+        assert given is not None
+        reg = given.of_columns(self.active_features_)
         rows = rows if fresh else self._active(rows)
         stream, objectives = self._open_stream(rows, reg, structure, options.n_candidates or SAMPLE, fresh)
         try:
@@ -93,7 +95,7 @@ class PartialFitMixin:
         return self
 
     def _open_stream(
-        self, X: np.ndarray, reg: np.ndarray, structure: Structure, size: int, fresh: bool
+        self, X: np.ndarray, reg: Penalty, structure: Structure, size: int, fresh: bool
     ) -> tuple[Stream, list[float]]:
         """Return the stream before the rows of X (a start, what `fit` left, or what the last call left), and its
         objectives."""
@@ -104,7 +106,7 @@ class PartialFitMixin:
             if isinstance(self.init, str):
                 fit = sampled_start(problem, start, structure, size, np.random.default_rng(seed))
                 start = start if fit is None else fit.parameters
-            local = np.linalg.inv(start.T @ start) - reg
+            local = reg.local_part(np.linalg.inv(start.T @ start))
             return Stream(X[:0], local, 0, size, seed), []
         centres, shares = self.mixture_.centres, np.exp(self.mixture_.log_weights)
         left = getattr(self, "_stream", None)
@@ -113,4 +115,4 @@ class PartialFitMixin:
             return Stream(centres.astype(np.float64), left["local"], seen, size, left["seed"]), list(self.objectives_)
         seed, n = self._seed(), int(np.count_nonzero(shares))
         kept = np.random.default_rng(seed).choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
-        return Stream(centres[kept].astype(np.float64), self.covariance_ - reg, n, size, seed), []
+        return Stream(centres[kept].astype(np.float64), reg.local_part(self.covariance_), n, size, seed), []

@@ -12,7 +12,8 @@ row (Eq. 1; w = 1)
 and the EM matrix in the frame, :math:`M = S_z / W + A R A'` (Eqs. 3 and 4 with the penalty; the paper has
 :math:`R = \nu I`). The M-step is
 :math:`\Sigma \leftarrow A^{-1} M A^{-T}`; the gradient of F in A is
-:math:`(I - M) A^{-T} = A^{-T} - A (S/W + R)`.
+:math:`(I - M) A^{-T} = A^{-T} - A (S/W + R)`. With a penalty of weight w that draws towards a target T,
+:math:`M = (S_z / W + w A T A') / (1 + w)`, and the gradient is :math:`(1 + w) (I - M) A^{-T}`.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._journal import journaled
+from vicinal._kernel_penalty import Penalty
 from vicinal._mixtures import LOG_2PI
 
 if TYPE_CHECKING:
@@ -63,23 +65,25 @@ def one_pass(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndar
     )
 
 
-def penalised_objective(log_means: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: np.ndarray) -> float:
+def penalised_objective(log_means: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: Penalty) -> float:
     """Return F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
     log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
-    return float(weight @ log_means / weight.sum() + log_norm - 0.5 * np.vdot(metric @ reg, metric))
+    return float(weight @ log_means / weight.sum() + log_norm - reg.cost(metric))
 
 
 # Departure 1 (LCA): The penalty is added in the M-step. It is 1/2 tr(Sigma^-1 R) per row; Algorithm 1 has R = nu I.
-def em_matrix(scatter: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: np.ndarray) -> np.ndarray:
-    """Return M = S_z / W + A R A', exactly symmetric."""
-    matrix = scatter / weight.sum() + metric @ reg @ metric.T
+def em_matrix(scatter: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: Penalty) -> np.ndarray:
+    """Return M = S_z / W + A R A' (or that of a penalty that draws towards a target), exactly symmetric."""
+    matrix = reg.in_frame(metric).updated(scatter / weight.sum())
     return 0.5 * (matrix + matrix.T)
 
 
 def objective_and_gradient(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return F(A) and its gradient in A, ``(I - M) A^-T``."""
+    """Return F(A) and its gradient in A, ``(1 + w) (I - M) A^-T``; w is 0 for a penalty that is added."""
     objective, matrix = one_pass(problem, metric)
-    return objective, np.linalg.solve(metric, np.eye(len(metric)) - matrix).T
+    assert problem.reg is not None
+    size = 1.0 + (problem.reg.weight or 0.0)
+    return objective, size * np.linalg.solve(metric, np.eye(len(metric)) - matrix).T
 
 
 # -- the structures that a covariance may have -----------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 
 from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import (
     CollapseError,
@@ -37,9 +38,9 @@ def blend(local: np.ndarray, estimate: np.ndarray, discount: float, share: float
     return kept * local + (1.0 - kept) * estimate
 
 
-def metric_of(local: np.ndarray, reg: np.ndarray, structure: Structure) -> np.ndarray:
+def metric_of(local: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarray:
     """Return the metric of a local covariance: the inverse root of its M-step."""
-    sigma = nearest_structured(local + reg, *structure)
+    sigma = nearest_structured(reg.updated(local), *structure)
     try:
         metric = inverse_root(0.5 * (sigma + sigma.T))
     except np.linalg.LinAlgError:
@@ -194,13 +195,14 @@ def unbiased_start(
 
     A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
     """
-    n = len(problem.rows)
+    n, reg = len(problem.rows), problem.reg
+    assert reg is not None
     terms = np.sort(rng.choice(n, min(size, n), replace=False))
     points = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
 
     def evaluate(metric: np.ndarray) -> tuple[float, np.ndarray]:
         objective, local = sampled_covariance(problem, metric, terms, points)
-        matrix = metric @ (local + problem.reg) @ metric.T
+        matrix = metric @ reg.updated(local) @ metric.T
         return objective, 0.5 * (matrix + matrix.T)
 
     return _quick_fit(evaluate, start, structure)
@@ -261,7 +263,8 @@ def stochastic_path(
         if warm and not _interrupted(fits):
             fits.append(unbiased_start(problem, _last(fits, start), structure, max(2000, 20 * d), n_neighbors, rng))
     start = _last(fits, start)
-    local = np.linalg.inv(start.T @ start) - problem.reg
+    assert problem.reg is not None
+    local = problem.reg.local_part(np.linalg.inv(start.T @ start))
     size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}
     if not _interrupted(fits):
         return sweep_path(problem, local, structure, record, rng=rng, **size, **options)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from vicinal._engine import Engine
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.steps import Structure
 from vicinal._lca.stochastic import blend, metric_of, sampled_covariance
 from vicinal._leave_one_out import leave_one_out
@@ -30,7 +31,7 @@ class Stream:
         self.reservoir = reservoir if len(reservoir) <= size else self.rng.permutation(reservoir)[:size]
 
     def learn(
-        self, batch: np.ndarray, *, reg: np.ndarray, structure: Structure, discount: float, engine: Engine | str | None
+        self, batch: np.ndarray, *, reg: Penalty, structure: Structure, discount: float, engine: Engine | str | None
     ) -> float:
         """Learn from a minibatch; return its objective per row before that.
 

@@ -208,7 +208,7 @@ DENSITY_STATES: dict[str, State] = {
             "components_": floats("a", "d"),
             "covariance_": floats("a", "a"),
             "precision_": floats("a", "a"),
-            "reg_": maybe(floats("d", "d")),  # files of version 1 have none
+            "reg_": maybe(floats("d", "d"), record("Shrinkage", target=("d", "d"))),  # files of version 1 have none
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
             "effective_neighbors_": floats("e", least=0),  # those of some of the rows, if the fit drew them from a file
@@ -237,7 +237,7 @@ DENSITY_STATES: dict[str, State] = {
             "gaussian_components_": floats("g", "d"),
             "covariance_": floats("a", "a"),
             "precision_": floats("a", "a"),
-            "reg_": maybe(floats("d", "d")),  # files of version 1 have none
+            "reg_": maybe(floats("d", "d"), record("Shrinkage", target=("d", "d"))),  # files of version 1 have none
             "reg_gauss_": maybe(floats("d", "d")),
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,

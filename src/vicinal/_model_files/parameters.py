@@ -133,7 +133,7 @@ _SHARED: dict[str, list] = {
     "neighbor_search": [one_of("exact", "approximate")],
     "objective": [one_of("accuracy", "likelihood", "pairs"), record("Objective")],
     "random_state": ["random_state"],
-    "reg": [one_of("auto"), NUMBER, NUMBERS],
+    "reg": [one_of("auto"), NUMBER, NUMBERS, record("Shrinkage")],
     "structure": [one_of("full", "diag")],
     "tol": [NUMBER],
     "verbose": ["verbose"],

@@ -34,6 +34,7 @@ _CLASSES = {
     "RowsLeftOut": "vicinal._density.rows_left_out.RowsLeftOut",
     "Selection": "vicinal._density.selection.Selection",
     "SharedMixture": "vicinal._mixtures.SharedMixture",
+    "Shrinkage": "vicinal._lca.options.Shrinkage",
     "StochasticEM": "vicinal._lca.options.StochasticEM",
     "StochasticGradient": "vicinal._nca.options.StochasticGradient",
     "sklearn.BayesianGaussianMixture": "sklearn.mixture.BayesianGaussianMixture",
