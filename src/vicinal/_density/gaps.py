@@ -243,7 +243,7 @@ def fit_gaps(
     update : callable
         ``covariance = update(expectation, mass)``: the next covariance.
     penalty : Penalty, optional
-        Of the objective.
+        The penalty of the objective.
 
     Returns
     -------

@@ -127,7 +127,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
 
 
 def _problem(rows: _SourceRows, weight: np.ndarray | None, estimator: Any, most: int, reg: Penalty) -> LeaveOneOut:
-    """Return the leave-one-out problem of all rows; where they weigh the same, of each vector one number is held."""
+    """Return the leave-one-out problem of all rows; if all have the same weight, each vector of weights is held as one number."""
     n, d = rows.shape
     work = Work(estimator._pair_work(n, d).n_queries, most, d, PASSES)
     pairs: Any = _DrawnPairs(rows, weight, resolved_engine(fit_engine(estimator), work))

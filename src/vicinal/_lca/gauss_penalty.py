@@ -24,7 +24,7 @@ _HARDLY = 0.01
 
 
 class LocalRule(NamedTuple):
-    """A local penalty as a function of the training rows, with what stands for it in the table of a search."""
+    """A local penalty as a function of the training rows, with its entry in the table of a search."""
 
     name: str
     factor: float
@@ -33,7 +33,7 @@ class LocalRule(NamedTuple):
 
 
 class GaussianRule(NamedTuple):
-    """The same of the Gaussian's penalty."""
+    """A penalty of the Gaussian as a function of the training rows, with its entry in the table of a search."""
 
     name: str
     matrix: Callable[[np.ndarray, np.ndarray | None], np.ndarray]
@@ -93,7 +93,7 @@ def local_rules(choice: Choice | None, answerable: bool) -> list[LocalRule]:
 
 
 def gaussian_rules(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -> list[GaussianRule]:
-    """Return the penalties of the Gaussian: none (where the rows span all directions), and towards the shrunk covariance.
+    """Return the penalties of the Gaussian: none (if the rows span all directions), and the one that leads to the shrunk covariance.
 
     If the estimate hardly shrinks, both are the same Gaussian, and only the former is tried.
     """

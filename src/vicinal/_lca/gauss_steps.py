@@ -33,8 +33,8 @@ class GaussProblem(NamedTuple):
     rows: np.ndarray  # (n, d), w = R (x - mu), those of positive weight
     weight: np.ndarray  # (n,)
     log_others: np.ndarray
-    pairs: Problem  # of the whitened rows
-    reg: Penalty  # of the local covariance, in the coordinates of the data
+    pairs: Problem  # the pair problem of the whitened rows
+    reg: Penalty  # the penalty on the local covariance, in the coordinates of the data
     root: np.ndarray  # (d, d), R
 
 
@@ -65,7 +65,7 @@ def whitened(
     weight : array of shape (n,), optional
     engine : None, str or Engine
     reg : Penalty
-        Of the local covariance.
+        The penalty on the local covariance.
     gaussian : array of shape (d, d)
         The covariance of the Gaussian, with its penalty.
     passes : int

@@ -339,7 +339,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def _search(
         self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty | None, reg_gauss: np.ndarray | None
     ) -> tuple[Penalty, np.ndarray]:
-        """Return the penalties that are not given (None), from rows that count."""
+        """Return the penalties that are not given (None), from rows of positive weight."""
         structure, answerable = Structure("full"), is_answerable(X, "full")
         gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_gaussian(reg_gauss)]
         if has_plenty(X, structure):

@@ -87,7 +87,7 @@ def check_penalty(penalty: Penalty, active: np.ndarray, names: np.ndarray | None
     Parameters
     ----------
     penalty : Penalty
-        On all columns.
+        The penalty on all columns.
     active : integer array
         The columns that the fit sees.
     names : array of str, optional
@@ -182,7 +182,7 @@ def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) 
 
 
 def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> Penalty:
-    """Return what is used where no penalty is needed but for directions in which the rows do not differ."""
+    """Return the penalty that is used if none is needed except in directions in which the rows do not differ."""
     return Penalty(SMALLEST["shrunk"] * family_matrix("shrunk", X, weight))
 
 

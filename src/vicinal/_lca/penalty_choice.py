@@ -56,7 +56,7 @@ class PenaltyChoiceMixin:
         return X, given
 
     def _search(self, X: np.ndarray, weight: np.ndarray | None, structure: Structure, remedies: Remedies) -> Penalty:
-        """Return the penalty for ``reg="auto"``, from rows that count."""
+        """Return the penalty for ``reg="auto"``, from rows of positive weight."""
         self.reg_search_ = None
         if has_plenty(X, structure):
             answerable = is_answerable(X, *structure)
