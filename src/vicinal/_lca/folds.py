@@ -105,8 +105,11 @@ class LCAFold:
 
     def score_of_kernel(self, family: str, factor: float) -> float:
         """Return the score of the held-out rows under one kernel; see `Fold`."""
+        covariance = nearest_structured(factor * self._matrix(family), *self._structure)
+        if not (np.diag(covariance) > 0).all():  # one row has all the weight
+            return -np.inf
         with one_blas_thread_beside_pairs(*self._problem.rows.shape):
-            return self._score(inverse_root(nearest_structured(factor * self._matrix(family), *self._structure)))
+            return self._score(inverse_root(covariance))
 
     def _score(self, metric: np.ndarray) -> float:
         sums = self._problem.pairs.at(metric).log_sums(self._test) - np.log(self._problem.weight.sum())
