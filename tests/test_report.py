@@ -528,7 +528,7 @@ def test_demo_runs_on_few_rows(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
+def test_demo_writes_its_files_and_speaks(whole_search, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, said = demo_writes_its_files(tmp_path, capsys)
     assert "The density of LCA at an unseen row is" in said
