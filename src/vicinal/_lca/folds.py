@@ -42,9 +42,11 @@ _KEPT: ContextVar[dict[Any, Choice | None] | None] = ContextVar("penalty searche
 def shared_searches() -> Iterator[None]:
     """Search only once for the same rows, structure and engine within this block.
 
-    LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows.
+    LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows. A block
+    within another one uses the results of the outer one.
     """
-    token = _KEPT.set({})
+    kept = _KEPT.get()
+    token = _KEPT.set({} if kept is None else kept)
     try:
         yield
     finally:
