@@ -158,8 +158,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     mixture_ : SharedMixture
         The density: a mixture with one shared covariance. Its centres are the rows, moved to the mean along the
         Gaussian directions.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -233,6 +233,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         X : array-like of shape (n_samples, n_features)
             The rows. NaN marks a missing value; the notes of :class:`vicinal.LCA` on missing values apply.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             The importance of the rows. The weights must not be negative, and at least two must be positive.
 

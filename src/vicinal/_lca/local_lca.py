@@ -128,8 +128,8 @@ class LocalLCA(
         passes), relative to the sum; 0.0 if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : LocalFrameMixture, or SharedMixture without directions
         The density.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -194,7 +194,9 @@ class LocalLCA(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows. Weights must not be negative, and at least two must be positive.
 
