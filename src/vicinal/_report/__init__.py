@@ -116,7 +116,9 @@ def report(
     fast : bool, default=False
         As in `compare`, if `comparison` is not given.
     random_state : int, default=0
+        The seed of the comparison and of the split whose rows are drawn.
     engine : None, str or Engine
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
     progress : callable, optional
         As in `compare`.
 
