@@ -8,13 +8,15 @@
 
 The tables are those of `defaults.py` (VICINAL_DATA names their folder), USPS and MNIST in 30 components, spirals, and three
 Gaussians of different orientation. Results are written to benchmarks/results/local_<what>.json after each table. A table that
-is already there is not measured again unless it is named. ``--tables`` and ``--draws`` reduce the work.
+is already there is not measured again unless it is named. ``--tables`` and ``--draws`` reduce the work. Runs at the same time
+need a folder of results each, which ``--results`` names.
 """
 
 import argparse
 import json
 import time
 import warnings
+from pathlib import Path
 
 import defaults
 import numpy as np
@@ -39,6 +41,7 @@ RIVALS = ("Scott", "LCA()", "LCAGauss()", "ManifoldParzen()")
 RIVALS_RAW = ("Scott", "LCA()", "LCAGauss()", "ManifoldParzen(), raw")
 MADE = ("spirals", "three_gaussians")
 PICTURES = ("usps", "mnist")
+FOLDER = [defaults.RESULTS]  # of the results
 
 
 # -- the tables -------------------------------------------------------------------------------------------------------
@@ -366,7 +369,7 @@ WHAT = {
 
 def path_of(what):
     """Return the path of a file of results."""
-    return defaults.RESULTS / f"local_{what}.json"
+    return FOLDER[0] / f"local_{what}.json"
 
 
 def save(what, found):
@@ -381,8 +384,10 @@ def main():
     parser.add_argument("what", choices=[*WHAT, "show"])
     parser.add_argument("--tables", nargs="*", help="the names of the tables; default: all that are not in the results")
     parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=defaults.RESULTS, help="the folder of the results")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    FOLDER[0] = arguments.results
     known = {
         what: json.loads(path_of(what).read_text(encoding="utf-8")) if path_of(what).exists() else {} for what in WHAT
     }
@@ -396,7 +401,7 @@ def main():
     tables = (
         {}
         if arguments.what == "cost"
-        else {n: t for n, t in defaults.tables().items() if t[0].shape[1] <= MOST_COLUMNS}
+        else {n: t for n, t in defaults.tables(arguments.tables).items() if t[0].shape[1] <= MOST_COLUMNS}
     )
     everything = {"cost": SIZES, "soft": SOFT_TABLES}.get(arguments.what, (*tables, *MADE, *PICTURES))
     names = arguments.tables or [n for n in everything if n not in known[arguments.what]]

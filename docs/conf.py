@@ -41,7 +41,7 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#5cc8c2", "color-brand-content": "#5cc8c2"},
 }
 
-autodoc_default_options = {"members": True, "inherited-members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "inherited-members": True}
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -49,7 +49,7 @@ autosummary_generate = True
 # A summary ends with its first sentence; these end no sentence.
 sphinx.ext.autosummary.WELL_KNOWN_ABBREVIATIONS += ("sec.", "Eq.", "Fig.")
 
-# Every example is executed at build time. They use data that they make or that scikit-learn brings along.
+# Every example is executed when the site is built, with data that it generates or that scikit-learn includes.
 sphinx_gallery_conf = {
     "examples_dirs": "examples",
     "gallery_dirs": "gallery",
@@ -62,6 +62,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "remove_config_comments": True,
     "plot_gallery": True,
+    "capture_repr": (),  # only what an example prints is shown, and not the value of its last line
     "thumbnail_size": (480, 320),
     "min_reported_time": 1e9,  # the time depends on the machine, and a site should not
 }
@@ -69,9 +70,11 @@ suppress_warnings = ["config.cache"]
 
 
 def _skip_inherited(app, what, name, member, skip, options):
-    """Leave out what scikit-learn documents itself (its references lead nowhere here)."""
+    """Leave out members that scikit-learn documents itself (its references lead nowhere here), and those of all tuples."""
     module = getattr(getattr(member, "func", member), "__module__", "") or ""
-    return True if module.startswith("sklearn") or (name.startswith("set_") and name.endswith("_request")) else None
+    of_sklearn = module.startswith("sklearn") or (name.startswith("set_") and name.endswith("_request"))
+    of_tuples = type(member).__name__ == "_tuplegetter" or getattr(tuple, name, None) is member
+    return True if of_sklearn or of_tuples else None
 
 
 def setup(app):

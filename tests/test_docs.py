@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -87,6 +88,54 @@ def test_every_public_name_is_documented():
     for name in vicinal.__all__:
         if name != "__version__":
             assert getattr(vicinal, name).__doc__, f"vicinal.{name} has no docstring"
+
+
+# -- docstrings: every public parameter and attribute has a sentence of its own ----------------------------------------
+
+
+def public_objects():
+    """Public classes and functions by name, those of the public modules included."""
+    names = {name: getattr(vicinal, name) for name in vicinal.__all__ if name != "__version__"}
+    for place in ("datasets", "io", "plot", "quality", "retrieval", "tables"):
+        module = importlib.import_module(f"vicinal.{place}")
+        names |= {f"{place}.{name}": getattr(module, name) for name in module.__all__}
+    return {
+        name: thing for name, thing in names.items() if callable(thing) and thing is not vicinal.TrainingRowsWarning
+    }
+
+
+def documented(thing):
+    """Whether each entry of the sections "Parameters" and "Attributes" has a description, by name."""
+    found = {}
+    for section in re.findall(
+        r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w[^\n]*\n-{3,}|\Z)", inspect.getdoc(thing), re.S | re.M
+    ):
+        for names, description in re.findall(
+            r"^([\w*, ]+?)(?: :[^\n]*)?\n((?:(?: +[^\n]*)?\n)*)", section + "\n", re.M
+        ):
+            found |= {name.lstrip("*"): bool(description.strip()) for name in names.split(", ")}
+    return found
+
+
+def members(name, thing):
+    """A public class or function, and the methods whose docstrings list their parameters."""
+    yield name, thing
+    for part in dir(thing) if inspect.isclass(thing) else ():
+        method = getattr(thing, part)
+        ours = inspect.isfunction(method) and method.__module__.startswith("vicinal") and not part.startswith("_")
+        if ours and "    Parameters\n" in (method.__doc__ or ""):
+            yield f"{name}.{part}", method
+
+
+def test_every_public_parameter_has_a_sentence():
+    missing = []
+    for name, member in (part for item in public_objects().items() for part in members(*item)):
+        sentences = documented(member)
+        names = [entry for entry in inspect.signature(member).parameters if not entry.startswith(("_", "self"))]
+        missing += [f"{name}: {entry} has no description" for entry, described in sentences.items() if not described]
+        if sentences or len(names) > 1:
+            missing += [f"{name}: {entry} is not documented" for entry in names if entry not in sentences]
+    assert missing == []
 
 
 def test_every_public_name_is_in_the_api_list():

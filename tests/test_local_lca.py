@@ -15,11 +15,11 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
+from vicinal import LCA, DensityOutlierDetector, Engine, LCAGauss, LocalLCA, ManifoldParzen, Selection, io, which_engine
 from vicinal._lca import local_folds
 from vicinal._lca.local_folds import Choice, LocalFold
 from vicinal._lca.local_kernels import Vicinities, adapted_neighbors, make_kernels, soft_shares
-from vicinal._lca.penalty import as_parameter
+from vicinal._lca.penalty import as_parameter, shrunk_covariance
 from vicinal._mixtures import LocalFrameMixture, LocalMixture, column_conditionals
 from vicinal.datasets import make_spiral
 
@@ -63,6 +63,17 @@ def test_without_directions_it_is_lca(rows, weight):
     np.testing.assert_allclose(local.score_samples(NEW), lca.score_samples(NEW), rtol=0, atol=1e-10)
     np.testing.assert_allclose(local.score_samples(None), lca.score_samples(None), rtol=0, atol=1e-10)
     np.testing.assert_allclose(local.local_covariances_[7], lca.covariance_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weights"])
+def test_with_the_centres_of_lca_gauss_it_is_lca_gauss(rows, weight):
+    X = np.c_[rows, np.random.default_rng(1).normal(size=(60, 2))]
+    new = np.c_[NEW, np.zeros((15, 2))]
+    local, gauss = LocalLCA(center="gauss").fit(X, None, weight), LCAGauss().fit(X, None, weight)
+    assert 0 < gauss.n_components_ < 4
+    np.testing.assert_allclose(local.score_samples(new), gauss.score_samples(new), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(local.score_samples(), gauss.score_samples(), rtol=0, atol=1e-10)
+    np.testing.assert_array_equal(local.rows_, X)
 
 
 def test_tied_distances_choose_the_neighbours_of_manifold_parzen():
@@ -282,8 +293,10 @@ def test_the_table_of_the_search_is_what_fits_without_the_held_out_rows_score(ro
     selection = Selection(cv=3, n_neighbors=[5, 12], n_components=[0, 1, 2], noise=[1e-3, 1e-2])
     model = LocalLCA(reg=0.01, max_iter=0, selection=selection).fit(rows)
     table, splits = model.cv_results_, selection.splits(rows, np.zeros(60, dtype=int))
-    assert model.best_score_ == table["mean_test_score"].max()
+    chosen = {name: getattr(model, f"{name}_") for name in table["params"][0]}
+    assert model.best_score_ == table["mean_test_score"][table["params"].index(chosen)]
     tried = {(p["shared"] > 0, p["noise"] > 0, p["center"]): i for i, p in enumerate(table["params"])}
+    tried = {kind: i for kind, i in tried.items() if kind[2] != "gauss"}
     assert len(tried) >= 4
     for at in tried.values():
         given = table["params"][at]
@@ -294,7 +307,7 @@ def test_the_table_of_the_search_is_what_fits_without_the_held_out_rows_score(ro
 
 @pytest.mark.parametrize("reg", ["auto", 0.01])
 def test_a_fold_knows_nothing_of_the_held_out_rows(rows, reg):
-    """Its LCA starts from the covariance of all rows, and ends at its own, to few digits: here after 60 wilder rows."""
+    """Its LCA ends at that of its own rows, to few digits, although the fit to all rows had wilder ones."""
     train, wild = rows[:40], np.r_[rows[:40], 4 * rows[40:]]
     base = LCA(reg=reg).fit(wild)
     found = local_folds.fold_covariance(train, None, base, Engine())
@@ -304,6 +317,71 @@ def test_a_fold_knows_nothing_of_the_held_out_rows(rows, reg):
     own = LCA(**family).fit(train)
     away = np.linalg.norm(base.covariance_ - own.covariance_)
     assert np.linalg.norm(found - own.covariance_) < 0.1 * away
+
+
+def test_the_fit_to_all_rows_is_not_the_start_of_a_fold():
+    """With few rows, LCA's likelihood has several maxima, and a start that knows the held-out rows finds one near them."""
+    X = np.random.default_rng(0).normal(size=(35, 12))
+    bases = [LCA(reg=0.05).fit(rows) for rows in (X, np.r_[X[:28], X[:7] + 0.01])]
+    first, second = (local_folds.fold_covariance(X[:28], None, base, Engine()) for base in bases)
+    assert np.array_equal(first, second)
+    assert not np.allclose(bases[0].covariance_, bases[1].covariance_, rtol=0.1)
+
+
+def clusters_in_noise(n, seed):
+    """Two clusters along one of ten directions; the others are Gaussian."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 10))
+    X[:, 0] = 0.2 * X[:, 0] + rng.integers(2, size=n)
+    return X @ np.random.default_rng(0).normal(size=(10, 10))
+
+
+@pytest.mark.usefixtures("whole_search")
+def test_lca_gauss_is_chosen_where_held_out_rows_prefer_it(tmp_path):
+    X, new = clusters_in_noise(40, 1), clusters_in_noise(500, 2)
+    model, gauss = LocalLCA().fit(X), LCAGauss().fit(X)
+    assert model.center_ == "gauss"
+    assert model.cv_results_["param_center"][model.cv_results_["rank_test_score"] == 1] == ["gauss"]
+    np.testing.assert_allclose(model.score_samples(new), gauss.score_samples(new), rtol=0, atol=1e-10)
+    assert model.score(new) > LCA().fit(X).score(new) + 0.2
+    io.save(model, tmp_path / "model.vicinal")
+    again = io.load(tmp_path / "model.vicinal")
+    for method in ("score_samples", "held_out_score_samples"):
+        np.testing.assert_array_equal(getattr(again, method)(), getattr(model, method)())
+    again.center_ = "row"
+    with pytest.raises(TypeError, match="everything from which its kernels were made"):
+        io.save(again, tmp_path / "other.vicinal")
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights"])
+def test_a_fold_of_lca_gauss_is_its_fit_to_the_training_rows(weighted):
+    X = clusters_in_noise(60, 3)
+    weight = WEIGHT if weighted else None
+    model = LocalLCA(center="gauss", reg=0.05).fit(X, None, weight)
+    scores = model.held_out_score_samples()
+    table = model.base_.reg_search_
+    shrunk = table["gaussian"][np.argmax(table["mean_test_score"])] == "shrunk"
+    for train, test in Selection().splits(X, np.zeros(60, dtype=int)):
+        own = None if weight is None else weight[train]
+        covariance = np.cov(X[train].T, aweights=own, bias=True)
+        reg_gauss = shrunk_covariance(X[train], own) - covariance if shrunk else 0.0
+        gauss = LCAGauss(reg=0.05, reg_gauss=reg_gauss, tol=5e-3).fit(X[train], None, own)  # to as few digits as a fold
+        np.testing.assert_allclose(scores[test], gauss.score_samples(X[test]), atol=1e-8)
+
+
+@pytest.mark.usefixtures("whole_search")
+def test_a_member_must_be_ahead_of_lca_by_a_standard_error():
+    """With few rows, the best of many members is ahead by chance."""
+    n_returned = 0
+    for seed in range(6):
+        X = np.random.default_rng(seed).normal(size=(25, 3))
+        model = LocalLCA().fit(X)
+        corner = LocalLCA(0, 1, 0.0, shared=1.0, center=model.center_ if model.center_ == "gauss" else "row").fit(X)
+        gains = model.held_out_score_samples() - corner.held_out_score_samples()
+        is_corner = (model.shared_, model.noise_, model.n_components_) == (1, 0, 0)
+        n_returned += is_corner and model.best_score_ < model.cv_results_["mean_test_score"].max()
+        assert is_corner or gains.mean() > gains.std() / 5
+    assert 0 < n_returned < 6
 
 
 def test_both_neighbours_are_among_the_members(rows):
@@ -443,6 +521,8 @@ def test_a_detector_explains_by_it(rows):
         ({"center": "median"}, "center must be one of 'auto', 'row', 'mean'"),
         ({"vicinity": "soft"}, "vicinity must be one of 'nearest', 'kernel'"),
         ({"max_iter": -1}, "max_iter"),
+        ({"center": "gauss", "noise": 0.1}, "center='gauss' needs noise=0 or noise='auto', got noise=0.1"),
+        ({"center": "gauss", "n_components": 1}, "center='gauss' needs n_components=0"),
         ({"center": "mean", "n_components": 0}, "center='mean' needs n_components of at least 1"),
         ({"selection": Selection("error")}, "criterion must be 'log_likelihood' for LocalLCA, got 'error'"),
         ({"reg": -1.0}, "reg must be"),

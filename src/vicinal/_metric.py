@@ -91,6 +91,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         Parameters
         ----------
         X : array-like of shape (n, n_features)
+            The rows from which distances are measured.
         Y : array-like of shape (m, n_features), default=None
             The other rows. None computes the distances among the rows of X.
 
@@ -118,6 +119,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         pairs : array-like of shape (p, 2, n_features), or of shape (p, 2) when X is given
             The two rows of each pair, or their positions in X.
         X : array-like of shape (n, n_features), default=None
+            The rows to which positions refer.
 
         Returns
         -------

@@ -68,6 +68,7 @@ class RecordParametersMixin:
         Parameters
         ----------
         **params : dict
+            The new values by name.
 
         Returns
         -------

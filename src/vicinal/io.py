@@ -131,6 +131,7 @@ def load(path: str | PathLike[str], *, key: bytes | None = None) -> Any:
     Parameters
     ----------
     path : str or path-like
+        The model file.
     key : bytes, optional
         Load the file only if it was signed with this key; the signature is checked before anything else is read. Without a
         key, signed and unsigned files are both loaded, and their origin is not verified.
@@ -164,6 +165,7 @@ def describe(path: str | PathLike[str], *, key: bytes | None = None) -> dict[str
     Parameters
     ----------
     path : str or path-like
+        The model file.
     key : bytes, optional
         As in `load`.
 
@@ -192,6 +194,7 @@ def load_components(path: str | PathLike[str], *, key: bytes | None = None) -> N
     Parameters
     ----------
     path : str or path-like
+        The model file.
     key : bytes, optional
         As in `load`.
 

@@ -40,7 +40,15 @@ def __dir__() -> list[str]:
 
 
 class NegativeLogLikelihood(NamedTuple):
-    """The mean of ``-log p(x)`` over rows, in nats, and the standard error of that mean."""
+    """The result of `negative_log_likelihood`.
+
+    Attributes
+    ----------
+    mean : float
+        The mean of ``-log p(x)`` over rows, in nats.
+    standard_error : float
+        The standard error of that mean.
+    """
 
     mean: float
     standard_error: float
@@ -245,7 +253,19 @@ def neighbor_purity(X: ArrayLike, y: ArrayLike, n_neighbors: int) -> NDArray[Any
 
 
 class MardiaTest(NamedTuple):
-    """Mardia's skewness and kurtosis, their test statistics and p-values (small: not Gaussian)."""
+    """The result of `mardia_test`.
+
+    Attributes
+    ----------
+    skewness, kurtosis : float
+        Mardia's measures.
+    skewness_statistic, kurtosis_statistic : float
+        Their test statistics.
+    skewness_p_value, kurtosis_p_value : float
+        The p-values of the tests; a small one shows that the rows are not Gaussian.
+    n_dimensions : int
+        The number of dimensions that the rows span.
+    """
 
     skewness: float
     skewness_statistic: float
@@ -324,7 +344,15 @@ def mardia_test(X: ArrayLike, *, small_sample: bool = False) -> MardiaTest:
 
 
 class ConditionNumbers(NamedTuple):
-    """Classes in sorted order, and the condition number of each one's covariance before and after."""
+    """The result of `condition_numbers`.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (n_classes,)
+        The classes in sorted order.
+    before, after : ndarray of shape (n_classes,)
+        The condition number of the covariance of each class, before and after the metric.
+    """
 
     classes: np.ndarray
     before: np.ndarray
@@ -340,6 +368,7 @@ def condition_numbers(X: ArrayLike, y: ArrayLike, metric: Any = None) -> Conditi
     Parameters
     ----------
     X : array-like of shape (n, d)
+        The rows.
     y : array-like of shape (n,)
         Classes, of any type.
     metric : fitted estimator with ``transform``, default=None

@@ -45,6 +45,7 @@ def compare(
     Parameters
     ----------
     X : array-like of shape (n, n_features)
+        The rows.
     y : array-like of shape (n,), optional
         Classes, or numbers to predict. Without it, only densities are compared.
     task : {"auto", "classes", "numbers"}, default="auto"
@@ -80,7 +81,9 @@ def compare(
         fitted. Fewer rows favour methods with few parameters, and fewer folds widen the intervals; the notes say what was
         done.
     random_state : int, default=0
+        The seed of the folds, of samples and of the methods.
     engine : None, str or Engine, default=None
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each fit to a fold and at the end.
     first_results : callable, optional

@@ -97,6 +97,7 @@ class Comparison:
     Attributes
     ----------
     metrics, densities : list of MethodResult
+        The results of each method.
     verdict : str
         One sentence, or two if both metrics and densities were compared.
     helped : dict
@@ -104,9 +105,11 @@ class Comparison:
     reference, best : dict
         The name of the best plain and of the best learned method of each kind.
     n_rows, n_features, n_neighbors, n_folds : int
+        The numbers of rows, of columns, of neighbours per prediction, and of folds.
     task : "classes", "numbers" or None
         What was predicted from the neighbours; None without y.
     classes : list of str
+        The names of the classes; empty if there are none.
     largest_class : float or None
         The accuracy of always predicting the largest class.
     notes : list of str
@@ -161,7 +164,9 @@ class Comparison:
         Parameters
         ----------
         kind : {"metric", "density"}
+            The kind of the method.
         name : str
+            The name of the method, as in the table.
 
         Returns
         -------
@@ -177,6 +182,7 @@ class Comparison:
         Parameters
         ----------
         estimator : estimator
+            An estimator that takes complete rows.
 
         Returns
         -------

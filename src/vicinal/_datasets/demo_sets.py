@@ -23,6 +23,7 @@ def make_slanted_bars(
     Parameters
     ----------
     n_samples : int, default=300
+        The number of rows.
     random_state : int, RandomState or None
         The seed of the random numbers.
 
@@ -61,6 +62,7 @@ def make_machine_states(
     Parameters
     ----------
     n_samples : int, default=600
+        The number of rows.
     random_state : int, RandomState or None
         The seed of the random numbers.
 

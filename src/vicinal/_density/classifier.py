@@ -43,11 +43,12 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         The class labels, sorted.
     priors_ : ndarray of shape (n_classes,)
         The class probabilities in use.
-    densities_ : list of fitted densities, one for each of ``classes_``
+    densities_ : list of estimators
+        The fitted densities, in the order of ``classes_``.
     constant_variances_ : ndarray of shape (n_classes, n_features)
         The variance that is used for a column that is constant in a class, which the density ignores; 0 elsewhere. See Notes.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -81,6 +82,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), optional

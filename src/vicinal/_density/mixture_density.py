@@ -115,6 +115,7 @@ class MixtureDensityMixin(NotebookMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The rows to check.
 
         Returns
         -------
@@ -236,7 +237,9 @@ class MixtureDensityMixin(NotebookMixin):
         Parameters
         ----------
         n_samples : int, default=1
+            The number of rows.
         random_state : int, RandomState instance or None, default=None
+            The seed of the random numbers.
 
         Returns
         -------
@@ -255,6 +258,7 @@ class MixtureDensityMixin(NotebookMixin):
         Parameters
         ----------
         features : list of column positions, or of names if fitted on named columns
+            The features to keep.
 
         Returns
         -------

@@ -38,21 +38,19 @@ _REFITS = 5
 
 
 class TrainingRowsWarning(UserWarning):
-    """Warn that `predict` received the training table and treats its rows as new ones; use `fit_predict` for leave-one-out labels."""
+    """Warning that `predict` received the training table and treats its rows as new; `fit_predict` labels training rows."""
 
 
 class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     r"""Detect outliers as rows of low density.
 
     A density that includes each training row's own kernel hides outliers: the smaller the bandwidth, the higher the
-    density of an isolated row. All results about the training rows
-    (``training_scores_``, ``training_p_values_``, ``labels_``, ``fit_predict``, the threshold) are therefore leave-one-out,
-    while ``predict``, ``decision_function``, ``score_samples`` and ``p_values`` treat their rows as new, even if
-    they are training rows.
+    density of an isolated row. All results about the training rows (``training_scores_``, ``training_p_values_``,
+    ``labels_``, ``fit_predict``, the threshold) are therefore leave-one-out, while ``predict``, ``decision_function``,
+    ``score_samples`` and ``p_values`` treat their rows as new, even if they are training rows.
 
-    The training rows may contain outliers, including groups of outliers that raise each other's density. The score of a
-    row therefore also uses the distance to a neighbour outside of such groups; see ``largest_group``. The training rows
-    themselves are scored without the most unusual of them as neighbours; see Notes.
+    The training rows may contain outliers, including groups that raise each other's density. The score therefore also uses
+    the distance to a neighbour outside of such groups, and training rows have no outliers as neighbours; see Notes.
 
     Parameters
     ----------
@@ -75,7 +73,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     Attributes
     ----------
-    density_ : the density fitted to all training rows
+    density_ : estimator
+        The density, fitted to all training rows.
     training_scores_ : ndarray of shape (n_samples,)
         The score of each training row, computed without that row. It differs from the score of an equal new row; see Notes.
     training_p_values_ : ndarray of shape (n_samples,)
@@ -84,38 +83,38 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         -1 for training rows whose score is below ``offset_``, else 1: what `fit_predict` returns.
     offset_ : float
         The threshold: rows whose score is below it are outliers.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
-    How a training row is left out depends on the density. Vicinal's mixtures drop the row's own component
-    exactly (``score_samples(None)``); ManifoldParzen also computes the frames of its neighbours again
-    (``held_out_score_samples``); any other density, including pipelines, is fitted again for each of ``cv`` folds. LCA's kernel has
-    many parameters. If there are few rows for them (by the rule that makes LCA search for a penalty), LCA is fitted again,
-    with the selected penalty, without each fifth of the rows, and scores that fifth as new rows. Otherwise the training
-    rows, which have determined the kernel, would score higher than new rows, and p-values would be too small.
+    How a training row is left out depends on the density. The mixtures of vicinal drop the row's own component exactly
+    (``score_samples(None)``); ManifoldParzen also computes the frames of its neighbours again
+    (``held_out_score_samples``); any other density, including pipelines, is fitted again for each of ``cv`` folds. The
+    kernel of LCA has many parameters. If there are few rows for them (by the rule that makes LCA search for a penalty),
+    LCA is fitted again, with the selected penalty, without each fifth of the rows, and scores that fifth as new rows.
+    Otherwise training rows would score higher than new rows, and p-values would be too small.
 
-    If ``largest_group`` is None, the score of a row is its log-density. Otherwise there is a second score: the logarithm of the
-    kernel at the k-th nearest training row, minus half their squared distance, where k is the share ``largest_group`` of the rows. That
-    neighbour is outside of any smaller group, however tight, and inside of any larger cluster. (For more than 400 rows,
-    an even sample of 400 rows is used.) The second score is shifted and scaled to the median and the interquartile range of the
+    If ``largest_group`` is None, the score of a row is its log-density. Otherwise there is a second score: the logarithm
+    of the kernel at the k-th nearest training row, where k is the share ``largest_group`` of the rows. That neighbour is
+    outside of any smaller group, however tight, and inside of any larger cluster. (For more than 400 rows, an even sample
+    of 400 rows is used.) The second score is shifted and scaled to the median and the interquartile range of the
     log-densities of the training rows, and the score of a new row is the lower of the two, in nats of ``density_``.
 
-    The training rows may contain outliers, which should not be neighbours of each other. The training rows therefore have a third score, the
-    kernel at the fifth nearest row, and the lowest of the three is used. Twice, the 5 % of the rows with the lowest scores are
-    left out as neighbours of all rows. ``contamination`` applies to the leave-one-out scores by which new rows are ranked; as many
-    training rows are outliers, those with the lowest of these scores. ``training_scores_`` are shifted so that ``offset_`` is
-    their threshold as well.
+    The training rows may contain outliers, which should not be neighbours of each other. They therefore have a third
+    score, the kernel at the fifth nearest row, and the lowest of the three is used. Twice, the 5 % of the rows with the
+    lowest scores are left out as neighbours of all rows. ``contamination`` applies to the leave-one-out scores by which new
+    rows are ranked; as many training rows are outliers, namely those with the lowest of the three scores.
+    ``training_scores_`` are shifted so that ``offset_`` is their threshold as well.
 
     The p-value of a new row x is
 
     .. math:: \frac{1 + \#\{i : s_i \le s(x)\}}{n + 1}
 
-    with :math:`s_i` the leave-one-out scores of the training rows, by the same function: the probability of so low a score if x has the distribution of the
-    training rows, up to the one row by which the two densities differ. With ``sample_weight`` the
-    rows count with weights of mean 1 in the density, in ranks and in quantiles. If the training rows contain outliers,
-    a p-value is the rank among inliers and outliers together, and is larger than among inliers alone.
+    with :math:`s_i` the leave-one-out scores of the training rows, by the same function: the probability of so low a score
+    if x has the distribution of the training rows, up to the one row by which the two densities differ. Rows count with
+    their ``sample_weight``, scaled to mean 1, in the density, in ranks and in quantiles. If the training rows contain
+    outliers, a p-value is the rank among inliers and outliers together, and is larger than among inliers alone.
 
     If a column is constant in the training rows, a new row with another value in it is an outlier with the smallest
     p-value, 1 / (n + 1), regardless of its other columns.
@@ -166,11 +165,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     ) -> Self:
         """Make a fitted detector from a fitted density, without the training rows and without fitting again.
 
-        The training rows are those of the density, each scored under the density of the others; weights that the
-        density was fitted with count as in `fit`. The results equal those of
-        ``DensityOutlierDetector(density).fit(X, sample_weight=sample_weight)`` on the rows and weights that the
-        density was fitted to. The one exception is a pipeline, for which `fit` uses folds: here the steps before
-        the density stay as they were learned from all rows, as the bandwidth does.
+        The results equal those of ``DensityOutlierDetector(density).fit(X, sample_weight=sample_weight)`` on the rows and
+        weights that the density was fitted to. The one exception is a pipeline, for which `fit` uses folds: here the
+        steps before the density stay as they were learned from all rows, as the bandwidth does.
 
         Parameters
         ----------
@@ -224,7 +221,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows for the density, which must accept it.
 
@@ -325,10 +324,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Notes
         -----
         The conditional densities are exact for the mixture of the training rows. Under ParzenWindows and LCA, unless
-        ``largest_group`` is None, these are the rows that are not outliers (``labels_``), so that a group of outliers does not explain
-        its members. Shares and surprises are independent of the units of the columns if the density is. Training rows are
-        left out as the density itself does (``held_out_score_samples`` of LocalLCA and ManifoldParzen). The time is O(m n d) for m rows,
-        or O(m n d^2) if each row has its own kernel, and once as much for the training rows, or an even sample of 4,000.
+        ``largest_group`` is None, these are the rows that are not outliers (``labels_``), so that a group of outliers does
+        not explain its members. Shares and surprises do not depend on units if the density does not. Training rows are
+        left out as the density itself leaves them out. The time is O(m n d) for m rows, or O(m n d^2) if each row has its
+        own kernel, and once as much for the training rows, or an even sample of 4,000 of them.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
@@ -354,6 +353,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         scores : array-like of shape (n_samples,)
+            The scores of new rows, as returned by `score_samples`.
 
         Returns
         -------

@@ -74,8 +74,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     certified_row_error_ : float
         A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -120,6 +120,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
             The rows. NaN marks a missing value: passes over the rows then find the missing entries of the centres together
             with the bandwidth. The notes of :class:`vicinal.LCA` on missing values apply.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             The importance of the rows. The weights must not be negative, and at least one must be positive.
 

@@ -51,7 +51,8 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
 
     Attributes
     ----------
-    density_ : the fitted density
+    density_ : estimator
+        The density, fitted to the training rows.
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
         The modes, highest density first.
     mode_log_densities_ : ndarray of shape (n_clusters,)
@@ -67,8 +68,8 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     certified_row_error_ : float
         A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -100,7 +101,9 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             The importance of the rows for the density.
 

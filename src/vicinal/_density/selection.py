@@ -15,7 +15,7 @@ _LEAST_DISTINCT = 5  # the minimum number of rows from which some can be held ou
 
 @dataclass(frozen=True, eq=False)
 class Selection(Record):
-    r"""How :class:`vicinal.ManifoldParzen` and :class:`vicinal.LocalLCA` choose the parameters that are "auto".
+    r"""Options of the search by which :class:`vicinal.ManifoldParzen` and :class:`vicinal.LocalLCA` choose their parameters.
 
     Every combination of the grids is fitted to the training rows of each split and evaluated on the rows that the split
     holds out; frames are built from training rows only, so that no information leaks. A parameter of the estimator that is
@@ -82,6 +82,7 @@ class Selection(Record):
         Parameters
         ----------
         X : array of shape (n, d)
+            The training rows.
         codes : integer array of shape (n,)
             The class of each row; all zero without classes.
         """

@@ -98,6 +98,7 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
+        The rows.
     estimator : estimator, None, str or Engine
         An estimator (fitted or not), whose ``fit`` on X is considered; for one that fits another estimator, such as a
         pipeline or ``DensityClassifier``, the inner estimator is considered. Or an engine, as passed to an estimator, for

@@ -13,7 +13,16 @@ from vicinal._engine import Engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import FitPath, Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
-from vicinal._lca.gauss_steps import Split, all_local, em_step, local_metric, relaxed_em, search_directions, whitened
+from vicinal._lca.gauss_steps import (
+    GaussProblem,
+    Split,
+    all_local,
+    em_step,
+    local_metric,
+    relaxed_em,
+    search_directions,
+    whitened,
+)
 from vicinal._lca.penalty import Form, family_matrix
 from vicinal._lca.penalty_search import Choice, choose_penalty, split_folds
 from vicinal._lca.steps import CollapseError, Steps, Structure, inverse_root, nearest_structured, one_pass
@@ -33,9 +42,11 @@ _KEPT: ContextVar[dict[Any, Choice | None] | None] = ContextVar("penalty searche
 def shared_searches() -> Iterator[None]:
     """Search only once for the same rows, structure and engine within this block.
 
-    LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows.
+    LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows. A block
+    within another one uses the results of the outer one.
     """
-    token = _KEPT.set({})
+    kept = _KEPT.get()
+    token = _KEPT.set({} if kept is None else kept)
     try:
         yield
     finally:
@@ -171,24 +182,41 @@ class LCAGaussFold:
     def score(self, penalty: Penalties) -> float:
         """Return the mean log-density of the held-out rows after a fit with two penalties to the training rows."""
         weight, test_weight = self._weights
-        gaussian = scatter_of_rows(self._train, weight) + penalty.gaussian(self._train, weight)
-        reg = penalty.local(self._train, weight)
-        _, problem = whitened(self._train, weight, self._engine, reg, gaussian, _PASSES)
+        problem, split = rough_split(self._train, weight, penalty, self._reduce, self._engine)
         d = self._train.shape[1]
-
-        def run(split: Split, tol: float) -> FitPath:
-            return relaxed_em(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
-
-        with one_blas_thread_beside_pairs(*problem.rows.shape):
-            # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
-            limits: dict[str, Any] = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
-            path = fixed_point(lambda at: em_step(problem, at), all_local(d), Recorder(), **limits)
-            if self._reduce:
-                path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
-        split = path.parameters
         rows = (self._test - mean_of_rows(self._train, weight)) @ problem.root.T
         log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
         scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
         if len(split.variances):
             scores += problem.pairs.at(local_metric(split)).log_sums(rows) - np.log(problem.weight.sum())
         return float(np.average(scores, weights=test_weight))
+
+
+def rough_split(
+    train: np.ndarray, weight: np.ndarray | None, penalty: Penalties, reduce: bool, engine: Engine | str | None
+) -> tuple[GaussProblem, Split]:
+    """Return LCA-Gauss's directions of some rows, with the few digits that a choice by folds needs.
+
+    Parameters
+    ----------
+    train : array of shape (n, d)
+    weight : array of shape (n,), optional
+    penalty : Penalties
+    reduce : bool
+        Whether to search for the number of local directions.
+    engine : None, str or Engine
+    """
+    gaussian = scatter_of_rows(train, weight) + penalty.gaussian(train, weight)
+    reg = penalty.local(train, weight)
+    _, problem = whitened(train, weight, engine, reg, gaussian, _PASSES)
+
+    def run(split: Split, tol: float) -> FitPath:
+        return relaxed_em(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
+
+    with one_blas_thread_beside_pairs(*problem.rows.shape):
+        # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
+        limits: dict[str, Any] = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
+        path = fixed_point(lambda at: em_step(problem, at), all_local(train.shape[1]), Recorder(), **limits)
+        if reduce:
+            path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
+    return problem, path.parameters

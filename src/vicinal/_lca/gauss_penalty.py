@@ -97,8 +97,7 @@ def gaussian_rules(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -
 
     If the estimate hardly shrinks, both are the same Gaussian, and only the former is tried.
     """
-    none = GaussianRule("none", lambda X, weight: np.zeros(2 * X.shape[1:]))
-    shrunk = GaussianRule("shrunk", _towards_shrunk)
+    none, shrunk = GAUSSIAN_RULES["none"], GAUSSIAN_RULES["shrunk"]
     if not answerable:
         return [shrunk]
     return [none] if shrinkage(X, weight) < _HARDLY else [none, shrunk]
@@ -108,6 +107,13 @@ def _towards_shrunk(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     """Return the difference between the shrunk estimate and the sample covariance, exactly symmetric."""
     difference = shrunk_covariance(X, weight) - scatter_of_rows(X, weight)
     return 0.5 * (difference + difference.T)
+
+
+def _none(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    return np.zeros(2 * X.shape[1:])
+
+
+GAUSSIAN_RULES = {"none": GaussianRule("none", _none), "shrunk": GaussianRule("shrunk", _towards_shrunk)}
 
 
 def choose_both(

@@ -117,6 +117,25 @@ def directions(split: Split, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return split.gaussian.T @ root, local_metric(split)[: len(split.variances)] @ root
 
 
+def mixture_of_directions(
+    gaussian: np.ndarray, local: np.ndarray, mean: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the centres of the mixture, the rows moved to the mean along the Gaussian directions, and its covariance.
+
+    Parameters
+    ----------
+    gaussian : array of shape (d1, d)
+        The rows of B_G'.
+    local : array of shape (d2, d)
+        The rows of B_L'.
+    mean : array of shape (d,)
+    rows : array of shape (n, d)
+    """
+    inverse = np.linalg.inv(np.concatenate([gaussian, local]))
+    projection = inverse[:, len(gaussian) :] @ local
+    return mean + (rows - mean) @ projection.T, inverse @ inverse.T
+
+
 def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:
     """Return the penalised objective per row at a split, and the next split.
 

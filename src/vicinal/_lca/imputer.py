@@ -65,8 +65,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         The mean and standard deviation of the known values of each column.
     draw_scale_ : float
         The factor by which the deviations of draws from the conditional mean are multiplied; see Notes.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -120,6 +120,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         X : array-like of shape (n_samples, n_features)
             The rows. NaN marks a missing value.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
 
         Returns
         -------
@@ -188,6 +189,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The rows to fill in. NaN marks a missing value.
 
         Returns
         -------
@@ -203,7 +205,9 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows. NaN marks a missing value.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
 
         Returns
         -------
@@ -220,8 +224,11 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The rows. NaN marks a missing value.
         n_draws : int, default=1
+            The number of imputations.
         random_state : int, RandomState instance or None, default=None
+            The seed of the random numbers.
         training : bool, default=False
             Whether X contains the rows of ``fit`` in the same order. Each row is then filled in from the others.
 

@@ -167,8 +167,8 @@ class LCA(
         \lambda_{ij})`. After "stochastic", among ``n_candidates`` (3000) sampled rows.
     mixture_ : SharedMixture
         The density.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -264,6 +264,7 @@ class LCA(
         X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
             The rows. NaN marks a missing value; see Notes.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             The importance of the rows. The weights must not be negative, and at least two must be positive.
 

@@ -43,6 +43,7 @@ from vicinal._lca.gauss_steps import (
     em_step,
     left_out_scores,
     local_metric,
+    mixture_of_directions,
     relaxed_em,
     search_directions,
     whitened,
@@ -157,8 +158,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     mixture_ : SharedMixture
         The density: a mixture with one shared covariance. Its centres are the rows, moved to the mean along the
         Gaussian directions.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -232,6 +233,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         X : array-like of shape (n_samples, n_features)
             The rows. NaN marks a missing value; the notes of :class:`vicinal.LCA` on missing values apply.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             The importance of the rows. The weights must not be negative, and at least two must be positive.
 
@@ -366,18 +368,17 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         """Store the fitted directions, the density, and the leave-one-out scores of the training rows."""
         gaussian, local = directions(split, problem.root)
         both = np.concatenate([gaussian, local])
-        inverse = np.linalg.inv(both)
-        self.precision_, self.covariance_ = both.T @ both, inverse @ inverse.T
+        mean = mean_of_rows(X, weight)
+        centres, self.covariance_ = mixture_of_directions(gaussian, local, mean, X)
+        self.precision_ = both.T @ both
         self.gaussian_components_, self.components_ = self._in_all_columns(gaussian), self._in_all_columns(local)
         self.n_components_ = len(split.variances)
-        mean = mean_of_rows(X, weight)
-        projection = inverse[:, split.gaussian.shape[1] :] @ local
-        centres = (mean + (X - mean) @ projection.T).astype(X.dtype)
         self.mean_ = mean if self._constants is None else self._constants.copy()
         self.mean_[self.active_features_] = mean
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
-        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        moved = centres.astype(X.dtype)
+        self.mixture_ = SharedMixture(moved, self.covariance_, log_weights, self.engine, self._active_names)
         self.rows_ = X.copy()
         # Rows of weight zero, which the fit does not use, are scored as well.
         counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0

@@ -10,8 +10,11 @@ from vicinal._density.noise_choice import SLACK
 from vicinal._density.selection import fixed_folds
 from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepare
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.folds import rough_metric
+from vicinal._lca.folds import rough_metric, rough_split
+from vicinal._lca.gauss_penalty import GAUSSIAN_RULES, Penalties, given_gaussian, given_local, local_rule
+from vicinal._lca.gauss_steps import directions, mixture_of_directions
 from vicinal._lca.lca import LCA
+from vicinal._lca.lca_gauss import LCAGauss
 from vicinal._lca.local_kernels import (
     Coordinates,
     Kernels,
@@ -25,9 +28,9 @@ from vicinal._lca.local_kernels import (
     make_vicinities,
     squared_distances,
 )
-from vicinal._lca.penalty import Form, check_reg, family_matrix
+from vicinal._lca.penalty import FAMILIES, Form, check_reg, family_matrix, has_plenty
 from vicinal._lca.steps import CollapseError, Structure
-from vicinal._leave_one_out import leave_one_out, scatter_of_rows
+from vicinal._leave_one_out import leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI, LocalFrameMixture, SharedMixture
 
 _FULL = Structure("full")
@@ -86,16 +89,17 @@ class LocalFold:
     train : array of shape (n, D)
         Rows of positive weight.
     weight : array of shape (n,), optional
-    base : LCA or None
-        Fitted to all rows; None if its covariance has no weight. Its penalty is computed again from the training rows. So is its
-        covariance, in a few passes that start from the fit to all rows.
+    base : LCA, LCAGauss or None
+        Fitted to all rows; None if its covariance has no weight. Its penalty and its covariance are computed again from the training
+        rows. So are the centres of an LCAGauss, which take the place of the rows.
     engine : Engine
     """
 
-    def __init__(self, train: np.ndarray, weight: np.ndarray | None, base: LCA | None, engine: Engine) -> None:
+    def __init__(
+        self, train: np.ndarray, weight: np.ndarray | None, base: LCA | LCAGauss | None, engine: Engine
+    ) -> None:
         self._train, self._weight, self._engine = train, weight, engine
-        none = np.eye(train.shape[1])
-        self._sigma = cache(lambda: none if base is None else fold_covariance(train, weight, base, engine))
+        self._base = cache(lambda: self._fit_base(base))
         self._coordinates = cache(self._make_coordinates)
         self._near: dict[Shared, np.ndarray] = {}
         self._adapted: dict[Choice, tuple[int, Kernels]] = {}
@@ -107,11 +111,18 @@ class LocalFold:
         """The rows that it learns from."""
         return len(self._train)
 
+    def _fit_base(self, base: LCA | LCAGauss | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows, or the places that LCA-Gauss moves them to, and the covariance of the base."""
+        if isinstance(base, LCAGauss):
+            return fold_gauss(self._train, self._weight, base, self._engine)
+        if base is None:
+            return self._train, np.eye(self._train.shape[1])
+        return self._train, fold_covariance(self._train, self._weight, base, self._engine)
+
     def _make_coordinates(self, shape: Shared) -> tuple[Coordinates, np.ndarray]:
-        found = Coordinates(
-            self._train, shape.covariance(self._sigma() if shape.shared else np.eye(self._train.shape[1]))
-        )
-        return found, found.of(self._train)
+        rows, sigma = self._base() if shape.shared else (self._train, np.eye(self._train.shape[1]))
+        found = Coordinates(rows, shape.covariance(sigma))
+        return found, found.of(rows)
 
     def _neighbors(self, shape: Shared, k: int) -> np.ndarray:
         """Return the k nearest rows; those of the largest k so far are cached, because they contain all smaller
@@ -149,7 +160,8 @@ class LocalFold:
         (coordinates, _), kernels = self._coordinates(shape), self._adapted_kernels(choice, passes)
         covariance = coordinates.lower @ coordinates.lower.T
         if choice.n_components == 0:
-            return SharedMixture(self._train, covariance, self._log_weights, self._engine)
+            rows = self._base()[0] if choice.shared else self._train
+            return SharedMixture(rows, covariance, self._log_weights, self._engine)
         centres = coordinates.back(kernels.centres) if choice.center == "mean" else self._train
         frames = kernels.frames, kernels.variances
         return LocalFrameMixture(centres, covariance, *frames, self._log_weights, self._engine)
@@ -187,7 +199,7 @@ class LocalFold:
 
 
 def held_out_folds(
-    X: np.ndarray, weight: np.ndarray | None, base: LCA | None, choice: Choice, engine: Engine
+    X: np.ndarray, weight: np.ndarray | None, base: LCA | LCAGauss | None, choice: Choice, engine: Engine
 ) -> Iterator[tuple[np.ndarray, LocalFold | None, Choice]]:
     """Yield the positions of rows, the fold that was computed without them, and its member of the family.
 
@@ -240,7 +252,9 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
 
     The penalty is of the same family and factor as that of `base`, if its search chose one.
     """
-    start = base.components_[:, base.active_features_]
+    # The fit to all rows knows the held-out rows: with few rows, passes that start from it end near it, at another maximum
+    # than those that start from the covariance of the training rows, and held-out rows score up to a nat too high.
+    start = base.components_[:, base.active_features_] if has_plenty(train, _FULL) else None
     reg = _penalty_of(base)
     try:
         with np.errstate(divide="raise", invalid="raise"):
@@ -256,8 +270,37 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
     return covariance
 
 
-def _penalty_of(base: LCA) -> Penalty:
-    """Return the penalty that LCA used, on the columns that vary."""
+def fold_gauss(
+    train: np.ndarray, weight: np.ndarray | None, base: LCAGauss, engine: Engine
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the centres and the covariance of LCA-Gauss for some of the rows that `base` was fitted to.
+
+    The penalties are of the same kinds as those of `base`. The directions are those of all rows if there are none of some rows.
+    """
+    mean = mean_of_rows(train, weight)
+    try:
+        with np.errstate(divide="raise", invalid="raise"):
+            problem, split = rough_split(train, weight, _penalties_again(base), bool(base.reduce), engine)
+        return mixture_of_directions(*directions(split, problem.root), mean, train)
+    except (CollapseError, np.linalg.LinAlgError, FloatingPointError):
+        active = base.active_features_
+        return mixture_of_directions(base.gaussian_components_[:, active], base.components_[:, active], mean, train)
+
+
+def _penalties_again(base: LCAGauss) -> Penalties:
+    """Return the penalties of LCA-Gauss as functions of the rows: the best of its search, or those that were given."""
+    given = given_local(_penalty_of(base)), given_gaussian(base.reg_gauss_[np.ix_(*2 * [base.active_features_])])
+    table = base.reg_search_
+    if table is None:
+        return Penalties(*given)
+    best = int(np.argmax(table["mean_test_score"]))
+    form = Form(str(table["family"][best]), float(table["factor"][best]), float(table["weight"][best]) or None)
+    local = local_rule(form) if form.family in FAMILIES else given[0]
+    return Penalties(local, GAUSSIAN_RULES.get(str(table["gaussian"][best]), given[1]))
+
+
+def _penalty_of(base: LCA | LCAGauss) -> Penalty:
+    """Return the penalty that the base used, on the columns that vary."""
     penalty = check_reg(base.reg_, base.n_features_in_)
     assert penalty is not None
     return penalty.of_columns(base.active_features_)

@@ -16,13 +16,13 @@ from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.selection import Selection, fixed_folds
+from vicinal._density.selection import Selection
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
-from vicinal._lca.checks import Remedies, check_two_rows
-from vicinal._lca.lca import LCA
+from vicinal._lca.checks import check_two_rows
+from vicinal._lca.folds import shared_searches
 from vicinal._lca.local_checks import check_parameters, check_sizes
-from vicinal._lca.local_folds import FOLDS, Choice, LocalFold, Making, adapted, first_kernels, held_out_folds
-from vicinal._lca.local_grid import SMALLEST_MULTIPLE, local_grid
+from vicinal._lca.local_choice import HELD_OUT_ROWS, MANY_ROWS, LocalChoiceMixin
+from vicinal._lca.local_folds import Choice, LocalFold, Making, adapted, first_kernels, held_out_folds
 from vicinal._lca.local_kernels import (
     Coordinates,
     Kernels,
@@ -32,16 +32,10 @@ from vicinal._lca.local_kernels import (
     find_neighbors,
 )
 from vicinal._lca.local_metric import LocalMetricMixin
-from vicinal._lca.local_search import HeldOut, LocalSearch
 from vicinal._lca.options import Shrinkage
-from vicinal._lca.penalty import as_parameter, check_reg
 from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 
-_REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
-# With more rows than this, 512 rows are held out once, which is enough for the choice; with fewer, all are, in five folds.
-_MANY_ROWS = 1500
-_HELD_OUT_ROWS = 512
 _TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
 
 
@@ -50,7 +44,9 @@ def _knows_its_rows(estimator: "LocalLCA") -> bool:
     return not isinstance(getattr(estimator, "mixture_", None), LocalMixture)
 
 
-class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class LocalLCA(
+    LocalChoiceMixin, LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator
+):
     r"""Local LCA: a density whose kernel has its own shape at every row, chosen by held-out rows.
 
     .. math:: p(x) = \sum_j w_j \, N(x; c_j, C_j), \qquad C_j = S_j^{(d)} + a \, \Sigma_0 + \sigma^2 I
@@ -61,7 +57,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     scatter is computed about this centre.
 
     The family contains its neighbours in the table of the :doc:`idea </idea>`. With d = 0, a = 1 and :math:`\sigma^2 = 0`
-    it is LCA; with a = 0 and the row as the centre it is :class:`vicinal.ManifoldParzen`; with the mean as the centre, all
+    it is LCA (or LCA-Gauss, if the centres are); with a = 0 and the row as the centre it is :class:`vicinal.ManifoldParzen`; with the mean as the centre, all
     other rows as the vicinity and all directions it is one Gaussian.
 
     Parameters
@@ -74,8 +70,10 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         :math:`\sigma^2`, a variance in squared units of the data, which may be 0.
     shared : float or "auto", default="auto"
         a, the weight of LCA's covariance, which may be 0. `noise` and `shared` must not both be 0.
-    center : {"auto", "row", "mean"}, default="auto"
-        :math:`c_j`. Without directions it is the row.
+    center : {"auto", "row", "mean", "gauss"}, default="auto"
+        :math:`c_j`. Without directions it is the row. "gauss" is the member without directions whose covariance and centres are
+        those of :class:`vicinal.LCAGauss`: the rows, moved to the mean along the Gaussian directions. It needs ``n_components``,
+        ``noise`` and ``shared`` of 0, 0 and 1, or "auto".
     vicinity : {"nearest", "kernel"}, default="nearest"
         "nearest" gives equal weights to the k nearest rows. "kernel" gives Gaussian weights to the 3 k nearest rows, with a
         width per row such that the perplexity (the effective number) of the weights is k. If k is 1 or the number of all
@@ -102,8 +100,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         The values in use.
     rows_ : ndarray of shape (n_samples, n_active)
         The training rows; the centres of the kernels may have moved away from them.
-    base_ : LCA or None
-        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. None if ``shared=0``.
+    base_ : LCA, LCAGauss or None
+        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. An LCAGauss if ``center_`` is "gauss", and None if ``shared=0``.
     neighbors_ : ndarray of shape (n_samples, n_neighbors)
         The vicinity of each row, nearest first; with ``vicinity="kernel"`` three times as many.
     local_covariances_ : ndarray of shape (n_samples, n_active, n_active)
@@ -130,8 +128,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         passes), relative to the sum; 0.0 if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : LocalFrameMixture, or SharedMixture without directions
         The density.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -196,7 +194,9 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows. Weights must not be negative, and at least two must be positive.
 
@@ -210,8 +210,11 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         X = self._keep_active(X, weight, width="reg")
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
         self.engine_ = engine.kind
-        with certificates_of_fit() as certificates:
-            self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
+        with certificates_of_fit() as certificates, shared_searches():
+            if self.center == "gauss":
+                self.base_ = self._fit_gauss(X, weight)
+            else:
+                self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
             choice = self._choose(X, weight, engine)
             check_sizes(choice, X, weight)
             self._keep(X, weight, choice, engine)
@@ -224,87 +227,6 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
                 stacklevel=callers_line(),
             )
         return self
-
-    def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
-        """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
-        reg = self.reg
-        given = check_reg(reg, self.n_features_in_) if isinstance(reg, Shrinkage) or np.ndim(reg) else None
-        if given is not None:
-            reg = as_parameter(given.of_columns(self.active_features_))
-        base = LCA(reg=reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
-        base._fit(X, weight, _REMEDIES)
-        return base
-
-    def _choose(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> Choice:
-        """Return the member of the family, chosen by held-out rows unless all parameters are given."""
-        self.cv_results_, self.best_score_ = None, None
-        self.objectives_, self.n_iter_ = np.array([]), 0
-        self.converged_ = self.base_ is None or self.base_.converged_
-        given = (self.shared, self.noise, self.n_neighbors, self.n_components, self.center)
-        fixed = None
-        if "auto" not in [value for value in given if isinstance(value, str)]:
-            sizes = int(self.n_neighbors), int(self.n_components)
-            fixed = Choice(float(self.shared), float(self.noise), *sizes, self.center, self.vicinity)
-            check_sizes(fixed, X, weight)
-            if self.max_iter == 0 or fixed.n_components == 0:
-                return fixed
-        folds = self._folds(X, weight, engine)
-        if not folds:  # hardly any rows differ: LCA, or plain windows
-            return self._without_folds()
-        smallest = min(held_out.fold.n_rows for held_out in folds)
-        if fixed is not None and fixed.n_neighbors >= smallest:  # the vicinity is too large to hold rows out
-            return fixed
-        grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
-        found = LocalSearch(folds, grid, self.max_iter).run()
-        self.cv_results_, self.best_score_ = found.results, found.score
-        self.objectives_, self.n_iter_ = np.array(found.objectives), found.passes
-        self.converged_ = self.converged_ and found.converged
-        self._warn_if_multiples_end_too_early(found.choice)
-        return found.choice
-
-    def _warn_if_multiples_end_too_early(self, choice: Choice) -> None:
-        """Warn if the smallest multiple of LCA's covariance that the search tries is the best, without noise."""
-        if isinstance(self.shared, str) and choice.shared == SMALLEST_MULTIPLE and choice.noise == 0:
-            warnings.warn(
-                f"LocalLCA: the search chose {SMALLEST_MULTIPLE:g}, the smallest multiple of LCA's covariance that it tries, and a "
-                "smaller one may score better. Check for dependent columns, columns of few distinct values and rows that almost repeat "
-                "others, or pass shared as a number.",
-                ConvergenceWarning,
-                stacklevel=callers_line(),
-            )
-
-    def _without_folds(self) -> Choice:
-        if self.shared == 0 and isinstance(self.noise, str):
-            raise ValueError(
-                "noise='auto' with shared=0 needs at least 5 distinct rows, so that some can be held out. Add data, or pass noise "
-                "as a number."
-            )
-        shared = 1.0 if isinstance(self.shared, str) else float(self.shared)
-        noise = 0.0 if isinstance(self.noise, str) else float(self.noise)
-        return Choice(shared, noise, 1, 0, "row", self.vicinity)
-
-    def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
-        """Return the folds of the search with the rows that they hold out."""
-        # Rows of weight 0 are not part of the folds; splits that the user passes include all rows.
-        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        if self.selection is None:
-            held_out_once = len(counted) > _MANY_ROWS
-            parts = fixed_folds(X[counted], 1 if held_out_once else FOLDS, _HELD_OUT_ROWS if held_out_once else None)
-            splits = [(np.delete(counted, part), counted[part]) for part in parts]
-        elif isinstance(self.selection.cv, int):
-            found = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
-            splits = [(counted[train], counted[test]) for train, test in found]
-        else:
-            splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
-            if weight is not None:
-                splits = [(train[weight[train] > 0], test[weight[test] > 0]) for train, test in splits]
-        folds = []
-        for train, test in splits:
-            if len(train) < 2 or len(test) == 0:
-                continue
-            own = (None, None) if weight is None else (weight[train], weight[test])
-            folds.append(HeldOut(LocalFold(X[train], own[0], self.base_, engine), X[test], own[1]))
-        return folds
 
     def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine) -> None:
         """Compute the kernels from all rows, and store them with their density."""
@@ -323,7 +245,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         self.rows_, self._weight = X.copy(), weight
         if choice.n_components == 0:
             self._neighbors = None
-            self.mixture_: Any = SharedMixture(self.rows_, covariance, log_weights, self.engine, self._active_names)
+            centres = self.base_.mixture_.centres.copy() if choice.center == "gauss" else self.rows_
+            self.mixture_: Any = SharedMixture(centres, covariance, log_weights, self.engine, self._active_names)
             return
         Z = coordinates.of(X)
         # As in Manifold Parzen, distances that are equal in the data stay equal.
@@ -351,7 +274,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, after LCA's own."""
-        scored = n_samples if n_samples <= _MANY_ROWS else _HELD_OUT_ROWS
+        scored = n_samples if n_samples <= MANY_ROWS else HELD_OUT_ROWS
         return frame_work(scored, (min(n_features, 8), n_samples, n_features), _TABLES)
 
     def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
@@ -375,6 +298,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
+        if X is None and getattr(self, "center_", None) == "gauss":  # version 1 has none
+            return self.base_.score_samples(None)
         if X is None and isinstance(self.mixture_, LocalFrameMixture):
             return self._mixture().left_out_scores_of(self.rows_)
         return super().score_samples(X)

@@ -25,6 +25,7 @@ class LocalMetricMixin:
         Parameters
         ----------
         X : array-like of shape (n, n_features)
+            The rows at which the metric is computed.
         """
         check_is_fitted(self)
         return self._metric_at(self._active(check_rows(self, X, reset=False)).astype(np.float64))
@@ -57,6 +58,7 @@ class LocalMetricMixin:
         Parameters
         ----------
         x : array-like of shape (n_features,)
+            The row.
         """
         # Rotations of an inverse root keep the digits of columns in units that differ by many orders of magnitude; the eigenvalues
         # of the covariance itself would lose the smaller ones.
@@ -77,7 +79,9 @@ class LocalMetricMixin:
         Parameters
         ----------
         x : array-like of shape (n_features,)
+            The row from which distances are measured.
         X : array-like of shape (n, n_features)
+            The other rows.
         """
         there = self.local_map(x)
         rows = self._active(check_rows(self, X, reset=False)).astype(np.float64)

@@ -17,7 +17,13 @@ from vicinal._density.gaps import (
 )
 from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.gauss_steps import directions, penalty_of_directions, search_directions, split_at_one
+from vicinal._lca.gauss_steps import (
+    directions,
+    mixture_of_directions,
+    penalty_of_directions,
+    search_directions,
+    split_at_one,
+)
 from vicinal._lca.penalty import as_parameter, check_penalty
 from vicinal._lca.steps import COLLAPSE, CollapseError, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
@@ -106,9 +112,8 @@ class _Split(NamedTuple):
 def _split(
     gaussian: np.ndarray, local: np.ndarray, variances: np.ndarray, mean: np.ndarray, rows: np.ndarray
 ) -> _Split:
-    inverse = np.linalg.inv(np.concatenate([gaussian, local]))
-    moved = inverse[:, len(gaussian) :] @ local
-    return _Split(gaussian, local, variances, mean, rows, inverse @ inverse.T, mean + (rows - mean) @ moved.T)
+    centres, covariance = mixture_of_directions(gaussian, local, mean, rows)
+    return _Split(gaussian, local, variances, mean, rows, covariance, centres)
 
 
 def _transfer(at: _Split, moved: int) -> _Split:

@@ -56,6 +56,7 @@ class PartialFitMixin:
             feature, or from ``init``). With ``reg="auto"`` these rows also determine the penalty of the whole stream, and
             columns that are constant in them are ignored in the whole stream.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
 
         Returns
         -------

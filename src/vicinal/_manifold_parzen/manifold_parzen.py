@@ -51,9 +51,8 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     .. math:: p(x) = \sum_i w_i \, N(x; x_i, C_i), \qquad
               C_i = \sigma^2 I + \sum_{l \le d} v_{il} V_{il} V_{il}^T
 
-    where :math:`v_{il}, V_{il}` are the d leading eigenvalues and eigenvectors of the scatter of the
-    neighbours of :math:`x_i`, centred on :math:`x_i` itself: :math:`\sum_j K(x_j; x_i) (x_j - x_i)(x_j -
-    x_i)^T / \sum_j K(x_j; x_i)`.
+    where :math:`v_{il}, V_{il}` are the d leading eigenvalues and eigenvectors of the scatter of the neighbours about
+    :math:`x_i` itself, :math:`\sum_j K(x_j; x_i) (x_j - x_i)(x_j - x_i)^T / \sum_j K(x_j; x_i)`.
 
     Parameters
     ----------
@@ -65,8 +64,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     noise : float or "auto", default="auto"
         :math:`\sigma^2`, the variance added in every direction. If d and k are numbers, "auto" chooses the value with the
         largest likelihood of rows that did not shape the density: each row is scored under the estimate built without it,
-        including its frames (for ``vicinity="kernel"``, by five folds). Up to 1,024 rows, spread over the training
-        set, are scored.
+        including its frames (for ``vicinity="kernel"``, by five folds). Up to 1,024 rows are scored.
     vicinity : {"nearest", "kernel"}, default="nearest"
         "nearest" uses exactly the k nearest rows, with equal weights; "kernel" uses all other rows, with Gaussian weights.
     bandwidth : float, vector or matrix, optional
@@ -117,19 +115,17 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
-    Fitting costs the neighbour search plus O(n k D min(k, D)) for the frames, and O(n d D) memory. Scoring m
-    rows costs O(m n d D), about d + 1 times plain Parzen windows. ``noise="auto"`` costs about as much as
-    scoring 1,024 rows. The default search costs about as much as scoring up to 2,048 rows under four densities of
-    up to 32 directions, with an exponential for each of the 16 noises and each number of directions. Pass numbers for
-    n_components and n_neighbors to avoid it.
+    Fitting costs the neighbour search plus O(n k D min(k, D)) for the frames, and O(n d D) memory. Scoring m rows costs
+    O(m n d D), about d + 1 times plain Parzen windows. ``noise="auto"`` costs about as much as scoring 1,024 rows. The
+    default search costs about as much as scoring up to 2,048 rows under four densities of up to 32 directions, with an
+    exponential for each of the 16 noises and each number of directions. Numbers for both parameters avoid the search.
 
-    ``sample_weight`` is importance: it weights a row as a component and as a neighbour. A row of weight 0 is
-    neither.
+    ``sample_weight`` is importance: it weights a row as a component and as a neighbour. A row of weight 0 is neither.
 
     References
     ----------
@@ -185,7 +181,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
             The importance of the rows. The weights must not be negative, and at least one must be positive.
 
@@ -241,9 +239,11 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The rows on which parameters are chosen.
         y : array-like of shape (n_samples,), optional
             Class labels; needed for, and only used by, the classification criteria.
         sample_weight : array-like of shape (n_samples,), optional
+            Their importance.
 
         Returns
         -------
@@ -396,9 +396,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     def held_out_score_samples(self) -> NDArray[Any]:
         """Return the log-density of each training row under the estimate built without it.
 
-        Without row i, a point that has i among its k neighbours gets its frame from the others and its
-        (k+1)th neighbour. This is exact and takes one pass over the pairs and n k small decompositions. With
-        ``vicinity="kernel"`` the rows are scored by five folds instead. The noise is kept.
+        Without row i, a point that has i among its k neighbours gets its frame from the others and its (k+1)th neighbour.
+        This is exact and takes one pass over the pairs and n k small decompositions. With ``vicinity="kernel"``, the rows
+        are scored by five folds instead. The noise is kept.
 
         Returns
         -------

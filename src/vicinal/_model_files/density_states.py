@@ -116,7 +116,7 @@ _LOCAL_MEMBER = mapping(
     noise=number(least=0),
     n_neighbors=count(least=1),
     n_components=count(),
-    center=one_of("row", "mean"),
+    center=one_of("row", "mean", "gauss"),
     vicinity=one_of("nearest", "kernel"),
 )
 
@@ -283,7 +283,7 @@ DENSITY_STATES: dict[str, State] = {
             **ENGINE_USED,
             **PATH,
             **_ACTIVE,
-            "base_": field(None, estimator("LCA", inputs="a")),
+            "base_": field(None, estimator("LCA", "LCAGauss", inputs="a")),
             "mixture_": field(
                 record("LocalFrameMixture", centres=("n", "a")),
                 _SHARED_MIXTURE,
@@ -294,7 +294,7 @@ DENSITY_STATES: dict[str, State] = {
             "n_neighbors_": maybe(count(least=1)),
             "noise_": maybe(number(least=0)),
             "shared_": maybe(number(least=0)),
-            "center_": maybe(one_of("row", "mean")),
+            "center_": maybe(one_of("row", "mean", "gauss")),
             "vicinity_": maybe(one_of("nearest", "kernel")),
             "cv_results_": maybe(
                 None, Kind("cv_results_ of c members, as in GridSearchCV", _is_local_results, sized=True)

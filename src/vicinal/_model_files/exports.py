@@ -18,7 +18,15 @@ from vicinal._metric import LinearMetricMixin
 
 
 class MapStep(NamedTuple):
-    """One step of a learned map: ``x -> A x + b``, with b None for no offset; or ``x -> x / |x|`` if A is None."""
+    """One step of a learned map: ``x -> A x + b``, or ``x -> x / |x|``.
+
+    Attributes
+    ----------
+    A : ndarray or None
+        The matrix; None for a step that scales rows to unit length.
+    b : ndarray or None
+        The offset; None for no offset.
+    """
 
     A: NDArray[Any] | None
     b: NDArray[Any] | None
@@ -86,7 +94,8 @@ def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
+    estimator : estimator
+        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
     dtype : dtype, default=float32
         The precision of the arrays.
 
@@ -123,10 +132,12 @@ def to_torch(estimator: Any, *, dtype: Any = None, device: Any = None) -> Any:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
+    estimator : estimator
+        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
     dtype : torch.dtype, optional
         The default is float32.
     device : torch device, optional
+        The device of the module; the CPU by default.
 
     Returns
     -------
@@ -173,7 +184,8 @@ def to_faiss(estimator: Any, index: Any = None) -> Any:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
+    estimator : estimator
+        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
     index : faiss.Index, optional
         The index for transformed rows, with as many dimensions as the map returns. The default is exact: by inner product
         (cosines) if the map ends with a normalisation, otherwise by distance.
@@ -216,7 +228,8 @@ def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
+    estimator : estimator
+        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
     dtype : dtype, default=float32
         The precision of the input, the output and the weights.
 
@@ -258,7 +271,8 @@ def to_sentence_transformers(estimator: Any) -> list[Any]:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
+    estimator : estimator
+        A fitted metric, or a pipeline of StandardScaler, PCA, Normalizer and metrics.
 
     Returns
     -------

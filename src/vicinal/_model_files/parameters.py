@@ -179,7 +179,7 @@ _OWN: dict[str, dict[str, list]] = {
     },
     "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [one_of("auto"), NUMBER, NUMBERS]},
     "LocalLCA": {
-        "center": [one_of("auto", "row", "mean")],
+        "center": [one_of("auto", "row", "mean", "gauss")],
         "n_components": [one_of("auto"), INTEGER],
         "n_neighbors": [one_of("auto"), INTEGER],
         "noise": [one_of("auto"), NUMBER],

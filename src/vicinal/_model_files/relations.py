@@ -130,8 +130,10 @@ def is_local_mixture(
         return rows is None and neighbors is None and base is not None
     if rows is None or any(value is None for value in values):
         return False
-    d, k, noise, shared, _, vicinity = values
+    d, k, noise, shared, center, vicinity = values
     if (shared > 0 and base is None) or not noise + shared > 0:
+        return False
+    if (center == "gauss") != hasattr(base, "gaussian_components_") or (center == "gauss" and d > 0):
         return False
     if not hasattr(mixture, "frames"):
         return d == 0 and neighbors is None

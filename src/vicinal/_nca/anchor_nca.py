@@ -85,6 +85,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     verbose : int, default=0
         Print a line per round to stderr.
     random_state : int, RandomState or None, default=None
+        The seed of the initial matrix, of the held-out pairs and of the batches.
 
     Attributes
     ----------
@@ -101,8 +102,9 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     converged_ : bool
         A ConvergenceWarning is issued when it is False.
     random_state_ : RandomState
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+        The random number generator of the fit.
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     See Also
     --------

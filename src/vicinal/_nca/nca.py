@@ -145,8 +145,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+        The random number generator of the fit.
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -230,6 +231,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
+            The training rows.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Labels, or targets in the form that the `match` of the objective requires.
         sample_weight : array-like of shape (n_samples,), optional

@@ -100,8 +100,8 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         The number of epochs.
     converged_ : bool
         A ConvergenceWarning is issued when it is False.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     See Also
     --------
@@ -185,9 +185,11 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Labels, or targets in the form that the `match` of the objective requires; groups for the objective "pairs".
         pairs : array-like of shape (n_pairs, 2), optional
+            Positions of rows that should be close, for ``objective="pairs"``.
         pair_weight : array-like of shape (n_pairs,), optional
             Close pairs and their weights, only for the objective "pairs"; see :class:`PairNCA`.
         sample_weight : array-like of shape (n_samples,), optional
@@ -228,6 +230,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         Parameters
         ----------
         X : array-like of shape (n, n_features)
+            The rows to map.
 
         Returns
         -------

@@ -89,6 +89,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     verbose : int, default=0
         Print a line per pass to stderr.
     random_state : int, RandomState or None, default=None
+        The seed of random starts.
 
     Attributes
     ----------
@@ -113,8 +114,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+        The random number generator of the fit.
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     See Also
     --------

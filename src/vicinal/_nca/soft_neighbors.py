@@ -168,9 +168,8 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         discards a fit: the metric is learned again in each fold, as it should be
         (:class:`sklearn.frozen.FrozenEstimator` prevents this).
     bandwidth : float, optional
-        The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learn their own
-        scale (NCA and its variants); for others, it is the one with the highest leave-one-out likelihood of the
-        training labels.
+        The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learn their own scale (NCA
+        and its variants); for others, it is the one with the highest leave-one-out likelihood of the training labels.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
@@ -178,7 +177,8 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     ----------
     classes_ : ndarray of shape (n_classes,)
         The class labels, sorted.
-    metric_ : the fitted metric, an array, or None
+    metric_ : estimator, ndarray or None
+        The fitted metric; None if distances are those of X.
     points_ : ndarray of shape (n_kept, n_components)
         Images of the training rows of positive weight, sorted by class.
     bandwidth_ : float
@@ -188,8 +188,8 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     certified_row_error_ : float
         A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -217,6 +217,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), optional
@@ -307,7 +308,8 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
 
     Attributes
     ----------
-    metric_ : the fitted metric, an array, or None
+    metric_ : estimator, ndarray or None
+        The fitted metric; None if distances are those of X.
     points_ : ndarray of shape (n_kept, n_components)
         Images of the training rows of positive weight, sorted by target.
     bandwidth_ : float
@@ -317,8 +319,8 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     certified_row_error_ : float
         A bound on what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Examples
     --------
@@ -344,7 +346,9 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            The targets: one number per row, or several.
         sample_weight : array-like of shape (n_samples,), optional
             The weight of each row as a neighbour. The weights must not be negative, and at least one must be positive.
 
@@ -410,8 +414,11 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         Parameters
         ----------
         X : array-like of shape (n, n_features)
+            The rows to predict.
         y : array-like of shape (n,) or (n, n_outputs)
+            Their targets.
         sample_weight : array-like of shape (n,), optional
+            Their weights in the score.
 
         Returns
         -------

@@ -17,7 +17,8 @@ def plot_path(estimators: Any, *, ax: Any = None) -> "Axes":
 
     Parameters
     ----------
-    estimators : fitted estimator with ``objectives_``, sequence of numbers, or dict of such by name
+    estimators : estimator, sequence of float, or dict
+        A fitted estimator with ``objectives_``, or the objectives themselves; or a dict of several of these by name.
     ax : matplotlib Axes, optional
         The axes to draw on; the default is a new figure.
 

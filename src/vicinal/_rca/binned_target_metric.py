@@ -33,13 +33,14 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
 
     Attributes
     ----------
-    metric_ : the metric, fitted to the bins
+    metric_ : estimator
+        The metric, fitted to the bins.
     bin_edges_ : ndarray
         The numbers between the bins, increasing; a number on an edge belongs to the bin above.
     components_ : ndarray of shape (n_components, n_features)
         The components of ``metric_``; ``transform`` multiplies by their transpose.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     See Also
     --------
@@ -76,6 +77,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : array-like of shape (n_samples,)
             The numeric target.
 

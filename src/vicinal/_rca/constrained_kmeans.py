@@ -44,6 +44,7 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         n_features) and the number of iterations of this run. It may raise StopIteration: the fit then ends, warns that it
         has not converged, and keeps the best centres so far. Model files do not contain it.
     random_state : int, RandomState or None, default=None
+        The seed of the starts.
 
     Attributes
     ----------
@@ -59,7 +60,8 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         Whether the best run converged.
     chunklet_report_ : ChunkletReport or None
         How ``y`` was interpreted, in counts.
-    n_features_in_ : int
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
@@ -112,6 +114,7 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         Parameters
         ----------
         X : array-like of shape (n, n_features)
+            The training rows.
         y : chunklets, as in :meth:`RCA.fit`, default=None
             None is plain k-means.  Chunklets that share a row are joined.
 

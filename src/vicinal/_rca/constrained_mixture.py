@@ -72,6 +72,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         the fit then ends, warns that it has not converged, and keeps the best parameters so far. Model files do not
         contain it.
     random_state : int, RandomState or None, default=None
+        The seed of the starts.
 
     Attributes
     ----------
@@ -87,10 +88,13 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     objectives_ : array of shape (n_iter,)
         The objective per row, one entry per iteration of the best run; the last belongs to the parameters above.
     n_iter_ : int
+        The number of iterations of the best start.
     converged_ : bool
+        Whether the best start converged.
     chunklet_report_ : ChunkletReport or None
         How ``y`` was interpreted, in counts.
-    n_features_in_ : int
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
@@ -154,6 +158,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         Parameters
         ----------
         X : array-like of shape (n, n_features)
+            The training rows.
         y : chunklets, as in :meth:`RCA.fit`, default=None
             None is a mixture without positive constraints.  Chunklets that share a row are joined.
         cannot_link : array-like of shape (q, 2), default=None

@@ -59,10 +59,13 @@ class MMC(LinearMetricMixin, BaseEstimator):
     objectives_ : array of shape (n_iter,)
         The mean distance of dissimilar pairs, one entry per iteration; the last belongs to ``components_``.
     n_iter_ : int
+        The number of iterations.
     converged_ : bool
+        Whether the gap fell below `gap_tol`.
     chunklet_report_ : ChunkletReport
         How ``y`` was interpreted, in counts.
-    n_features_in_ : int
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
@@ -117,6 +120,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, n_features)
+            The training rows.
         y : chunklets, as in :meth:`RCA.fit`
             All pairs within a chunklet are similar.  Chunklets that share a row are merged.
         cannot_link : array-like of shape (q, 2), default=None

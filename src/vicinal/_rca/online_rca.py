@@ -46,7 +46,8 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         The numbers of chunklets and of points in them so far.
     chunklet_report_ : ChunkletReport
         How ``y`` was interpreted in the last call, in counts.
-    n_features_in_ : int
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
@@ -94,7 +95,9 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-        y : chunklets, as in :meth:`RCA.fit`
+            The training rows.
+        y : chunklets
+            In any of the forms that :meth:`RCA.fit` takes.
 
         Returns
         -------
@@ -117,7 +120,9 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-        y : chunklets, as in :meth:`RCA.fit`
+            The next rows of the stream.
+        y : chunklets
+            In any of the forms that :meth:`RCA.fit` takes.
 
         Returns
         -------

@@ -91,7 +91,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
         The number of chunklets, of points in them (N), and R.  A row in two chunklets counts twice.
     chunklet_report_ : ChunkletReport
         How ``y`` was interpreted in the last call: counts of leftovers, singletons and self-pairs.
-    n_features_in_ : int
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
@@ -237,8 +238,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, n_features)
-        y : chunklets, as in `fit`
+        X, y
+            The next rows and their chunklets, as in `fit`.
 
         Returns
         -------
@@ -288,6 +289,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, n_components)
+            Rows that `transform` returned.
 
         Returns
         -------

@@ -4,6 +4,8 @@
 
     report(X, y)  ->  compare  ->  summarise.py: dict  ->  render.py: HTML
                                      views.py  code.py       charts.py, template.html, style.css, report.js
+
+    a fitted model and some rows  ->  of_model.py: dict  ->  render.py: HTML
 """
 
 import html
@@ -116,7 +118,9 @@ def report(
     fast : bool, default=False
         As in `compare`, if `comparison` is not given.
     random_state : int, default=0
+        The seed of the comparison and of the split whose rows are drawn.
     engine : None, str or Engine
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
     progress : callable, optional
         As in `compare`.
 

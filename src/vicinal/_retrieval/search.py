@@ -30,7 +30,15 @@ _LEAST_MEMORY = 2**20  # the smallest working memory of an Engine, in bytes
 
 
 class Found(NamedTuple):
-    """``indices`` (m, k) of rows of the corpus, best first, and their ``scores``: cosines, products or distances."""
+    """The result of a search.
+
+    Attributes
+    ----------
+    indices : ndarray of shape (m, k)
+        The positions of the rows of the corpus that were found for each query, best first.
+    scores : ndarray of shape (m, k)
+        Their cosines, products or distances.
+    """
 
     indices: np.ndarray
     scores: np.ndarray

@@ -44,6 +44,7 @@ def simulate_teachers(
     merge : bool, default=False
         Whether to join groups of different teachers that share a row.
     random_state : int, RandomState or None, default=None
+        The seed of the random numbers.
 
     Returns
     -------
@@ -109,6 +110,7 @@ def simulate_pairs(
         Whether to return the transitive closure of the pairs.  With False every pair is a separate chunklet, and
         ``rows.reshape(-1, 2)`` are the pairs.
     random_state : int, RandomState or None, default=None
+        The seed of the random numbers.
 
     Returns
     -------
@@ -175,6 +177,7 @@ def simulate_chunklets(
         Whether the rows of a class that do not fill a chunklet make a smaller one (if there are two or more),
         as in footnote 7 of the paper.
     random_state : int, RandomState or None, default=None
+        The seed of the random numbers.
 
     Returns
     -------

@@ -26,7 +26,15 @@ from vicinal._tensors import as_host
 
 
 class ChunkletRows(NamedTuple):
-    """Chunklets as row positions and chunklet ids, entry by entry; a row may be in several chunklets."""
+    """Chunklets as row positions and chunklet ids, entry by entry; a row may be in several chunklets.
+
+    Attributes
+    ----------
+    rows : ndarray of int
+        The position of a row, for each entry.
+    ids : ndarray of int
+        The chunklet of that row.
+    """
 
     rows: np.ndarray
     ids: np.ndarray

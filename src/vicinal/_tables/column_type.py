@@ -44,8 +44,10 @@ _UNIQUE_NAME = re.compile(
 class TableError(ValueError):
     """A table that cannot be used.
 
-    Attributes
+    Parameters
     ----------
+    message : str
+        The problem and the remedy.
     notes : list of Note
         Notes about the table up to the error.
     """

@@ -42,9 +42,11 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     Attributes
     ----------
     steps_ : ndarray of shape (n_features,)
+        The step of each column; 0 if it is not rounded.
     seed_ : int
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+        The seed of the noise.
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -91,7 +93,9 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
 
         Returns
         -------
@@ -109,6 +113,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The rows.
 
         Returns
         -------
@@ -125,6 +130,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The rows.
         number : int
             The number of the draw: 0, 1, 2, ...
 
@@ -142,7 +148,9 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
 
         Returns
         -------
@@ -156,6 +164,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            The training rows, or a block of them.
         seen : EqualRows, optional
             Counts the rows of earlier blocks, if X is a block of the training rows. X is added to it.
 

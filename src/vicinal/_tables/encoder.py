@@ -45,8 +45,8 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         on a lattice).
     constants_ : dict of str to str
         The value of each constant raw column. `broken_constants` finds rows with another value.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, only when fitted on named columns
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        The number of columns of the training rows, and their names if they have names.
 
     Notes
     -----
@@ -82,7 +82,9 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame, or array of shape (n_samples, n_features)
+            The training table.
         y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
 
         Returns
         -------
@@ -158,6 +160,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         input_features : ignored
+            Not used; accepted as in scikit-learn's transformers.
 
         Returns
         -------
@@ -173,6 +176,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame, or array of shape (n_samples, n_features)
+            The table.
 
         Returns
         -------
@@ -192,6 +196,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame, or array of shape (n_samples, n_features)
+            The table.
 
         Returns
         -------
@@ -223,6 +228,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame, or array of shape (n_samples, n_features)
+            The table.
 
         Returns
         -------
@@ -256,6 +262,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame, or array of shape (n_samples, n_features)
+            The table.
 
         Returns
         -------
@@ -278,6 +285,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         outputs : array of bool or of positions, shape (n_features_out,)
+            The columns of the output to keep.
 
         Returns
         -------

@@ -104,6 +104,7 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     Parameters
     ----------
     table : DataFrame, or array of shape (n, d)
+        The table.
     types : dict, optional
         Overrides by column: a :class:`ColumnType`, or a string: one of the kinds, "lattice:0.5" with a step,
         or "date:%d/%m/%Y" with a format.

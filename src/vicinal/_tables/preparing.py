@@ -110,6 +110,7 @@ class PreparedTable(NamedTuple):
         Parameters
         ----------
         rows : array of int
+            Positions among the kept rows.
 
         Returns
         -------
@@ -154,6 +155,7 @@ def prepare(
     Parameters
     ----------
     table : DataFrame, or array of shape (n, d)
+        The table.
     target : str, optional
         The column of the target, which is not a feature.
     drop : list of str
