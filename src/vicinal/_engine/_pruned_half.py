@@ -101,7 +101,7 @@ class PrunedHalves:
         self._plan = (*tiles.boxes, tiles.heaviest, self._masses.of_tiles, shrink)
 
     @staticmethod
-    def serve(tiles: Tiles, log_weights: np.ndarray | None) -> bool:
+    def can_be_used(tiles: Tiles, log_weights: np.ndarray | None) -> bool:
         """Return whether half sweeps can be used for these points: products are accurate within tiles, and weights are not too
         unequal."""
         if tiles.wide.any():
