@@ -1,17 +1,21 @@
-"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [rca] [traffic] [stream].
+"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [eight] [rca] [traffic] [stream].
 
-    python benchmarks/dask.py                        # needs vicinal[dask]; about 5 minutes on 3 cores
+    python benchmarks/dask.py                        # needs vicinal[dask]; about 8 minutes on 4 cores
     python benchmarks/dask.py traffic --rows 20000   # some of the figures, on fewer rows
     python benchmarks/dask.py picture                # draws docs/task_stream.png from the results of `stream`
 
-Workers have one thread each, and the rows are persisted on them before the clock starts.  Contenders are timed in turn,
-round by round.  The processor time of all processes is measured as well, because a busy machine disturbs it less.
+The scheduler and the workers are processes of their own, as on a cluster; workers have one thread each, and the rows are
+persisted on them before the clock starts.  Contenders are timed in turn, round by round.  The processor time of this process
+and of the workers is measured as well, because a busy machine disturbs it less.
 """
 
 import argparse
+import contextlib
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -23,7 +27,7 @@ import dask  # noqa: E402
 import dask.array as da  # noqa: E402
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
-from distributed import Client, LocalCluster, get_task_stream  # noqa: E402
+from distributed import Client, get_task_stream  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
 from vicinal import LCA, RCA, Engine  # noqa: E402
@@ -32,14 +36,32 @@ from vicinal._engine import prepare  # noqa: E402
 PASSES = 4
 
 
+@contextlib.contextmanager
 def cluster_of(n_workers):
-    return LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
+    """Start a scheduler and workers with one thread each; give a client."""
+    with contextlib.ExitStack() as stack:
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "scheduler.json"
+        start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", file=file, stack=stack)
+        options = ("--nworkers", str(n_workers), "--nthreads", "1", "--memory-limit", "0", "--no-dashboard")
+        start("worker", *options, file=file, stack=stack)
+        client = stack.enter_context(Client(scheduler_file=str(file), set_as_default=False))
+        client.wait_for_workers(n_workers)
+        with client.as_current():
+            yield client
 
 
-def clusters(n, d, seed=0):
-    """Return rows in forty clusters, most of whose pairs do not matter."""
+def start(what, *options, file, stack):
+    command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *options, "--scheduler-file", str(file)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+
+
+def clusters(n, d, n_clusters=40, seed=0):
+    """Return rows in clusters; pairs of rows of different clusters hardly matter."""
     rng = np.random.default_rng(seed)
-    return rng.normal(size=(40, d))[rng.integers(40, size=n)] * 6.0 + 0.5 * rng.normal(size=(n, d))
+    centres = rng.normal(size=(n_clusters, d))
+    return centres[rng.integers(n_clusters, size=n)] * 6.0 + 0.5 * rng.normal(size=(n, d))
 
 
 def processor_time(client):
@@ -77,10 +99,10 @@ def fit_lca(rows, kind):
         return LCA(reg=0.0, solver="accelerated", random_state=0, engine=Engine(kind, threads=1)).fit(rows)
 
 
-def lca(n, n_rounds):
+def lca(n, n_rounds, n_clusters):
     """Measure an exact fit with one worker, with two, and with the plain engine on one thread."""
-    rows = clusters(n, 8)
-    with cluster_of(1) as one, cluster_of(2) as two, Client(one) as alone, Client(two) as both:
+    rows = clusters(n, 8, n_clusters)
+    with cluster_of(1) as alone, cluster_of(2) as both:
         contenders = {"one worker": alone, "two workers": both}
         persisted = {}
         for name, client in contenders.items():
@@ -101,13 +123,20 @@ def lca(n, n_rounds):
             print(times, flush=True)
         plain = answers["plain engine"]
         same = {name: bool(np.array_equal(answers[name].components_, plain.components_)) for name in contenders}
-    return {"rows": n, "columns": 8, "passes": plain.n_iter_, "same_bits_as_plain": same, **summary(rounds)}
+    return {
+        "rows": n,
+        "columns": 8,
+        "clusters": n_clusters,
+        "passes": plain.n_iter_,
+        "same_bits_as_plain": same,
+        **summary(rounds),
+    }
 
 
 def rca(n, n_rounds):
     """Measure RCA of rows in ten classes, which span all partitions."""
     d, parts = 64, 16
-    with cluster_of(1) as one, cluster_of(2) as two, Client(one) as alone, Client(two) as both:
+    with cluster_of(1) as alone, cluster_of(2) as both:
         contenders, persisted = {"one worker": alone, "two workers": both}, {}
         for name, client in contenders.items():
             with client.as_current():
@@ -153,7 +182,7 @@ def bytes_so_far():
 def traffic(n):
     """Measure the bytes that a worker sends and receives per pass of LCA after the first, Dask's own messages included."""
     rows, d = clusters(n, 8), 8
-    with cluster_of(2) as cluster, Client(cluster) as client:
+    with cluster_of(2) as client:
         problem = prepare("dask", rows, leave_one_out=True)
         for k in range(2):
             problem.at(np.eye(d) * (4.0 + 0.1 * k)).scatter()
@@ -179,7 +208,7 @@ def traffic(n):
 def stream(n):
     """Record which worker ran which task when, over two passes, in seconds from the first task on."""
     rows, d = clusters(n, 8), 8
-    with cluster_of(2) as cluster, Client(cluster) as client:
+    with cluster_of(2) as client:
         problem = prepare(Engine("dask", threads=1), rows, leave_one_out=True)
         problem.at(np.eye(d) * 4.0).scatter()
         with get_task_stream(client) as tasks:
@@ -230,13 +259,14 @@ def picture(found, file):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("figures", nargs="*", default=["lca", "rca", "traffic", "stream"])
+    parser.add_argument("figures", nargs="*", default=["lca", "eight", "rca", "traffic", "stream"])
     parser.add_argument("--rows", type=int, help="the number of rows for all figures; default: as in the documentation")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--out", type=Path, default=HERE / "results" / "dask.json")
     options = parser.parse_args()
     work = {
-        "lca": lambda: lca(options.rows or 100_000, options.rounds),
+        "lca": lambda: lca(options.rows or 100_000, options.rounds, 40),
+        "eight": lambda: lca(options.rows or 100_000, options.rounds, 8),
         "rca": lambda: rca(options.rows or 2_000_000, options.rounds),
         "traffic": lambda: traffic(options.rows or 100_000),
         "stream": lambda: stream(options.rows or 100_000),
