@@ -89,8 +89,7 @@ class ArrayRows:
         return np.array(self._rows[positions], dtype=self.dtype)
 
     def kept(self) -> np.ndarray:
-        """Return all rows as one array, which is not in memory if the source is not: the array itself if it has the right
-        dtype."""
+        """Return all rows as one array: the array itself if it has the right dtype; not in memory if the source is not."""
         return self._rows if self._rows.dtype == self.dtype else _spill(self)
 
 
