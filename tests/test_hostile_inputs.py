@@ -395,5 +395,5 @@ def test_infinities_of_both_signs_are_refused_without_a_warning(estimator):
     """Their sum, by which scikit-learn looks for infinities, warned before the error; so did signalling NaNs of a damaged file."""
     signalling = np.frombuffer(bytes([1, 0, 0, 0, 0, 0, 0xF0, 0x7F]) * 6).reshape(3, 2)
     for X in ([[np.inf, 1.0], [2.0, -np.inf], [3.0, 4.0]], signalling):
-        with pytest.raises(ValueError, match="Input X contains"):
+        with pytest.raises(ValueError, match=r"Input X contains|hold no value at all"):
             estimator.fit(X, [0, 0, 1])

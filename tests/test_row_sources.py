@@ -86,7 +86,7 @@ def test_integers_and_booleans_become_float64(tmp_path):
     np.testing.assert_array_equal(np.concatenate(list(source.blocks())), [[1, 1], [0, 2], [np.nan, np.nan]])
     with pytest.raises(ValueError, match=r"columns of numbers in the table, got t.*columns="):
         open_rows(tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match=r"no column 'c'. The table has a, b, t"):
+    with pytest.raises(ValueError, match=r"no column 'c' in the table, which has a, b, t"):
         open_rows(tmp_path / "t.parquet", columns=["c"])
 
 

@@ -18,9 +18,7 @@ from vicinal._tensors import as_host, remember
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
     """Call scikit-learn's ``check_array``, with a declared return type; an error about strings names the argument."""
     try:
-        with np.errstate(
-            invalid="ignore"
-        ):  # scikit-learn adds the entries, and infinities of both signs warn before the error
+        with np.errstate(invalid="ignore"):  # the sum of infinities of both signs would warn before the error
             return validation.check_array(array, **options)
     except ValueError as error:
         if "could not convert string" not in str(error):
