@@ -148,6 +148,15 @@ class MixtureBase(ABC):
         sums = self.placement(len(self.centres), passes).log_sums()
         return check_log_density(sums + self._log_norm - others)
 
+    def left_out_scores_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the log-density of rows, each without the component of the same position, shape (n,).
+
+        The rows are those that the components were made from; the centres may have moved away from them.
+        """
+        others = log_weight_of_others(self.log_weights)
+        sums = self.placement(len(rows)).log_sums(self._as_placed(rows), np.arange(len(rows)))
+        return check_log_density(sums + self._log_norm - others)
+
     def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""
         return float(self.score_samples(X).mean())
