@@ -2,19 +2,24 @@
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py densities    # LCA(), LCAGauss(), ManifoldParzen()
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py metrics      # NCA(), RCA()
+    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py starts       # NCA from each start that it tries
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py plenty       # when a penalty no longer helps
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py cost         # fits with and without the search, in turn
 
 The tables are the files of at most 100 columns in the folder that VICINAL_DATA names. Results are written to
 benchmarks/results/defaults_<what>.json after each table, and all of them are printed as Markdown, including losses. ``--draws``,
-``--tables`` and, for densities, ``--methods`` reduce the work.
+``--tables`` and, for densities, ``--methods`` reduce the work. ``--first-draw`` takes other draws, whose results are kept in a
+file of their own, and ``--jobs`` works on several draws at a time.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import time
 import warnings
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -114,21 +119,23 @@ def compared(scores):
     return {"means": means, "difference": losses}
 
 
-def densities(names, n_draws, only=None):
+def one_draw_of_densities(only, name, draw):
+    """Return the scores and seconds of each method on one draw of a table."""
+    X, _ = TABLES[name]
+    order = np.random.default_rng(draw).permutation(len(X))
+    n_train = min(ROWS, int(0.75 * len(X)))
+    return density_scores(X[order[:n_train]], X[order[n_train : n_train + TEST_ROWS]], only)
+
+
+def densities(names, only=None):
     """Measure every table, with several draws; where only some methods are measured, the recorded results of the others stay."""
     found, recorded = {}, load("densities") if only else {}
-    for name in names:
+    for name, draws in measured(partial(one_draw_of_densities, only), names):
         X, _ = TABLES[name]
-        draws = []
-        for draw in range(n_draws):
-            order = np.random.default_rng(draw).permutation(len(X))
-            n_train = min(ROWS, int(0.75 * len(X)))
-            train, test = X[order[:n_train]], X[order[n_train : n_train + TEST_ROWS]]
-            draws.append(density_scores(train, test, only))
         result = compared([scores for scores, _ in draws])
         result["seconds"] = {key: float(np.mean([s[key] for _, s in draws])) for key in draws[0][1]}
         known = recorded.get(name, {})
-        found[name] = {"rows": n_train, "columns": int((np.ptp(X, axis=0) > 0).sum())}
+        found[name] = {"rows": min(ROWS, int(0.75 * len(X))), "columns": int((np.ptp(X, axis=0) > 0).sum())}
         found[name] |= {key: known.get(key, {}) | values for key, values in result.items()}
         print(name, {k: None if v is None else round(v, 2) for k, v in found[name]["means"].items()}, flush=True)
         save("densities", found)
@@ -162,64 +169,107 @@ def show_densities(found):
 # -- metrics --------------------------------------------------------------------------------------------------------
 
 
-def metric_errors(X, y, seed):
-    """Return the errors of three nearest neighbours in five stratified folds, by metric."""
+def metrics_to_compare(seed):
+    """Return the metrics of the table in docs/nca.md."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    from sklearn.model_selection import StratifiedKFold
-    from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
+    from sklearn.neighbors import NeighborhoodComponentsAnalysis
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     from vicinal import NCA, RCA
 
-    methods = {
+    return {
         "standardised": StandardScaler(),
         "LDA": make_pipeline(StandardScaler(), LinearDiscriminantAnalysis()),
-        "NCA of scikit-learn": make_pipeline(StandardScaler(), NeighborhoodComponentsAnalysis(random_state=seed)),
+        SKLEARN: make_pipeline(StandardScaler(), NeighborhoodComponentsAnalysis(random_state=seed)),
         "RCA()": RCA(),
         "NCA()": NCA(random_state=seed),
     }
-    errors = dict.fromkeys(methods, 0.0)
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
-        for name, metric in methods.items():
+
+
+def starts_to_compare(seed):
+    """Return NCA from each start that ``init="auto"`` tries, and from the one that it chooses."""
+    from vicinal import NCA
+    from vicinal._nca import nca
+
+    choices = nca.auto_kinds
+
+    class From(NCA):
+        """NCA from one kind of start; the first one if the kind is left out because rows are few."""
+
+        def __init__(self, kind, random_state):
+            super().__init__(random_state=random_state)
+            self.kind = kind
+
+        def fit(self, X, y):
+            nca.auto_kinds = lambda *shape: choices(*shape)[self.kind :][:1] or choices(*shape)[:1]
+            try:
+                return super().fit(X, y)
+            finally:
+                nca.auto_kinds = choices
+
+    kinds = {name: From(kind, seed) for kind, name in enumerate(("first", "whitening", "RCA"))}
+    return kinds | {"NCA()": NCA(random_state=seed)}
+
+
+SKLEARN = "NCA of scikit-learn"
+COMPARED = {"metrics": (metrics_to_compare, SKLEARN), "starts": (starts_to_compare, "first")}
+
+
+def one_draw_of_metrics(what, name, seed):
+    """Return which rows, of at most 500, three nearest neighbours misclassify in five stratified folds, by metric."""
+    from sklearn.model_selection import StratifiedKFold
+    from sklearn.neighbors import KNeighborsClassifier
+
+    X, y = TABLES[name]
+    rows = np.random.default_rng(seed).permutation(len(X))[:ROWS]
+    rows = rows[np.isin(y[rows], [c for c in np.unique(y[rows]) if (y[rows] == c).sum() >= 5])]
+    wrong = {}
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(rows, y[rows]):
+        train, test = rows[train], rows[test]
+        for method, metric in COMPARED[what][0](seed).items():
             metric.fit(X[train], y[train])
             nearest = KNeighborsClassifier(3).fit(metric.transform(X[train]), y[train])
-            errors[name] += 0.2 * float(np.mean(nearest.predict(metric.transform(X[test])) != y[test]))
-    return errors
+            found = wrong.setdefault(method, np.full(len(X), np.nan))
+            found[test] = nearest.predict(metric.transform(X[test])) != y[test]
+    return wrong
 
 
-def metrics(names, n_draws):
-    """Measure every table with classes, with several seeds and at most 500 rows each."""
-    found = {}
-    for name in names:
-        X, y = TABLES[name]
-        if y is None or y.dtype.kind not in "iu":
-            continue
-        draws = []
-        for seed in range(n_draws):
-            order = np.random.default_rng(seed).permutation(len(X))[:ROWS]
-            some, labels = X[order], y[order]
-            common = np.isin(labels, [c for c in np.unique(labels) if (labels == c).sum() >= 5])
-            draws.append(metric_errors(some[common], labels[common], seed))
-        found[name] = {key: float(np.mean([draw[key] for draw in draws])) for key in draws[0]}
-        print(name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)
-        save("metrics", found)
+def metrics(names, what="metrics"):
+    """Measure every table with classes, with several seeds.
+
+    The standard error of the difference between NCA() and another method is that of the mean over rows: seeds only change the
+    folds, so that a row's results with several seeds are averaged first.
+    """
+    found, (_, other) = {}, COMPARED[what]
+    with_classes = [name for name in names if TABLES[name][1] is not None and TABLES[name][1].dtype.kind in "iu"]
+    for name, draws in measured(partial(one_draw_of_metrics, what), with_classes):
+        found[name] = {key: float(np.mean([np.nanmean(draw[key]) for draw in draws])) for key in draws[0]}
+        difference = np.array([draw["NCA()"] - draw[other] for draw in draws])
+        difference = np.nanmean(difference[:, ~np.isnan(difference).all(axis=0)], axis=0)
+        found[name]["difference"] = [float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))]
+        print(name, {key: np.round(value, 4).tolist() for key, value in found[name].items()}, flush=True)
+        save(what, found)
     return found
 
 
-def show_metrics(found):
+def show_metrics(found, what="metrics"):
     """Print the table as Markdown, with the averages."""
-    methods = list(next(iter(found.values())))
-    print("| table | " + " | ".join(methods) + " |\n" + "|---" * (len(methods) + 1) + "|")
+    methods = [key for key in next(iter(found.values())) if key != "difference"]
+    heads = ["table", *methods, f"NCA() less {COMPARED[what][1]}, and its standard error"]
+    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
+    for name, result in found.items():
+        gain, error = result["difference"]
+        print(f"| {name} | " + " | ".join(f"{result[m]:.3f}" for m in methods) + f" | {gain:+.3f} ({error:.3f}) |")
     mean = {m: float(np.mean([result[m] for result in found.values()])) for m in methods}
-    for name, result in [*found.items(), ("**average**", mean)]:
-        print(f"| {name} | " + " | ".join(f"{result[m]:.3f}" for m in methods) + " |")
+    gain = float(np.mean([result["difference"][0] for result in found.values()]))
+    print("| **average** | " + " | ".join(f"{mean[m]:.4f}" for m in methods) + f" | {gain:+.4f} |")
 
 
 # -- when to skip the search, and what it costs -----------------------------------------------------------------------
 
 
-def plenty(names, n_draws):
+def plenty(names):
     """Return what the search gains over no penalty in held-out nats per row, at the number of rows from which on it is skipped.
 
     That number is 25 per free parameter of the covariance, and at least 2,000; a fifth of it is measured as well. Besides the
@@ -240,7 +290,7 @@ def plenty(names, n_draws):
             if n > 4000 or n + 200 > len(X):
                 continue
             gains = []
-            for draw in range(n_draws):
+            for draw in options.which:
                 order = np.random.default_rng(draw).permutation(len(X))
                 train, test = X[order[:n]], X[order[n : n + TEST_ROWS]]
                 try:
@@ -255,7 +305,7 @@ def plenty(names, n_draws):
     return found
 
 
-def cost(names, n_draws):
+def cost(names):
     """Measure the processor time of the default fit and of the plain fit, in turn, and their ratio."""
     from vicinal import LCA
 
@@ -269,7 +319,7 @@ def cost(names, n_draws):
             LCA(reg=0.0).fit(X)
         except ValueError:
             continue
-        for _ in range(n_draws):
+        for _ in options.which:
             begin = time.process_time()
             LCA(reg=0.0).fit(X)
             middle = time.process_time()
@@ -286,15 +336,34 @@ def cost(names, n_draws):
     return found
 
 
+def measured(measure, names):
+    """Yield each name with ``measure(name, draw)`` of each draw."""
+    tasks = [(name, draw) for name in names for draw in options.which]
+    with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
+        results = pool.imap(partial(call, measure), tasks)
+        for name in names:
+            yield name, list(islice(results, len(options.which)))
+
+
+def call(measure, task):
+    """Return the result of one task."""
+    return measure(*task)
+
+
+def results_of(what):
+    """Return the file of results; draws other than the usual ones have one of their own."""
+    return RESULTS / f"defaults_{what}{f'_from_{options.first_draw}' if options.first_draw else ''}.json"
+
+
 def load(what):
     """Return all recorded results."""
-    return json.loads((RESULTS / f"defaults_{what}.json").read_text())
+    return json.loads(results_of(what).read_text())
 
 
 def save(what, found):
     """Add the results so far to those of other tables."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"defaults_{what}.json"
+    path = results_of(what)
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(known | found, indent=1) + "\n")
 
@@ -306,20 +375,29 @@ def show_plain(found):
         print(f"| {name} | " + " | ".join(f"{cell:.3g}" for cell in cells) + " |")
 
 
-RUN = {"densities": densities, "metrics": metrics, "plenty": plenty, "cost": cost}
-SHOW = {"densities": show_densities, "metrics": show_metrics}
+RUN = {
+    "densities": densities,
+    "metrics": metrics,
+    "starts": partial(metrics, what="starts"),
+    "plenty": plenty,
+    "cost": cost,
+}
+SHOW = {"densities": show_densities, "metrics": show_metrics, "starts": partial(show_metrics, what="starts")}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=RUN)
     parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--first-draw", type=int, default=0, help="the seed of the first draw")
+    parser.add_argument("--jobs", type=int, default=1, help="the number of processes; not for plenty and cost")
     parser.add_argument("--tables", nargs="*")
     parser.add_argument(
         "--methods", nargs="*", help="densities: measure these, and keep the recorded results of the others"
     )
     options = parser.parse_args()
+    options.which = range(options.first_draw, options.first_draw + options.draws)
     warnings.simplefilter("ignore")
     TABLES = tables(options.tables)
     more = {"only": options.methods} if options.methods else {}
-    RUN[options.what](options.tables or list(TABLES), options.draws, **more)
+    RUN[options.what](options.tables or list(TABLES), **more)
     SHOW.get(options.what, show_plain)(load(options.what))

@@ -302,6 +302,7 @@ def with_entry(value):
         ("LCA", changed_array("mixture_.centres", lambda A: A[:5]), r"SharedMixture has log_weights=.*where n=5"),
         ("LCA", changed_array("mixture_.log_weights", lambda w: w - 1), "log_weights=.*weights of sum one"),
         ("LCA", changed_array("mixture_.cholesky", lambda A: A.T), "SharedMixture has cholesky=.*the Cholesky factor"),
+        ("LCA", changed_array("mixture_.cholesky", lambda A: 2 * A), "SharedMixture has cholesky=.*the Cholesky factor"),
         ("LCA:stream", changed_field("stream", {"is": "dict", "items": []}), "LCA has stream=a dict, expected None or"),
         ("LocalLCA", changed_array("mixture_.covariance", lambda C: -C), "LocalFrameMixture has covariance=.*positive def"),
         ("LocalLCA", changed_field("rows_", None), "LocalLCA has mixture_=a LocalFrameMixture, expected a mixture with everything"),

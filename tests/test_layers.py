@@ -170,6 +170,15 @@ def test_the_readme_of_a_folder_names_each_of_its_files(folder):
     assert not missing, f"{folder}/README.md does not say what these files are for: {missing}"
 
 
+def test_the_first_file_of_a_folder_names_each_of_its_files():
+    missing = []
+    for file in sorted(SOURCE.glob("*/*.py")):
+        overview = ast.get_docstring(ast.parse((file.parent / "__init__.py").read_text(encoding="utf-8")))
+        if file.name != "__init__.py" and not re.search(rf"(?<!\w){re.escape(file.name)}", overview):
+            missing.append(file.relative_to(SOURCE).as_posix())
+    assert not missing, f"the docstring of __init__.py does not say what these files are for: {missing}"
+
+
 # -- sizes: a file and a function that can be read at once -------------------------------------------------------------
 
 MOST_LINES, MOST_LINES_OF_CODE, MEDIAN_LINES = 450, 60, 170

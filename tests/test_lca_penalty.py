@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 from vicinal import LCA, LCAGauss, LocalLCA, ParzenWindows, io
 from vicinal._density.selection import fixed_folds
 from vicinal._lca.penalty import check_reg, family_matrix, free_parameters, has_plenty, shrunk_covariance
-from vicinal._lca.penalty_search import split_folds
+from vicinal._lca.penalty_search import search, split_folds
 from vicinal._lca.steps import Structure
 
 WINE = load_wine().data
@@ -131,6 +131,46 @@ def test_the_table_of_the_search(wine):
     assert 10**-0.5 <= place <= 10**0.5
     assert set(LCA("diag").fit(IRIS[:60]).reg_search_["family"]) == {"diagonal"}
     assert not LCA("spherical").fit(IRIS[:60]).reg_search_["weight"].any()
+
+
+class Parabolas:
+    """A fold with known scores: a parabola in the logarithm of the factor, with a top and a height per family."""
+
+    def __init__(self, tops, n_held_out=100):
+        self.tops, self.n_held_out, self.fitted, self.starts = tops, n_held_out, [], []
+
+    def fit(self, form, start):
+        self.fitted.append((form.family, round(2 * np.log10(form.factor))))
+        self.starts.append(start)
+        place, height = self.tops[form.family]
+        return self.fitted[-1], height - 0.04 * (2 * np.log10(form.factor) - place) ** 2
+
+
+def test_the_search_finds_the_top_and_fits_nothing_twice():
+    folds = [Parabolas({"diagonal": (-4.3, 2.0)}) for _ in range(3)]
+    choice = search(folds, ["diagonal"])
+    assert choice.form.family == "diagonal"
+    assert choice.form.factor == pytest.approx(10 ** (-4.3 / 2))
+    for fold in folds:
+        assert len(fold.fitted) == len(set(fold.fitted))
+    # Only the first fold, with its 100 held-out rows, is scouted in steps of 10, from 1 down to a factor that does not gain.
+    assert [place for _, place in folds[0].fitted] == [0, -2, -4, -6, -3, -5]
+    # A fit starts from the nearest one before it, the wider one if there are two.
+    assert folds[0].starts[4:] == [("diagonal", -2), ("diagonal", -4)]
+    assert [place for _, place in folds[1].fitted] == [-3, -4, -5]
+
+
+def test_the_search_follows_a_family_only_if_it_is_near_the_leader():
+    """All folds but the first disagree with it about the best factor, by six steps: the leader is followed to it."""
+    first = {"diagonal": (-2.0, 2.0), "shrunk": (-2.0, 2.2)}
+    for far, followed in ((-0.2, True), (-2.0, False)):
+        others = {"diagonal": (-8.0, 3.0 + far), "shrunk": (-8.0, 3.0)}
+        folds = [Parabolas(first), *[Parabolas(others) for _ in range(9)]]
+        choice = search(folds, ["diagonal", "shrunk"])
+        assert choice.form.family == "shrunk"
+        assert choice.form.factor == pytest.approx(10 ** (-7.4 / 2))
+        of_diagonal = choice.table["factor"][choice.table["family"] == "diagonal"]
+        assert len(of_diagonal) == (8 if followed else 3)  # places -1 to -8, the last of which does not gain
 
 
 def test_a_weight_of_zero_is_an_absent_row():

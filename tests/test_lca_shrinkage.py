@@ -186,9 +186,9 @@ def test_many_columns_of_counts_are_drawn_towards_one_width():
 
 def test_a_target_must_be_clearly_better():
     added, drawn = Path("diagonal"), Path("diagonal", 0.5)
-    places = [_Tried(added, 1.0, np.array([-1.0])), _Tried(added, 0.1, np.array([-0.95]))]
-    assert _chosen([*places, _Tried(drawn, 1.0, np.array([-0.9]))]).path == added
-    assert _chosen([*places, _Tried(drawn, 1.0, np.array([-0.8]))]).path == drawn
+    places = [_Tried(added, 0, np.array([-1.0])), _Tried(added, -2, np.array([-0.95]))]
+    assert _chosen([*places, _Tried(drawn, 0, np.array([-0.9]))]).path == added
+    assert _chosen([*places, _Tried(drawn, 0, np.array([-0.8]))]).path == drawn
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from scipy.linalg import eigvalsh
 from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
 
+from vicinal._address_space import allocate_blas_memory
 from vicinal._row_sources import ArrayRows, RowSource, all_rows, as_source, in_file
 from vicinal._tensors import as_host, remember
 
@@ -29,6 +30,7 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
 
     A source of rows is read into memory; a memory map is not copied. A tensor on a GPU is copied to the host.
     """
+    allocate_blas_memory()
     X, columns = _rows_and_names(as_host(X))
     try:
         if columns is None:
@@ -77,6 +79,7 @@ class ColumnRanges(NamedTuple):
 
 def check_source(estimator: Any, source: RowSource, *, min_rows: int = 1) -> ColumnRanges:
     """Validate the rows that a source holds, as `check_rows` does for a fit, block by block; return their ranges."""
+    allocate_blas_memory()
     n, d = source.shape
     if n < min_rows:
         raise ValueError(

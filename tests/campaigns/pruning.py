@@ -20,6 +20,7 @@ from vicinal._engine._plan import value_scales
 # What rounding may add, relative to the largest entry of an answer: the tolerance table of tests/test_engine.py.
 ROUNDING = {"float64": 1e-10, "float32": 2e-4}
 CASES = 10_000
+UNTIMED = 12  # the first cases of each precision compile the kernels, which takes a minute or two
 ROWS = 5000  # of the largest problems
 KINDS = ("gauss", "clusters", "manifold", "far clusters", "duplicates", "outliers", "grid")
 

@@ -17,7 +17,6 @@ from vicinal._density.training_rows import (
     last_step,
     left_out_scores,
     positions_among,
-    rows_in,
     table_in,
 )
 from vicinal._tables import N_DRAWS, fills_in, log_steps
@@ -147,7 +146,7 @@ def _score_own_gaps(
     mine = np.flatnonzero(own >= 0)
     gaps = np.isnan(training_rows[own[mine]])
     mine, gaps = mine[gaps.any(axis=1)], gaps[gaps.any(axis=1)]
-    if rows_in(density) is not None and len(mine):
+    if len(mine):
         found = score_incomplete_rows(detector, training_rows[own[mine]], own[mine])
         for name, values in zip(("score", "p_value", "log_density"), found, strict=True):
             scores[name][mine] = values

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 _ENDINGS = {
     ".csv": "csv",
     ".txt": "csv",

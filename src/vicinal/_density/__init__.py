@@ -15,8 +15,9 @@
           ParzenMeanShift, parzen_mean_shift.py; its steps are in mode_seeking.py
           DensityOutlierDetector, outliers.py
               groups.py              groups of outliers in the training rows
+              robust_scores.py       scores of training rows that do not depend on outliers among them
               outlier_threshold.py   the threshold             training_rows.py   scores of the training rows
-              explanation.py         which columns are unusual given the others
+              explanation.py         which columns are unusual given the others; held_out_rows.py for training rows
               incomplete.py          rows with missing values
 
       parts that Manifold Parzen and Local LCA share

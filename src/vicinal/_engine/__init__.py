@@ -38,7 +38,9 @@
                             _pruned_half.py, _pruned_half_kernels.py  scatters of all rows, each pair once
                             _kernel_sums.py, _kernel_tiles.py  log-sums over the tiles that matter, of points with a kernel each
                             _certificates.py  bounds on the contributions of skipped pairs
-      on a GPU:             _cuda.py     a shared metric (its overview is there)      _frames_cuda.py  frames
+      on a GPU:             _cuda.py     a shared metric; its overview describes _half_cuda.py, _pruned_cuda.py, _rows_cuda.py,
+                                         _few_rows.py, _neighbors_cuda.py, _tiles.py, and the kernels in _triton_half.py,
+                                         _triton_pruned.py and _triton_rows.py                  _frames_cuda.py  frames
       on Dask workers:      _dask.py     the compiled backend with its pieces on workers   _dask_worker.py  what a worker does
                             _dask_packing.py  how a piece travels               _sharing.py  pieces, and the tree of their sums
 

@@ -20,7 +20,9 @@ PAIR_COST = 40
 # -- memory and blocks --------------------------------------------------------------------------------------------
 
 DEFAULT_MEMORY = 128 * 2**20  # bytes of working memory
-ARRAY_BLOCK_PAIRS = 2**18  # pairs in a block of the NumPy backend: its arrays stay in the cache.  Measured.
+ARRAY_BLOCK_PAIRS = (
+    2**15
+)  # pairs in a block of the NumPy backend. Larger arrays are given back to the system after each use. Measured.
 COMPILED_BLOCK_PAIRS = 2**23  # at 2 to 20 ns per pair, Ctrl-C takes effect within 0.2 s
 LEAST_BLOCKS = 16  # so that few threads share the work evenly,
 LEAST_BLOCK_PAIRS = 2**19  # unless they would be this small: passing one to a thread takes as long as some 10^4 pairs

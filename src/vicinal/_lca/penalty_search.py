@@ -1,8 +1,8 @@
 r"""The search of ``reg="auto"``: penalties are compared by the likelihood of held-out rows.
 
 Each family of `penalty.py` is a path of factors :math:`\nu`. Some of the folds locate the best factor of each family
-approximately, in steps of 10; then all folds compare the factors nearby, in steps of the root of 10. Each fit starts from the
-result of the previous one and needs only a few passes.
+approximately, in steps of 10; then all folds compare the factors nearby, in steps of the root of 10. A fit starts from the
+result of the nearest factor that was fitted to the same rows, so that most fits need only a few passes.
 
 Then the covariance is drawn towards :math:`\nu \operatorname{diag}(C)` (see `Shrinkage`), where :math:`\nu` is that of the single
 kernel of this shape which scores best. Weights of this target are tried on all folds, from 1 on, where it is not far behind the
@@ -29,12 +29,12 @@ _FOLDS = 5
 # A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
-_COARSE_STEP = 10.0
+_COARSELY = 2  # steps at a time
 _SCOUTED_ROWS = (
     100  # the minimum number of held-out rows that locate the best factor of a family: those of one fold or more
 )
 # A family whose best factor is this many nats per row behind that of another on those folds is compared at that factor only. A
-# target that is so far behind with the first weight is not followed further.
+# family that is so far behind after the comparison of three factors, or a target with the first weight, is not followed further.
 _HOPELESS = 0.5
 _LARGEST = 1e4
 _GAIN = 1e-3  # nats per row
@@ -63,28 +63,30 @@ class Fold(Protocol):
 
 
 class Path(NamedTuple):
-    """A path of penalties: of factors or, towards a target that is given by its factor, of weights."""
+    """A path of penalties: of factors or, towards a target that is given by its factor, of weights.
+
+    A place of the path is its distance from the first penalty that is tried, in steps.
+    """
 
     family: str
     factor: float | None = None
 
     def form(self, place: float) -> Form:
         """Return the penalty at a place of the path."""
-        return Form(self.family, place) if self.factor is None else Form(self.family, self.factor, place)
+        value = self._value(place)
+        return Form(self.family, value) if self.factor is None else Form(self.family, self.factor, value)
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The smallest and the largest place."""
+        """The smallest and the largest factor or weight."""
         return (SMALLEST[self.family], _LARGEST) if self.factor is None else _WEIGHTS
 
-    @property
-    def first(self) -> float:
-        """The place that is tried first."""
-        return 1.0 if self.factor is None else _FIRST_WEIGHT
-
-    def reaches(self, place: float) -> bool:
+    def reaches(self, place: int) -> bool:
         """Return whether a place is on the path."""
-        return 0.99 * self.ends[0] <= place <= 1.01 * self.ends[1]
+        return 0.99 * self.ends[0] <= self._value(place) <= 1.01 * self.ends[1]
+
+    def _value(self, place: float) -> float:
+        return (1.0 if self.factor is None else _FIRST_WEIGHT) * _STEP**place
 
 
 class Choice(NamedTuple):
@@ -105,12 +107,16 @@ class _Tried(NamedTuple):
     """A place of a path with its scores per fold."""
 
     path: Path
-    place: float
+    place: int
     scores: np.ndarray
 
     @property
     def mean(self) -> float:
         return float(self.scores.mean())
+
+    @property
+    def form(self) -> Form:
+        return self.path.form(self.place)
 
 
 def search(folds: Sequence[Fold], added: Sequence[str], target: str | None = None) -> Choice:
@@ -125,31 +131,39 @@ def search(folds: Sequence[Fold], added: Sequence[str], target: str | None = Non
         The family that the covariance is drawn towards.
     """
     n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), _SCOUTED_ROWS))
-    scouted = [_scout(folds[:n_scouts], Path(family)) for family in added]
+    walks = [_Walk(folds, Path(family)) for family in added]
+    scouted = [_scout(walk, n_scouts) for walk in walks]
     leader = max(found.mean for found in scouted)
-    tried: list[_Tried] = []
-    for found in scouted:
-        path, place, hopeless = found.path, found.place, found.mean < leader - _HOPELESS
-        tried.extend(_compare(folds, path, [place] if hopeless else [place * _STEP, place, place / _STEP]))
+    tried: list[list[_Tried]] = []
+    for walk, found in zip(walks, scouted, strict=True):
+        places = [found.place] if found.mean < leader - _HOPELESS else [found.place + k for k in (1, 0, -1)]
+        tried.append([walk.at(place) for place in places if walk.path.reaches(place)])
+    leader = max(t.mean for some in tried for t in some)
+    for walk, some in zip(walks, tried, strict=True):
+        if max(t.mean for t in some) >= leader - _HOPELESS:
+            some.extend(_beyond(walk, some))
     if target is not None:
-        tried.extend(_towards(folds, target, max(t.mean for t in tried)))
+        tried.append(_towards(folds, target, max(t.mean for some in tried for t in some)))
+    return _choice([t for some in tried for t in sorted(some, key=lambda t: -t.place)])
+
+
+def _choice(tried: Sequence[_Tried]) -> Choice:
+    """Return the choice among all places that were tried."""
     best = _chosen(tried)
     mine = sorted((t.place, t.mean) for t in tried if t.path == best.path)
     wider = [score for place, score in mine if place > best.place]
-    is_last = best.path.factor is None and best.place <= 1.01 * best.path.ends[0]
+    is_last = best.path.factor is None and not best.path.reaches(best.place - 1)
     at_edge = is_last and bool(wider) and best.mean - wider[0] > 0.05
     return Choice(best.path.form(_interpolated(mine, best.place)), _table(tried), at_edge)
 
 
 def _towards(folds: Sequence[Fold], target: str, leader: float) -> list[_Tried]:
     """Return weights of the target with their scores: the first, and those nearby if it is not far behind the leader."""
-    path = Path(target, _best_width(folds, target))
-    walk = _Walk(folds, path)
-    first = walk.at(_FIRST_WEIGHT)
+    walk = _Walk(folds, Path(target, _best_width(folds, target)))
+    first = walk.at(0)
     if first.mean < leader - _HOPELESS:
         return [first]
-    downwards = _steps(walk.copy(), first, 1.0 / _STEP)
-    return [*reversed(_steps(walk, first, _STEP)), first, *downwards]
+    return [first, *_steps(walk, first, 1), *_steps(walk, first, -1)]
 
 
 def _chosen(tried: Sequence[_Tried]) -> _Tried:
@@ -161,7 +175,7 @@ def _chosen(tried: Sequence[_Tried]) -> _Tried:
 
 def _table(tried: Sequence[_Tried]) -> dict[str, np.ndarray]:
     """Return the table of a search; the weight of a penalty that is added is 0."""
-    forms = [t.path.form(t.place) for t in tried]
+    forms = [t.form for t in tried]
     return {
         "family": np.array([form.family for form in forms]),
         "factor": np.array([form.factor for form in forms]),
@@ -173,101 +187,92 @@ def _table(tried: Sequence[_Tried]) -> dict[str, np.ndarray]:
 
 def _best_width(folds: Sequence[Fold], family: str) -> float:
     """Return the factor of the single kernel of this shape that scores best; this takes no fits."""
-    tried: dict[int, float] = {}
+    path, tried = Path(family), dict[int, float]()
 
-    def at(power: int) -> float:
-        if power not in tried:
-            score = float(np.mean([fold.score_of_kernel(family, _STEP**power) for fold in folds]))
-            tried[power] = score if np.isfinite(score) else -np.inf
-        return tried[power]
+    def at(place: int) -> float:
+        if place not in tried:
+            score = float(np.mean([fold.score_of_kernel(*path.form(place)[:2]) for fold in folds]))
+            tried[place] = score if np.isfinite(score) else -np.inf
+        return tried[place]
 
-    best, (smallest, largest) = 0, (SMALLEST[family], _LARGEST)
+    best = 0
     for step in (-1, 1):
-        while smallest <= _STEP ** (best + step) <= largest and at(best + step) > at(best):
+        while path.reaches(best + step) and at(best + step) > at(best):
             best += step
-    return _interpolated([(_STEP**power, score) for power, score in tried.items()], _STEP**best)
+    return path.form(_interpolated(list(tried.items()), best)).factor
 
 
-def _scout(folds: Sequence[Fold], path: Path) -> _Tried:
-    """Return the approximate best place of a path, by large steps down (up if the first is the best)."""
-    best: _Tried | None = None
-    for step in (1.0 / _COARSE_STEP, _COARSE_STEP):
-        walk, place = _Walk(folds, path), path.first
-        while path.reaches(place):
-            found = walk.at(place)
-            if best is not None and place != path.first and found.mean <= best.mean + _GAIN:
+def _scout(walk: "_Walk", n_folds: int) -> _Tried:
+    """Return the approximate best place of a path on some of the folds, by large steps down (up if the first is the best)."""
+    best = first = walk.at(0, n_folds)
+    for step in (-_COARSELY, _COARSELY):
+        while walk.path.reaches(best.place + step):
+            found = walk.at(best.place + step, n_folds)
+            if found.mean <= best.mean + _GAIN:
                 break
-            if best is None or found.mean > best.mean:
-                best = found
-            place *= step
-        if best is not None and best.place != path.first:
+            best = found
+        if best is not first:
             break
-    assert best is not None  # the first place is always on the path
     return best
 
 
-def _compare(folds: Sequence[Fold], path: Path, places: Sequence[float]) -> list[_Tried]:
-    """Return places of a path in decreasing order, with their scores per fold; more follow while the last is the best.
-
-    One place is judged by itself.
-    """
-    walk = _Walk(folds, path)
-    tried = [walk.at(place) for place in places if path.reaches(place)]
-    if len(tried) == 1:
-        return tried
-    if tried[-1].mean > tried[-2].mean + _GAIN:
-        tried.extend(_steps(walk, tried[-1], 1.0 / _STEP))
-    if tried[0].mean > tried[1].mean + _GAIN:
-        tried[:0] = reversed(_steps(_Walk(folds, path), tried[0], _STEP))
-    return tried
+def _beyond(walk: "_Walk", tried: Sequence[_Tried]) -> list[_Tried]:
+    """Return further places below or above some in decreasing order, as long as the last one in that direction is the best."""
+    if len(tried) == 1:  # one place is judged by itself
+        return []
+    below = _steps(walk, tried[-1], -1) if tried[-1].mean > tried[-2].mean + _GAIN else []
+    above = _steps(walk, tried[0], 1) if tried[0].mean > tried[1].mean + _GAIN else []
+    return [*below, *above]
 
 
-def _steps(walk: "_Walk", first: _Tried, step: float) -> list[_Tried]:
+def _steps(walk: "_Walk", first: _Tried, step: int) -> list[_Tried]:
     """Return the next places in one direction up to one that does not gain."""
     tried = [first]
-    while walk.path.reaches(tried[-1].place * step):
-        tried.append(walk.at(tried[-1].place * step))
+    while walk.path.reaches(tried[-1].place + step):
+        tried.append(walk.at(tried[-1].place + step))
         if tried[-1].mean <= tried[-2].mean + _GAIN:
             break
     return tried[1:]
 
 
 class _Walk:
-    """Fits along one path to all folds, each from the end of the one before."""
+    """Fits along one path to all folds; no fit is done twice."""
 
     def __init__(self, folds: Sequence[Fold], path: Path) -> None:
-        self.path, self._folds, self._starts = path, folds, [None] * len(folds)
+        self.path, self._folds = path, folds
+        self._scores: list[dict[int, float]] = [{} for _ in folds]
+        self._results: list[dict[int, Any]] = [{} for _ in folds]
 
-    def copy(self) -> "_Walk":
-        """Return a walk from the same place."""
-        found = _Walk(self._folds, self.path)
-        found._starts = list(self._starts)
-        return found
+    def at(self, place: int, n_folds: int | None = None) -> _Tried:
+        """Return the held-out score at a place, of each fold or of the first few; -inf where there is no fit."""
+        return _Tried(self.path, place, np.array([self._score(f, place) for f in range(len(self._folds))[:n_folds]]))
 
-    def at(self, place: float) -> _Tried:
-        """Return the held-out score of each fold at the next place; -inf where there is no fit."""
-        scores = np.full(len(self._folds), -np.inf)
-        for f, fold in enumerate(self._folds):
+    def _score(self, fold: int, place: int) -> float:
+        scores, results = self._scores[fold], self._results[fold]
+        if place not in scores:
+            # A fit starts from that of the nearest place, the one with the wider kernel if there are two.
+            nearest = min(results, key=lambda other: (abs(other - place), other < place), default=None)
+            start = None if nearest is None else results[nearest]
             try:
-                self._starts[f], held_out = fold.fit(self.path.form(place), self._starts[f])
-                scores[f] = held_out if np.isfinite(held_out) else -np.inf
+                results[place], held_out = self._folds[fold].fit(self.path.form(place), start)
+                scores[place] = held_out if np.isfinite(held_out) else -np.inf
             except (CollapseError, np.linalg.LinAlgError):
-                self._starts[f] = None
-        return _Tried(self.path, place, scores)
+                scores[place] = -np.inf
+        return scores[place]
 
 
-def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
-    """Return the top of the parabola through the best place of a path and its neighbours, in logarithms."""
+def _interpolated(tried: list[tuple[int, float]], best: int) -> float:
+    """Return the top of the parabola through the best place of a path and its neighbours."""
     tried = sorted(tried)
-    at = [f for f, _ in tried].index(factor)
+    at = [place for place, _ in tried].index(best)
     if at in (0, len(tried) - 1):
-        return factor
-    x = np.log([f / factor for f, _ in tried[at - 1 : at + 2]])
-    y = np.array([s for _, s in tried[at - 1 : at + 2]])
+        return best
+    x = np.array([place - best for place, _ in tried[at - 1 : at + 2]], dtype=np.float64)
+    y = np.array([score for _, score in tried[at - 1 : at + 2]])
     if not np.isfinite(y).all():
-        return factor
+        return best
     a, b, _ = np.polyfit(x, y - y[1], 2)
-    return factor * float(np.exp(np.clip(-b / (2 * a), x[0], x[2]))) if a < 0 else factor
+    return best + float(np.clip(-b / (2 * a), x[0], x[2])) if a < 0 else best
 
 
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:

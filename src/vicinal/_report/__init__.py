@@ -4,6 +4,8 @@
 
     report(X, y)  ->  compare  ->  summarise.py: dict  ->  render.py: HTML
                                      views.py  code.py       charts.py, template.html, style.css, report.js
+
+    a fitted model and some rows  ->  of_model.py: dict  ->  render.py: HTML
 """
 
 import html

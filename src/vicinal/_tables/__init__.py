@@ -2,11 +2,14 @@
 
 ::
 
-    column_types     continuous, lattice, boolean, category, date, ...: detected in the same way for every command
-    TableEncoder     raw columns -> numbers, with the detected kinds; a step of a pipeline and of a model file
-    prepare          one table -> features, labels and notes, for `learn`, `compare` and Python users
-    Dequantizer      uniform noise of one step on rounded columns, so that their density is meaningful
-    score_rows       log-densities (or log-probabilities) of rows, averaged over the noise
+    column_types     frames.py       continuous, lattice, boolean, category, date, ...: detected in the same way everywhere
+                     column_type.py  the kind of a column of numbers
+    TableEncoder     encoder.py      raw columns -> numbers, with the detected kinds; a step of a pipeline and of a model file
+                     encoding.py     the numbers of one column
+    prepare          preparing.py    one table -> features, labels and notes, for `learn`, `compare` and Python users
+                     dependence.py   columns that are linear combinations of others
+    Dequantizer      dequantizer.py  uniform noise of one step on rounded columns, so that their density is meaningful
+    score_rows       scoring.py      log-densities (or log-probabilities) of rows, averaged over the noise
 """
 
 from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_types, describe_types

@@ -29,8 +29,14 @@ which describes the set-up, may contain whole numbers and constants of the modul
 value; if one does, `at_the_end` says so in the evidence.  ``_contents.py`` of each paper lists the contents of the paper and where
 they are reproduced.
 
-`Setting`, `Summary`, `Table` and `Claim` are in `_experiment`; `_runner` runs (in several processes by `_parallel`) and caches,
-`_page` writes the page of a paper.
+::
+
+      _list.py, _contents.py       the papers, and the entries of the table of contents that each page shows
+      _experiment.py               `Setting`, `Summary`, `Table`, `Claim`, and the experiments of a paper
+      _runner.py                   runs the units of an experiment, in several processes by _parallel.py
+      _results.py, _source.py      results on disk; they are measured again if the code that they rest on has changed
+      _page.py, _prose.py          the page of a paper, and the check of the numbers in its text
+      _drawing.py, _arrays.py      parts that several pictures or experiments share
 
 The experiments are not part of the wheel; ``vicinal papers`` works in a checkout.
 """

@@ -1,4 +1,4 @@
-"""What the LCA paper has, and where it is here."""
+"""The contents of the LCA paper, and where they are reproduced."""
 
 from vicinal.papers._contents import Entry
 

@@ -1,4 +1,4 @@
-"""What the Manifold Parzen paper has, and where it is here."""
+"""The contents of the Manifold Parzen paper, and where they are reproduced."""
 
 from vicinal.papers._contents import Entry
 

@@ -1,4 +1,4 @@
-"""What the NCA paper has, and where it is here."""
+"""The contents of the NCA paper, and where they are reproduced."""
 
 from vicinal.papers._contents import Entry
 

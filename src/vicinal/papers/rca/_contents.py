@@ -1,4 +1,4 @@
-"""What the RCA paper has, and where it is here."""
+"""The contents of the RCA papers, and where they are reproduced."""
 
 from vicinal.papers._contents import Entry
 
