@@ -391,7 +391,7 @@ def force_pruning(patch=setattr):
     patch(_cpu, "PRUNED_FROM_POINTS", 0)
     patch(placed_module, "PRUNED_FROM_POINTS", 0)
     patch(placed_module, "PRUNED_FROM_QUERIES", 0)
-    patch(_pruned.PrunedSweeps, "pays", lambda *_: True)
+    patch(_pruned.PrunedSweeps, "saves_time", lambda *_: True)
     for name, value in (("PRUNED_FROM_POINTS", 0), ("PRUNED_FROM_QUERIES", 0), ("KERNELS_VISITED", 1.0)):
         patch(_kernel_sums, name, value)
 

@@ -132,8 +132,7 @@ def _scale(rows: np.ndarray, scaler: Any, names: list[str]) -> Any:
 def _numbers(
     frame: Any, first_block: Any, arguments: Namespace, console: Messages, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features of a block, of the kinds that the columns have in the first, and the positions of the rows that
-    are kept."""
+    """Return the features of a block, of the same kinds as in the first block, and the positions of the rows that are kept."""
     encoder, names = first_block.encoder, list(first_block.X.columns)
     empty = [name for name, kind in first_block.types.items() if kind.kind == "empty"]
     changed = [*encoder.broken_constants(frame), *(name for name in empty if frame[name].notna().any())]

@@ -353,8 +353,7 @@ def _golden_round(
 
 
 def _run_or_keep(run: Callable[[], FitPath], path: FitPath) -> FitPath:
-    """Return a run's path; or, if it is interrupted before its first pass ends, the path that is known, marked as
-    interrupted."""
+    """Return a run's path, or the known path, marked as interrupted, if the run is interrupted before its first pass ends."""
     try:
         return run()
     except KeyboardInterrupt:

@@ -112,11 +112,11 @@ class SolverChoiceMixin(StochasticMixin):
             if unsure and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
                 self.solver_ = "accelerated"
             if self.verbose and self.solver == "auto":
-                self._say(f"solver={self.solver_!r} for {n} rows")
+                self._print(f"solver={self.solver_!r} for {n} rows")
             if takes_levels and self.solver_ == "accelerated":
-                return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
+                return multilevel_start(problem, start, structure, reference, self._print if self.verbose else None)
         return start
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if self.verbose:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
