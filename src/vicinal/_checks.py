@@ -18,7 +18,8 @@ from vicinal._tensors import as_host, remember
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
     """Call scikit-learn's ``check_array``, with a declared return type; an error about strings names the argument."""
     try:
-        return validation.check_array(array, **options)
+        with np.errstate(invalid="ignore"):  # the sum of infinities of both signs would warn before the error
+            return validation.check_array(array, **options)
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
@@ -34,9 +35,11 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     X, columns = _rows_and_names(as_host(X))
     try:
         if columns is None:
-            return validation.validate_data(estimator, X, **options)
+            with np.errstate(invalid="ignore"):  # as in `check_array`
+                return validation.validate_data(estimator, X, **options)
         reset = options.pop("reset", True)
-        rows = validation.check_array(X, estimator=estimator, input_name="X", **options)
+        with np.errstate(invalid="ignore"):
+            rows = validation.check_array(X, estimator=estimator, input_name="X", **options)
         validation._check_n_features(estimator, rows, reset=reset)
         check_names(estimator, columns, reset=reset)
         return rows
