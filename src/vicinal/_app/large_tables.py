@@ -18,7 +18,7 @@ from vicinal._row_sources import RowsFile
 from vicinal._tables import EqualRows, TableError, refuse_infinite
 
 # Methods that learn from rows in a file.
-METHODS = ("lca", "nca", "rca")
+METHODS = ("lca", "lca-gauss", "nca", "rca")
 _SCALED_ROWS = 2**16  # rows that are scaled at a time
 
 
@@ -83,7 +83,7 @@ def prepare_large(blocks: Any, arguments: Namespace, console: Console, **options
     import pandas as pd
     from sklearn.preprocessing import StandardScaler
 
-    unsupervised, label = arguments.method == "lca", options.get("label")
+    unsupervised, label = arguments.method in ("lca", "lca-gauss"), options.get("label")
     first_block: Any = None
     noise: Any = None
     labels, rows, ids, scaler, seen = [], [], [], StandardScaler(), EqualRows()
@@ -162,7 +162,7 @@ def _numbers(
 
 
 def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any], engine: Any, console: Console) -> Any:
-    """Return the fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
+    """Return the fitted pipeline; the density of LCA or LCA-Gauss keeps as many rows as were possible neighbours of each other."""
     from sklearn.pipeline import Pipeline
 
     rows = prepared.X.rows

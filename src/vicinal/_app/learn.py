@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
-_EXACT, _MANY_ROWS = ("lca-gauss", "local-lca", "parzen"), 100_000
+_EXACT, _MANY_ROWS = ("local-lca", "parzen"), 100_000
 # Methods whose matrices have a row and a column for every column of the table, and their maximum number: 200 MB each. RCA uses
 # the principal components of wider tables, of which there are fewer than rows.
 _SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "local-lca", "nca", "parzen"), 5_000

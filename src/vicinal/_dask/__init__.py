@@ -127,6 +127,8 @@ def gather(estimator: Any) -> Any:
         elif in_file(vars(mixture).get("centres")):
             density.mixture_ = copy(mixture)  # another object, for which the engine keeps no placement in the file
             density.mixture_.centres = np.array(mixture.centres)
+        if in_file(vars(density).get("rows_")):  # of LCA-Gauss, whose centres have moved away from its rows
+            density.rows_ = np.array(density.rows_)
     return estimator
 
 

@@ -1,4 +1,4 @@
-"""The choice of LCA's solver by the number of rows, and the sweeps of the stochastic solver."""
+"""The choice of the solver of LCA and LCA-Gauss by the number of rows, and the sweeps of the stochastic solver."""
 
 import sys
 from typing import Any
@@ -12,7 +12,7 @@ from vicinal._fit_loops import FitPath, Recorder
 from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.steps import Structure
-from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
+from vicinal._lca.stochastic import SAMPLE, Sweepable, rows_per_sweep, stochastic_path
 from vicinal._leave_one_out import LeaveOneOut
 
 # The maximum number of pairs in a pass of an exact fit. Such a pass takes seconds on two cores, and the accelerated solver
@@ -24,17 +24,81 @@ _LEVELS_FROM_ROWS = 20_000
 PASSES = 20
 
 
-class SolverChoiceMixin:
-    """Mixin of LCA that chooses the solver."""
+class StochasticMixin:
+    """Mixin of estimators with a stochastic solver."""
 
-    # Attributes and methods of LCA.
+    # Attributes of the estimator.
     solver: Any
-    solver_: str
-    init: Any
     max_iter: int | None
     tol: float | None
     random_state: Any
+    _exact_solver: str  # the one that "auto" means if there are not too many rows
+    _passes = PASSES  # of a fit
+
+    def _stochastic_options(self) -> StochasticEM:
+        """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _pick_solver(self, n: int) -> str:
+        if isinstance(self.solver, StochasticEM):
+            return "stochastic"
+        if self.solver != "auto":
+            return self.solver
+        return self._exact_solver if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
+
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
+        """Return the pair work of a fit: all pairs in each pass, or those of a sweep."""
+        queries = n_samples
+        if self._pick_solver(n_samples) == "stochastic":
+            queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
+        return Work(queries, n_samples, n_features, self._passes)
+
+    def _limits(self, max_iter: int, tol: float) -> dict[str, Any]:
+        """Return the user's max_iter and tol, or these defaults."""
+        return {
+            "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
+            "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
+        }
+
+    def _sweep(
+        self,
+        model: Sweepable,
+        start: Any,
+        record: Recorder,
+        limits: dict[str, Any],
+        most: int | None = None,
+    ) -> tuple[FitPath, np.ndarray]:
+        """Make sweeps of minibatches with at most `most` candidates; return the path and a sample of rows as possible neighbours."""
+        options = self._stochastic_options()
+        rng = np.random.default_rng(self._seed())
+        path = stochastic_path(
+            model,
+            start,
+            record,
+            n_candidates=options.n_candidates,
+            warm=isinstance(getattr(self, "init", ""), str),
+            rng=rng,
+            batch_size=options.batch_size,
+            most=most,
+            discount=options.discount,
+            **limits,
+        )
+        n = len(model.problem.weight)
+        sample = np.sort(rng.choice(n, min(options.n_candidates or min(SAMPLE, most or n), n), replace=False))
+        return path, sample
+
+
+class SolverChoiceMixin(StochasticMixin):
+    """Mixin of LCA that chooses the solver."""
+
+    # Attributes and methods of LCA.
+    solver_: str
+    init: Any
     verbose: Any
+    _exact_solver = "accelerated"
 
     def _choose_solver(
         self, problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray
@@ -56,60 +120,3 @@ class SolverChoiceMixin:
     def _print(self, text: str) -> None:
         if self.verbose:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
-
-    def _stochastic_options(self) -> StochasticEM:
-        """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
-        return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _pick_solver(self, n: int) -> str:
-        if isinstance(self.solver, StochasticEM):
-            return "stochastic"
-        if self.solver != "auto":
-            return self.solver
-        return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
-
-    def _pair_work(self, n_samples: int, n_features: int) -> Work:
-        """Return the pair work of a fit: all pairs in each pass, or those of a sweep."""
-        queries = n_samples
-        if self._pick_solver(n_samples) == "stochastic":
-            queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
-        return Work(queries, n_samples, n_features, PASSES)
-
-    def _limits(self, max_iter: int, tol: float) -> dict[str, Any]:
-        """Return the user's max_iter and tol, or these defaults."""
-        return {
-            "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
-            "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
-        }
-
-    def _sweep(
-        self,
-        problem: LeaveOneOut,
-        start: np.ndarray,
-        structure: Structure,
-        record: Recorder,
-        limits: dict[str, Any],
-        most: int | None = None,
-    ) -> tuple[FitPath, np.ndarray]:
-        """Make sweeps of minibatches with at most `most` candidates; return the path and a sample of rows as possible neighbours."""
-        options = self._stochastic_options()
-        rng = np.random.default_rng(self._seed())
-        path = stochastic_path(
-            problem,
-            start,
-            structure,
-            record,
-            n_candidates=options.n_candidates,
-            warm=isinstance(self.init, str),
-            rng=rng,
-            batch_size=options.batch_size,
-            most=most,
-            discount=options.discount,
-            **limits,
-        )
-        n = len(problem.rows)
-        sample = np.sort(rng.choice(n, min(options.n_candidates or min(SAMPLE, most or n), n), replace=False))
-        return path, sample
