@@ -101,15 +101,35 @@ def test_a_killed_fit_goes_on_with_the_same_bits(folder, passes, method):
     assert not kept.exists()
 
 
+# The command, whose fit waits in the pass after a number of them: otherwise it could end before it is killed.
+WAITING = """
+import sys, time
+from vicinal._journal import Journal
+from vicinal.cli import main
+
+passed, made = Journal.passed, []
+
+def passed_or_waiting(self, name, digest, compute):
+    made.append(name)
+    return passed(self, name, digest, compute if len(made) <= int(sys.argv[1]) else lambda: time.sleep(600))
+
+Journal.passed = passed_or_waiting
+main(sys.argv[2:])
+"""
+
+
+def number_of_records(kept):
+    """Return how many passes of a fit, or steps of a comparison, a file holds."""
+    data = kept.read_bytes() if kept.exists() else b""
+    return max(data.count(b'{"pass"'), data.count(b"\n{"))
+
+
 def killed_when(records, kept, command):
     """Run the command in a separate process, and kill it as soon as a number of records are saved."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vicinal", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    run = ["-c", WAITING, str(records)] if command[0] == "learn" else ["-m", "vicinal"]
+    process = subprocess.Popen([sys.executable, *run, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if kept.exists() and kept.read_bytes().count(b"\n{") >= records:
-            break
+    while process.poll() is None and time.monotonic() < deadline and number_of_records(kept) < records:
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     return process.wait()
@@ -127,7 +147,7 @@ def test_a_process_that_is_killed_in_earnest_goes_on(folder, passes, capsys, wha
     kept = folder / "done.partial"
     assert killed_when(records, kept, command) == -signal.SIGKILL
     assert not (folder / "done").exists()
-    n_kept = kept.read_bytes().count(b"\n{")
+    n_kept = number_of_records(kept)
     assert n_kept >= records
     assert main([*command, "--resume"]) == OK
     resumed, again = capsys.readouterr().out, passes["made"]
