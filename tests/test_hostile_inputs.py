@@ -397,3 +397,10 @@ def test_infinities_of_both_signs_are_refused_without_a_warning(estimator):
     for X in ([[np.inf, 1.0], [2.0, -np.inf], [3.0, 4.0]], signalling):
         with pytest.raises(ValueError, match=r"Input X contains|hold no value at all"):
             estimator.fit(X, [0, 0, 1])
+
+
+@pytest.mark.parametrize("unit", [1e-305, 1e-310, 5e-324])
+def test_repeated_values_in_tiny_units_have_no_common_step(unit):
+    """The step of values below 1e-308 was 0, and `TableEncoder` divided by it."""
+    X = unit * np.repeat(np.random.default_rng(0).normal(size=(4, 1)), 3, axis=0)
+    np.testing.assert_array_equal(vicinal.TableEncoder().fit_transform(X), X)

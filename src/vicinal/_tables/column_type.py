@@ -251,7 +251,7 @@ def _lattice_of_any_step(distinct: np.ndarray, counts: np.ndarray, error: float)
     """Return a lattice whose step is the smallest gap between values that repeat, or a simple fraction of it."""
     repeated = distinct[counts > 1]
     gaps = np.diff(repeated)
-    if len(gaps) < 2 or gaps.min() < 1e4 * error:
+    if len(gaps) < 2 or gaps.min() < max(1e4 * error, 1e-300):  # the inverse of smaller gaps overflows
         return None
     for parts in range(1, 7):
         fine = parts / float(gaps.min())
