@@ -19,6 +19,7 @@
           gauss_steps.py, gauss_penalty.py       the same parts for two covariances and two penalties
       LocalLCA, local_lca.py   one kernel per row
           local_kernels.py     vicinities, scatters and the shared covariance
+          local_choice.py      the choice of the kernels: their base, the folds and the search
           local_search.py      the choice by held-out rows, over local_grid.py and local_folds.py
           local_metric.py      the metric at a point        local_checks.py   validation of parameters
       rows with missing values: missing.py fits them; DensityImputer (imputer.py, filling.py) fills them in
