@@ -240,7 +240,7 @@ def test_directions_that_are_dropped_or_rest_on_shrinkage_are_told():
         UserWarning, match=r"1 of 10 directions are kept: with shrinkage=0, R = 3 contrasts and alpha=0.5"
     ):
         RCA(shrinkage=0).fit(X, y)
-    with pytest.warns(UserWarning, match=r"10 of 11 directions are kept: 1 columns are constant \(4\)"):
+    with pytest.warns(UserWarning, match=r"10 of 11 directions are kept: 1 column is constant \(4\)"):
         RCA().fit(np.insert(X, 4, 1.0, axis=1), y)
     with pytest.warns(UserWarning, match="10 of 11 directions are kept, because the rows do not vary along the others"):
         RCA().fit(np.c_[X, X[:, 0] + X[:, 1]], y)

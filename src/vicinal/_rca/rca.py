@@ -426,9 +426,11 @@ class RCA(LinearMetricMixin, BaseEstimator):
             )
         elif asked is None and rank < d and not spread.all():
             names = getattr(self, "feature_names_in_", None)
+            n_constant = int((spread == 0).sum())
+            are, them = ("column is", "it") if n_constant == 1 else ("columns are", "them")
             said = (
-                f"{rank} of {d} directions are kept: {int((spread == 0).sum())} columns are constant "
-                f"({shown_columns(spread == 0, names)}). Drop them to silence this warning."
+                f"{rank} of {d} directions are kept: {n_constant} {are} constant ({shown_columns(spread == 0, names)}). "
+                f"Drop {them} to silence this warning."
             )
         elif asked is None and rank < d:
             said = (
