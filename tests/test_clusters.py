@@ -39,7 +39,7 @@ def scheduler_and_worker(folder):
     file = folder / "scheduler.json"
     commands = [
         ["scheduler", "--port", "0", "--dashboard-address", ":0", "--scheduler-file", str(file)],
-        ["worker", "--scheduler-file", str(file), "--nthreads", "1", "--dashboard-address", ":0"],
+        ["worker", "--scheduler-file", str(file), "--nthreads", "1", "--no-nanny", "--dashboard-address", ":0"],
     ]
     with contextlib.ExitStack() as stack, open(folder / "log", "w") as log:
         for command in commands:

@@ -306,6 +306,39 @@ def wait_for_two_workers(client):
     wait_until(lambda: len(cluster_module.threads_of_workers(client)) == 2)
 
 
+def test_data_that_are_lost_are_sent_again_and_the_result_has_the_same_bits(client, fitted_here, monkeypatch):
+    """The loss is simulated: restarts of both workers take seconds, and slow tests have them."""
+    sent, waits = [], []
+
+    def broadcast(*arguments):
+        sent.append(arguments)
+        return cluster_module.broadcast(*arguments)
+
+    def finished(*arguments):
+        waits.append(len(sent))
+        if len(waits) == 5:
+            raise cluster_module.LostError("a worker left")
+        return cluster_module.finished(*arguments)
+
+    monkeypatch.setattr(_dask, "broadcast", broadcast)
+    monkeypatch.setattr(_dask, "finished", finished)
+    model = exact_lca("dask").fit(ROWS)
+    np.testing.assert_array_equal(model.components_, fitted_here.components_)
+    np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_)
+    assert waits[5] > waits[4]  # the rows and the metric, which the workers held before
+
+
+def test_data_that_are_lost_again_and_again_are_an_error(client, monkeypatch):
+    def lost(*_):
+        raise cluster_module.LostError("a worker left")
+
+    monkeypatch.setattr(_dask, "_ATTEMPTS", 2)
+    monkeypatch.setattr(_dask, "finished", lost)
+    with pytest.raises(RuntimeError, match=r"workers lost their data 2 times.*Each worker holds all rows"):
+        exact_lca("dask").fit(ROWS)
+
+
+@pytest.mark.slow
 def test_workers_killed_for_their_memory_change_no_bit(client, fitted_here):
     """Both restart in the middle of a fit.  What they were sent is lost with them, and is sent again."""
     processes = set(client.run(os.getpid).values())
@@ -323,6 +356,7 @@ def test_workers_killed_for_their_memory_change_no_bit(client, fitted_here):
     assert not processes & set(client.run(os.getpid).values())
 
 
+@pytest.mark.slow
 def test_workers_that_never_have_enough_memory_are_an_error(client, monkeypatch):
     """They are killed as soon as they have loaded what a task needs, and restart, again and again."""
     monkeypatch.setattr("vicinal._engine._dask._ATTEMPTS", 2)
@@ -578,12 +612,13 @@ def test_a_source_of_rows(client):
     np.testing.assert_array_equal(source.take(some), X[some])
 
 
-def test_a_stochastic_fit_draws_from_a_collection(client, tmp_path):
+@pytest.mark.parametrize("method", [LCA, LCAGauss])
+def test_a_stochastic_fit_draws_from_a_collection(client, tmp_path, method):
     """More rows than the working memory takes stay where they are: the fit is that of the same rows in a file."""
     rows = clustered(9000, 4)[0]
     np.save(tmp_path / "rows.npy", rows)
     engine = Engine(memory="1 MB", keep="metric")
-    estimator = LCA(reg=0.0, solver="stochastic", max_iter=2, random_state=0, engine=engine)
+    estimator = method(reg=0.0, solver="stochastic", max_iter=2, random_state=0, engine=engine)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         there = clone(estimator).fit(da.from_array(rows, chunks=(2500, 4)))

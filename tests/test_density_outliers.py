@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from estimator_checks import check_conventions
+from scipy.special import logsumexp
 from scipy.stats import ks_2samp
+from scipy.stats import multivariate_normal as norm
 from sklearn.base import clone
 from sklearn.covariance import EllipticEnvelope
 from sklearn.exceptions import NotFittedError
@@ -450,6 +452,95 @@ def test_rows_with_gaps_are_ranked_by_the_columns_that_they_have():
     for gaps in range(4):
         p = found.p_values[2:][np.isnan(new[2:]).sum(axis=1) == gaps]
         assert 0.3 < np.median(p) < 0.7
+
+
+DENSITIES_OF_GAPS = [
+    LocalLCA(3, 10, 0.02, shared=0.3, center="mean", max_iter=0, reg=0.1),
+    LocalLCA(center="gauss", reg=0.1),
+    LCAGauss(reg=0.1, reg_gauss=0.0),
+    ManifoldParzen(3, 10, 0.05),
+    ManifoldParzen(3, 10, 0.05, vicinity="kernel", bandwidth=1.0),
+    LCA(reg=0.1),
+]
+
+
+@pytest.mark.parametrize("density", DENSITIES_OF_GAPS, ids=lambda density: f"{type(density).__name__}")
+def test_p_values_of_rows_with_gaps_are_uniform(density):
+    """Centres were scored instead of training rows that are held out: every row had a p-value below 5 % under LCAGauss."""
+    rng, mixing = np.random.default_rng(3), np.random.default_rng(9).normal(size=(6, 6))
+    X, new = rng.normal(size=(150, 6)) @ mixing, rng.normal(size=(600, 6)) @ mixing
+    new[:, [1, 4]] = np.nan
+    detector = DensityOutlierDetector.from_density(clone(density).fit(X))
+    p = score_incomplete_rows(detector, new).p_values
+    assert np.mean(p <= 0.1) < 0.15
+    assert 0.43 < p.mean() < 0.57
+
+
+@pytest.mark.parametrize("density", DENSITIES_OF_GAPS[:5], ids=lambda density: f"{type(density).__name__}")
+def test_training_rows_are_held_out_by_some_columns_as_by_all(density):
+    X = np.random.default_rng(4).normal(size=(60, 6)) @ np.random.default_rng(9).normal(size=(6, 6))
+    weight = np.random.default_rng(5).uniform(0.5, 2.0, size=60)
+    density = clone(density).fit(X, sample_weight=weight)
+    scores, by_two = np.empty(60), np.empty(60)
+    for part in density._held_out_rows(np.arange(60)):
+        everyone = np.arange(len(part.positions))
+        scores[part.positions] = part.scores(X[part.positions], everyone, np.arange(6))
+        by_two[part.positions] = part.scores(X[part.positions], everyone, np.array([0, 3]))
+        if part.left_out is None:  # the density without the fold, integrated by its own marginal
+            marginal = part.mixture.marginal([0, 3]).score_samples(X[np.ix_(part.positions, [0, 3])])
+            np.testing.assert_allclose(by_two[part.positions], marginal, rtol=1e-9)
+    known = getattr(density, "held_out_score_samples", density.score_samples)()
+    if isinstance(density, LCAGauss):  # all columns together: the Gaussian part keeps the row
+        others = np.log(1 - weight / weight.sum())
+        mixture = density.mixture_
+        pairs = np.array([norm(c, mixture.covariance).logpdf(X) for c in mixture.centres]).T + mixture.log_weights
+        np.fill_diagonal(pairs, -np.inf)
+        known = logsumexp(pairs, axis=1) - others
+    np.testing.assert_allclose(scores, known, rtol=1e-7)
+
+
+def test_rows_with_gaps_are_compared_with_training_rows_that_have_their_columns():
+    """Values that the fit has filled in are denser than others, and made the p-values of new rows too small."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(90, 3)) @ rng.normal(size=(3, 3))
+    X[:40, 1] = np.nan
+    X[60:80, 2] = np.nan
+    weight = rng.uniform(0.5, 2.0, size=90)
+    density = LCA(reg=0.1).fit(X, sample_weight=weight)
+    detector = DensityOutlierDetector.from_density(density)
+    new = np.array([[3.0, 1.0, np.nan], [np.nan, np.nan, 1.0], [0.0, -1.0, np.nan]])
+    found = score_incomplete_rows(detector, new)
+    own = np.array([65, 70])
+    of_training = score_incomplete_rows(detector, X[own], own)
+    mixture = density.mixture_
+    for columns, some in (([0, 1], [0, 2]), ([2], [1])):
+        compared = np.flatnonzero(~np.isnan(X[:, columns]).any(axis=1))
+        kernel = norm(np.zeros(len(columns)), mixture.covariance[np.ix_(columns, columns)])
+        scores = np.empty(len(compared))
+        for at, i in enumerate(compared):
+            pairs = kernel.logpdf(X[i, columns] - mixture.centres[:, columns]) + np.log(weight)
+            pairs[i] = -np.inf
+            scores[at] = logsumexp(pairs) - np.log(weight.sum() - weight[i])
+        shares = weight[compared] / weight[compared].mean()
+        for row in some:
+            score = density.marginal(columns).score_samples(new[row : row + 1, columns])[0]
+            expected = (1 + shares[scores <= score].sum()) / (len(compared) + 1)
+            assert found.p_values[row] == pytest.approx(expected, rel=1e-9)
+        if columns == [0, 1]:
+            mine = np.searchsorted(compared, own)
+            np.testing.assert_allclose(of_training.log_densities, scores[mine], rtol=1e-9)
+            expected = [shares[scores <= scores[m]].sum() / len(compared) for m in mine]
+            np.testing.assert_allclose(of_training.p_values, expected, rtol=1e-9)
+
+
+def test_no_row_is_an_outlier_among_a_few_rows_with_its_columns():
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(60, 2))
+    X[:45, 1] = np.nan
+    detector = DensityOutlierDetector.from_density(ParzenWindows(0.5).fit(X))
+    found = score_incomplete_rows(detector, np.array([[np.nan, 9.0], [9.0, np.nan]]))
+    assert found.p_values[0] == 1 / 16
+    assert found.scores[0] > detector.offset_ > found.scores[1]
 
 
 def test_the_steps_of_a_pipeline_may_fill_missing_values_in():

@@ -140,6 +140,28 @@ def test_a_table_serves_every_depth_and_noise(kind, dtype, n, D, d, noise):
             np.testing.assert_allclose(table[m, s], expected, atol=tolerance, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_queries_on_the_frame_of_a_point_have_no_negative_residual(dtype):
+    """Their residual is the difference of two equal numbers, of which one may be rounded up and the other down."""
+    from vicinal._engine._frame_kernels import project
+
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(3, 40)).astype(dtype)
+    frames = rng.normal(size=(1, 3, 40))
+    frames = (frames / np.linalg.norm(frames, axis=1)).astype(dtype)
+    offsets = np.einsum("lkj,kj->lj", frames, points)
+    residuals, squares = np.empty((2, 40, 40), dtype), np.empty((1, 40, 40), dtype)
+    queries = np.ascontiguousarray((points + 2 * frames[0]).T)
+    project(queries, points, frames, offsets, np.array([0, 1]), residuals, squares)
+    difference = queries[:, :, None].astype(np.float64) - points
+    distances = np.square(difference).sum(axis=1)
+    along = np.square(np.einsum("ikj,kj->ij", difference, frames[0]))
+    tolerance = 50 * np.finfo(dtype).eps * (1 + distances.max())
+    np.testing.assert_allclose(residuals[0], distances, atol=tolerance)
+    np.testing.assert_allclose(residuals[1], distances - along, atol=tolerance)
+    assert np.all(residuals >= 0)
+
+
 @pytest.mark.parametrize("kind", HERE)
 def test_a_query_without_points_has_no_neighbours(kind):
     skip_cases(kind, "float64", 1.0)

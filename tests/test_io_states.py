@@ -289,6 +289,11 @@ def with_entry(value):
 @pytest.mark.parametrize(
     ("fit", "change", "message"),
     [
+        (
+            "LCA:shrinkage",
+            lambda tree, arrays: tree["attributes"]["reg_"]["fields"].update(target=0.2),
+            r"LCA has reg_=.*, expected .* a Shrinkage with target of shape \(d, d\)",
+        ),
         ("LCA", changed_field("n_features_in_", 3), r"LCA has .*=an array.* expected finite floats of shape .*d=3"),
         ("LCA", changed_field("engine_", "gpu"), "LCA has engine_='gpu', expected 'cpu' or 'dask' or 'reference' or 'torch'"),
         ("LCA", changed_field("converged_", 1), "LCA has converged_=1, expected True or False"),
@@ -302,6 +307,7 @@ def with_entry(value):
         ("LCA", changed_array("mixture_.centres", lambda A: A[:5]), r"SharedMixture has log_weights=.*where n=5"),
         ("LCA", changed_array("mixture_.log_weights", lambda w: w - 1), "log_weights=.*weights of sum one"),
         ("LCA", changed_array("mixture_.cholesky", lambda A: A.T), "SharedMixture has cholesky=.*the Cholesky factor"),
+        ("LCA", changed_array("mixture_.cholesky", lambda A: 2 * A), "SharedMixture has cholesky=.*the Cholesky factor"),
         ("LCA:stream", changed_field("stream", {"is": "dict", "items": []}), "LCA has stream=a dict, expected None or"),
         ("LocalLCA", changed_array("mixture_.covariance", lambda C: -C), "LocalFrameMixture has covariance=.*positive def"),
         ("LocalLCA", changed_field("rows_", None), "LocalLCA has mixture_=a LocalFrameMixture, expected a mixture with everything"),
@@ -442,7 +448,7 @@ def test_parameters_of_version_1_have_their_present_names_and_values(name):
             {"solver": "auto", "batch_size": 7, "neighborhood": 9, "discount": 0.5},
             {"solver": vicinal.StochasticEM(7, 9, 0.5)},
         ),
-        ("LCAGauss", {"search": True, "random_state": 3}, {"reduce": True}),
+        ("LCAGauss", {"search": True, "max_iter": 500, "tol": 1e-5}, {"reduce": True, "max_iter": None, "tol": 1e-5}),
         ("MMC", {"diagonal": True, "tol": 0.1}, {"structure": "diag", "gap_tol": 0.1}),
         (
             "NCA",

@@ -101,15 +101,35 @@ def test_a_killed_fit_goes_on_with_the_same_bits(folder, passes, method):
     assert not kept.exists()
 
 
+# The command, whose fit waits in the pass after a number of them: otherwise it could end before it is killed.
+WAITING = """
+import sys, time
+from vicinal._journal import Journal
+from vicinal.cli import main
+
+passed, made = Journal.passed, []
+
+def passed_or_waiting(self, name, digest, compute):
+    made.append(name)
+    return passed(self, name, digest, compute if len(made) <= int(sys.argv[1]) else lambda: time.sleep(600))
+
+Journal.passed = passed_or_waiting
+main(sys.argv[2:])
+"""
+
+
+def number_of_records(kept):
+    """Return how many passes of a fit, or steps of a comparison, a file holds."""
+    data = kept.read_bytes() if kept.exists() else b""
+    return max(data.count(b'{"pass"'), data.count(b"\n{"))
+
+
 def killed_when(records, kept, command):
     """Run the command in a separate process, and kill it as soon as a number of records are saved."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vicinal", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    run = ["-c", WAITING, str(records)] if command[0] == "learn" else ["-m", "vicinal"]
+    process = subprocess.Popen([sys.executable, *run, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if kept.exists() and kept.read_bytes().count(b"\n{") >= records:
-            break
+    while process.poll() is None and time.monotonic() < deadline and number_of_records(kept) < records:
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     return process.wait()
@@ -127,7 +147,7 @@ def test_a_process_that_is_killed_in_earnest_goes_on(folder, passes, capsys, wha
     kept = folder / "done.partial"
     assert killed_when(records, kept, command) == -signal.SIGKILL
     assert not (folder / "done").exists()
-    n_kept = kept.read_bytes().count(b"\n{")
+    n_kept = number_of_records(kept)
     assert n_kept >= records
     assert main([*command, "--resume"]) == OK
     resumed, again = capsys.readouterr().out, passes["made"]
@@ -201,6 +221,36 @@ def test_a_journal_belongs_to_one_fit(folder, passes):
     assert (folder / "model.v.partial").read_text() == "my notes"
     (folder / "model.v").rename(folder / "other.v.partial")
     assert main(["learn", "other.v.partial", *METHODS["lca"], "-o", "other.v"]) == USAGE  # it would replace the data
+
+
+def test_damaged_records_are_computed_again(tmp_path):
+    """A changed digit of a saved number was used, and sizes that are no sizes ended the fit with errors of NumPy."""
+    calls, path = [], tmp_path / "journal"
+
+    @journaled()
+    def double(x):
+        calls.append(x)
+        return float(x[0]), 2 * x
+
+    def fit():
+        with keep_journal(path, "a"):
+            return [double(np.array([k, np.pi])) for k in (1.0, 2.0)]
+
+    expected = fit()
+    whole = path.read_bytes()
+    start = whole.index(b"\n") + 1  # after the header
+    heads = [b"[1]", b"[" * 10_000, b"{}"]
+    heads += [b'{"pass": "x", "digest": "", "check": "", "arrays": [["' + array + b"]]}"
+              for array in (b'<f8", [-1, -8]', b'<f8", [1000000000000]', b'<f8", ["2"]', b'<f8", 2', b'f8,,", [2]', b'O", [2]')]  # fmt: skip
+    damaged = [whole[:start] + head + b"\n" + whole[start:] for head in heads]
+    damaged += [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(start, len(whole))]
+    for content in damaged:
+        path.write_bytes(content)
+        calls.clear()
+        for (value, array), (other, other_array) in zip(expected, fit(), strict=True):
+            assert (type(other), other) == (float, value)
+            np.testing.assert_array_equal(other_array, array)
+        assert 1 <= len(calls) <= 2  # the damaged record and what follows it
 
 
 def test_replayed_passes_are_those_that_were_made(tmp_path):

@@ -222,7 +222,8 @@ def test_the_outlier_detector_finds_a_row_that_explains_nobody(density, tmp_path
     else:
         left_out = detector.density_.score_samples(None)
     if detector.density_._without_search() is None:  # others are fitted again without the rows that they score
-        np.testing.assert_array_equal(detector.training_scores_, left_out)
+        # The detector may take them from the last pass of the fit, whose sums have another order.
+        np.testing.assert_allclose(detector.training_scores_, left_out, rtol=1e-14)
     again = saved_and_loaded(detector, tmp_path)
     np.testing.assert_array_equal(again.p_values(NEW), detector.p_values(NEW))
 

@@ -1,10 +1,10 @@
-"""Training rows with the density that was computed without them, for `DensityOutlierDetector.explain`."""
+"""Training rows with the density that was computed without them, for explanations and for rows with missing values."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._mixtures import Conditionals, Replacements, column_conditionals
+from vicinal._mixtures import Conditionals, Replacements, column_conditionals, scores_with_replacements
 
 
 class HeldOutRows(NamedTuple):
@@ -38,6 +38,27 @@ class HeldOutRows(NamedTuple):
         shares : tuple of float
             Of the quantiles.
         """
+        mixture, left_out, replaced = self._marginal(some, columns)
+        return column_conditionals(mixture, rows[:, columns], left_out, shares, replaced)
+
+    def scores(self, rows: np.ndarray, some: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return log-densities of rows by some columns, shape (len(some),).
+
+        Parameters
+        ----------
+        rows, some, columns
+            As in `conditionals`.
+        """
+        mixture, left_out, replaced = self._marginal(some, columns)
+        known = np.ascontiguousarray(rows[:, columns])
+        if left_out is None:
+            return mixture.score_samples(known)
+        if replaced is None:
+            return mixture.left_out_scores_of(known, left_out)
+        return scores_with_replacements(mixture, known, left_out, replaced)
+
+    def _marginal(self, some: np.ndarray, columns: np.ndarray) -> tuple[Any, np.ndarray | None, Replacements | None]:
+        """Return the density of some columns, and what is left out of it and replaced for some rows."""
         mixture, replaced = self.mixture, self.replaced
         if replaced is not None:
             replaced = replaced.of_rows(some)
@@ -45,5 +66,4 @@ class HeldOutRows(NamedTuple):
             mixture = mixture.marginal(columns)
             if replaced is not None:
                 replaced = replaced._replace(mixture=replaced.mixture.marginal(columns))
-        left_out = None if self.left_out is None else self.left_out[some]
-        return column_conditionals(mixture, rows[:, columns], left_out, shares, replaced)
+        return mixture, None if self.left_out is None else self.left_out[some], replaced

@@ -37,8 +37,8 @@ def left_out_scores(density: Any) -> np.ndarray | None:
 def rows_in(density: Any) -> np.ndarray | None:
     """Return the training rows if they are the centres of a mixture with one kernel, else None."""
     mixture = getattr(density, "mixture_", None)
-    # LCA-Gauss moves its centres along the Gaussian directions.
-    moved = hasattr(density, "gaussian_components_")
+    # LCA-Gauss, which Local LCA may choose, moves its centres along the Gaussian directions.
+    moved = hasattr(density, "gaussian_components_") or getattr(density, "center_", None) == "gauss"
     return mixture.centres if isinstance(mixture, SharedMixture) and not moved else None
 
 

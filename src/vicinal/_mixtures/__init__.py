@@ -21,7 +21,12 @@ A mixture uses arrays and the pair engine, but no estimator.
 """
 
 from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others, normalised_log_weights
-from vicinal._mixtures.conditionals import Conditionals, Replacements, column_conditionals
+from vicinal._mixtures.conditionals import (
+    Conditionals,
+    Replacements,
+    column_conditionals,
+    scores_with_replacements,
+)
 from vicinal._mixtures.features import feature_positions
 from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
 from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
@@ -44,4 +49,5 @@ __all__ = [
     "frame_work",
     "log_weight_of_others",
     "normalised_log_weights",
+    "scores_with_replacements",
 ]

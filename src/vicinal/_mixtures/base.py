@@ -148,6 +148,20 @@ class MixtureBase(ABC):
         sums = self.placement(len(self.centres), passes).log_sums()
         return check_log_density(sums + self._log_norm - others)
 
+    def left_out_scores_of(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
+        """Return the log-density of rows, each without one component, shape (m,).
+
+        Parameters
+        ----------
+        rows : array of shape (m, D)
+            For example the rows that the components were made from, if the centres have moved away from them.
+        left_out : integer array of shape (m,), optional
+            The component that is left out for each row; by default the one at the same position.
+        """
+        left_out = np.arange(len(rows)) if left_out is None else left_out
+        sums = self.placement(len(rows)).log_sums(self._as_placed(rows), left_out)
+        return check_log_density(sums + self._log_norm - log_weight_of_others(self.log_weights)[left_out])
+
     def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""
         return float(self.score_samples(X).mean())

@@ -16,7 +16,7 @@ from scipy.special import logsumexp, ndtr
 
 from vicinal._engine import as_engine, products_are_accurate, robust_centre
 from vicinal._mixtures.base import MixtureBase
-from vicinal._mixtures.components import LOG_2PI
+from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others
 from vicinal._mixtures.frame_mixture import FrameMixture
 from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
 from vicinal._mixtures.local_mixture import LocalMixture, inverse_roots, log_dets
@@ -105,6 +105,28 @@ def column_conditionals(
         for i in np.arange(m)[rows][far]:
             _condition_one(mixture, X, i, left_out, shares, replaced, found)
     return found
+
+
+def scores_with_replacements(
+    mixture: FrameMixture, X: np.ndarray, left_out: np.ndarray, replaced: Replacements
+) -> np.ndarray:
+    """Return the log-density of each row without one component and with the covariances that others have for it, shape (m,).
+
+    Parameters
+    ----------
+    mixture : FrameMixture
+    X : array of shape (m, d)
+    left_out : integer array of shape (m,)
+        The component to leave out for each row.
+    replaced : Replacements
+    """
+    X = np.asarray(X, dtype=np.float64)
+    sums = np.empty(len(X))
+    for rows, scores, _ in _replaced(_blocks(mixture, X), mixture, X, replaced):
+        scores[np.arange(len(scores)), left_out[rows]] = -np.inf
+        sums[rows] = logsumexp(scores, axis=1)
+    log_norm = -0.5 * X.shape[1] * (LOG_2PI + np.log(mixture.noise))
+    return check_log_density(sums + log_norm - log_weight_of_others(mixture.log_weights)[left_out])
 
 
 # -- scores and pulls of all components ---------------------------------------------------------------------------------
@@ -300,8 +322,7 @@ def _variances_of(mixture: Any) -> Any:
 
 
 def _quantiles(means: np.ndarray, weights: np.ndarray, sd: Any, shares: tuple[float, ...]) -> np.ndarray:
-    """Return quantiles (s, m) of the mixtures of Gaussians with these means (m, n), weights and standard deviations, one or of
-    the shape of a row or of all means."""
+    """Return quantiles (s, m) of Gaussian mixtures with these means (m, n), weights and standard deviations."""
     sd = np.broadcast_to(sd, means.shape)
     most = int((weights > _NEGLIGIBLE).sum(axis=1).max())
     if most < weights.shape[1]:

@@ -7,7 +7,6 @@ from scipy.linalg import solve_triangular
 
 from vicinal._engine import Engine, Frames, Placement, Work, robust_centre
 from vicinal._mixtures.base import MixtureBase
-from vicinal._mixtures.components import check_log_density, log_weight_of_others
 from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
 
 
@@ -62,15 +61,6 @@ class LocalFrameMixture(MixtureBase):
     def covariances(self) -> np.ndarray:
         """The covariance of each component, shape (n, D, D)."""
         return self.covariances_of(np.arange(len(self.centres)))
-
-    def left_out_scores_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the log-density of rows, each without the component of the same position, shape (n,).
-
-        The rows are those that the components were made from; the centres may have moved away from them.
-        """
-        others = log_weight_of_others(self.log_weights)
-        sums = self.placement(len(rows)).log_sums(self._as_placed(rows), np.arange(len(rows)))
-        return check_log_density(sums + self._log_norm - others)
 
     def covariances_of(self, components: np.ndarray) -> np.ndarray:
         """Return the covariance of some components, shape (len(components), D, D)."""
