@@ -223,6 +223,14 @@ def test_a_journal_belongs_to_one_fit(folder, passes):
     assert main(["learn", "other.v.partial", *METHODS["lca"], "-o", "other.v"]) == USAGE  # it would replace the data
 
 
+@pytest.mark.usefixtures("short_search")
+def test_two_runs_with_the_same_output(folder, passes, capsys):
+    """The second run to finish reported a bug, because the first had removed the file of the saved passes."""
+    passes.update(kill=2, how=lambda: (folder / "model.v.partial").unlink())
+    assert main(["learn", "table.csv", *METHODS["lca, given penalty"], "-o", "model.v"]) == OK, capsys.readouterr().err
+    assert sorted(path.name for path in folder.iterdir()) == ["gaps.csv", "model.v", "table.csv"]
+
+
 def test_damaged_records_are_computed_again(tmp_path):
     """A changed digit of a saved number was used, and sizes that are no sizes ended the fit with errors of NumPy."""
     calls, path = [], tmp_path / "journal"
