@@ -179,7 +179,11 @@ def gpu_table(report):
     lines += ["", f"Compiling the kernels of a pass takes up to {compile_time:.0f} s at the first use on a machine."]
     lines += ["", "Whole fits: " + "; ".join(f"{row['fit']}: {row['seconds']:.2f} s" for row in report["fits"]) + "."]
     peers = [
-        f"{row['peer']} {row['ms']:.0f} ms" if "ms" in row else f"{row['peer']} failed ({row['error']})"
+        f"{row['peer']} {row['ms']:.0f} ms"
+        if "ms" in row
+        else f"{row['peer']} was not installed"
+        if "ModuleNotFoundError" in row["error"]
+        else f"{row['peer']} failed ({row['error']})"
         for row in report["peers"]
     ]
     lines += ["", f"The softmax means of 100,000 rows in 16 columns, float32, side by side: {'; '.join(peers)}."]

@@ -187,18 +187,19 @@ def test_pairs_name_rows_of_all_blocks(table, in_blocks):
 
 
 @pytest.mark.slow
-def test_lca_of_a_large_table_keeps_a_sample_that_fits(folder, in_blocks, capsys):
+@pytest.mark.parametrize("method", ["lca", "lca-gauss"])
+def test_lca_of_a_large_table_keeps_a_sample_that_fits(folder, in_blocks, capsys, method):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(6_000, 6)) + 5.0 * rng.integers(2, size=(6_000, 1))
     pd.DataFrame(rows, columns=list("abcdef")).to_parquet("rows.parquet")
     in_blocks(8_000)
-    learn = ["learn", "rows.parquet", "--method", "lca", "--set", "solver=stochastic", "--set", "max_iter=2"]
+    learn = ["learn", "rows.parquet", "--method", method, "--set", "solver=stochastic", "--set", "max_iter=2"]
     assert run(*learn, "--memory", "1 MB", "--no-scale", "-o", "m.vicinal") == OK
     most = Engine(memory="1 MB").memory_bytes // (5 * 6 * 8)
     assert f"keeps a random sample of {most:,} of 6,000 rows" in capsys.readouterr().err
     model = model_io.load("m.vicinal")
     assert model[-1].mixture_.centres.shape == (most, 6)
-    assert set(map(tuple, model[-1].mixture_.centres)) <= set(map(tuple, rows))
+    assert set(map(tuple, model[-1]._training_rows())) <= set(map(tuple, rows))
     assert run("score", "m.vicinal", "rows.parquet", "-o", "scores.npy", "-q") == OK
     assert np.load("scores.npy").shape == (6_000, 4)
 

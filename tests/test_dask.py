@@ -612,12 +612,13 @@ def test_a_source_of_rows(client):
     np.testing.assert_array_equal(source.take(some), X[some])
 
 
-def test_a_stochastic_fit_draws_from_a_collection(client, tmp_path):
+@pytest.mark.parametrize("method", [LCA, LCAGauss])
+def test_a_stochastic_fit_draws_from_a_collection(client, tmp_path, method):
     """More rows than the working memory takes stay where they are: the fit is that of the same rows in a file."""
     rows = clustered(9000, 4)[0]
     np.save(tmp_path / "rows.npy", rows)
     engine = Engine(memory="1 MB", keep="metric")
-    estimator = LCA(reg=0.0, solver="stochastic", max_iter=2, random_state=0, engine=engine)
+    estimator = method(reg=0.0, solver="stochastic", max_iter=2, random_state=0, engine=engine)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         there = clone(estimator).fit(da.from_array(rows, chunks=(2500, 4)))

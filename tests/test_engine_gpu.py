@@ -52,7 +52,7 @@ def each_pair_twice(patch):
 def torch_operations(patch):
     from vicinal._engine._torch import TorchBackend
 
-    patch.setattr(TorchBackend, "_kernels_serve", lambda self: False)
+    patch.setattr(TorchBackend, "_has_kernels", lambda self: False)
 
 
 @pytest.fixture(
@@ -146,7 +146,7 @@ def test_ordinary_rows_are_done_by_fused_kernels(monkeypatch, kind, gap):
 
     X, codes = many_rows("float32", gap=gap)
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
-    if not placed.problem._rows._kernels_serve():
+    if not placed.problem._rows._has_kernels():
         pytest.skip("this way has no fused kernels")
     monkeypatch.setattr(_arrays, "_BlockScorer", None)
     placed.log_sums()
@@ -161,7 +161,7 @@ def test_too_little_memory_on_the_device_makes_smaller_blocks(kind, monkeypatch)
     X, codes = many_rows("float32", n=2000)
     expected = laws.placed_rows(kind, X, match=Match("class", codes)).scatter().scatter
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
-    if not placed.problem._rows._kernels_serve():
+    if not placed.problem._rows._has_kernels():
         pytest.skip("torch's operations are cut into blocks beforehand")
     from vicinal._engine import _cuda
 
@@ -180,7 +180,7 @@ def test_too_little_memory_on_the_device_makes_smaller_blocks(kind, monkeypatch)
 def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeypatch):
     X, codes = many_rows("float64", n=300)
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
-    if not placed.problem._rows._kernels_serve():
+    if not placed.problem._rows._has_kernels():
         pytest.skip("this way has no fused kernels")
     expected = placed.scatter().scatter, placed.log_sums(X[:20] + 0.5)
     from vicinal._engine import _half_cuda, _pruned_cuda, _rows_cuda

@@ -342,6 +342,81 @@ print(os.waitpid(child, 0)[1], global_compiler_lock._lock.acquire(timeout=20))
     assert done.stdout == "0 True\n", done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_waits_for_imports_in_other_threads(tmp_path):
+    """A child that was forked while a thread used vicinal for the first time waited forever for the import of the same module."""
+    (tmp_path / "threadpoolctl.py").write_text("import logging, time; time.sleep(1); logging.getLogger()")
+    program = f"""
+import os, sys, threading
+import vicinal
+sys.path.insert(0, {str(tmp_path)!r})
+thread = threading.Thread(target=lambda: __import__("threadpoolctl"))
+thread.start()
+while "threadpoolctl" not in sys.modules:
+    pass
+child = os.fork()
+if child == 0:
+    import faulthandler
+    faulthandler.dump_traceback_later(20, exit=True)
+    import threadpoolctl
+    os._exit(0)
+thread.join()
+print(os.waitpid(child, 0)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout == "0\n", done.stderr
+
+
+def limited(program, mb, *arguments):
+    """The output of a program that may map so many more bytes after its line ``limit()``."""
+    start = """
+import resource, sys
+def limit():
+    mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + MB * 2**20,) * 2)
+"""
+    settings = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", start.replace("MB", str(mb)) + program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=settings)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+needs_limits = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+
+
+@needs_limits
+def test_no_room_for_the_memory_of_blas_is_a_memory_error():
+    """NumPy's OpenBLAS ended the process, and SciPy's tried forever to allocate its working memory."""
+    program = """
+import numpy as np, scipy.linalg
+from vicinal import RCA
+if sys.argv[1] == "numpy":
+    np.linalg.cholesky(np.eye(2))  # NumPy's OpenBLAS has its memory already
+limit()
+try:
+    RCA().fit(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3)
+except MemoryError as error:
+    print(error)
+"""
+    for used in ("numpy", "nothing"):
+        assert "needs 64 MB of address space" in limited(program, 20, used)
+
+
+@needs_limits
+def test_fewer_threads_work_where_there_is_no_room_for_more():
+    """The pool raised "can't start new thread"; the results are the same for any number of threads."""
+    program = """
+import numpy as np
+from vicinal._engine import in_order
+A = np.random.default_rng(0).normal(size=(300, 300))
+expected = (A @ A).sum()
+limit()
+print(all(in_order(lambda _: (A @ A).sum() == expected, range(40), 16)))
+"""
+    assert limited(program, 250) == "True\n"
+
+
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 

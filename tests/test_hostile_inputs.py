@@ -388,3 +388,12 @@ def test_an_encoder_in_a_model_file_has_one_set_of_names(tmp_path):
     encoder._columns = np.array(["a", "c"], dtype=object)
     with pytest.raises(TypeError, match="expected the names in feature_names_in_"):
         vicinal.io.save(encoder, tmp_path / "model.vicinal")
+
+
+@pytest.mark.parametrize("estimator", [ParzenWindows(0.5), RCA()])
+def test_infinities_of_both_signs_are_refused_without_a_warning(estimator):
+    """Their sum, by which scikit-learn looks for infinities, warned before the error; so did signalling NaNs of a damaged file."""
+    signalling = np.frombuffer(bytes([1, 0, 0, 0, 0, 0, 0xF0, 0x7F]) * 6).reshape(3, 2)
+    for X in ([[np.inf, 1.0], [2.0, -np.inf], [3.0, 4.0]], signalling):
+        with pytest.raises(ValueError, match=r"Input X contains|hold no value at all"):
+            estimator.fit(X, [0, 0, 1])

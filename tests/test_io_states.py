@@ -443,7 +443,7 @@ def test_parameters_of_version_1_have_their_present_names_and_values(name):
             {"solver": "auto", "batch_size": 7, "neighborhood": 9, "discount": 0.5},
             {"solver": vicinal.StochasticEM(7, 9, 0.5)},
         ),
-        ("LCAGauss", {"search": True, "random_state": 3}, {"reduce": True}),
+        ("LCAGauss", {"search": True, "max_iter": 500, "tol": 1e-5}, {"reduce": True, "max_iter": None, "tol": 1e-5}),
         ("MMC", {"diagonal": True, "tol": 0.1}, {"structure": "diag", "gap_tol": 0.1}),
         (
             "NCA",

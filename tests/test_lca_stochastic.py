@@ -13,7 +13,7 @@ from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca import stochastic
 from vicinal._lca.steps import Structure
-from vicinal._lca.stochastic import blend, minibatches, sampled_covariance, sweep_path
+from vicinal._lca.stochastic import Metrics, blend, minibatches, sampled_covariance, sweep_path
 from vicinal._lca.stream import Stream
 from vicinal._leave_one_out import leave_one_out
 
@@ -92,7 +92,7 @@ def test_a_sweep_literally(rows, n_neighbors):
     X, start = rows[:60], np.cov(rows[:60].T)
     options = {"batch_size": 20, "n_neighbors": n_neighbors, "n_rows": 60, "discount": 0.5, "tol": 0.0}
     rng = np.random.default_rng(7)
-    path = sweep_path(problem_of(X, reg=0.1), start, FULL, Recorder(), max_iter=1, rng=rng, **options)
+    path = sweep_path(Metrics(problem_of(X, reg=0.1), FULL), start, Recorder(), max_iter=1, rng=rng, **options)
     rng = np.random.default_rng(7)
     rng.choice(np.arange(60), 60, replace=False)  # the measuring rows
     if n_neighbors < 60:

@@ -84,9 +84,9 @@ def test_integers_and_booleans_become_float64(tmp_path):
     source = open_rows(tmp_path / "t.parquet", columns=["b", "a"])
     assert source.columns == ["b", "a"]
     np.testing.assert_array_equal(np.concatenate(list(source.blocks())), [[1, 1], [0, 2], [np.nan, np.nan]])
-    with pytest.raises(ValueError, match=r"columns of numbers, got t.*columns="):
+    with pytest.raises(ValueError, match=r"columns of numbers in the table, got t.*columns="):
         open_rows(tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match=r"no column 'c'. The table has a, b, t"):
+    with pytest.raises(ValueError, match=r"no column 'c' in the table, which has a, b, t"):
         open_rows(tmp_path / "t.parquet", columns=["c"])
 
 
@@ -102,6 +102,64 @@ def test_what_is_no_table_in_a_file_is_refused(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((2, 2)))
     with pytest.raises(ValueError, match="Leave columns out"):
         open_rows(tmp_path / "rows.npy", columns=["a"])
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    """Damaged files reached the user as EOFError, TokenError, RuntimeError of a codec, OSError and AttributeError."""
+    as_map(clusters(300)[0], tmp_path)
+    whole = (tmp_path / "rows.npy").read_bytes()
+    bad = tmp_path / "bad.npy"
+    for content in (b"", whole[:-1], whole[:10] + b"\x6e" + whole[11:]):
+        bad.write_bytes(content)
+        with pytest.raises(ValueError, match=r"cannot read .*bad.npy; it may be damaged"):
+            open_rows(bad)
+
+    folder = as_zarr(clusters(300)[0], tmp_path / "rows.zarr")
+    chunk = folder / "c" / "1" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:20])
+    with pytest.raises(ValueError, match=r"cannot read rows 0 to 299 of .*rows.zarr; it may be damaged"):
+        ParzenWindows(1.0).fit(clusters(20)[0]).score_samples(open_rows(folder))
+    (folder / "zarr.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"cannot read .*rows.zarr; it may be damaged"):
+        open_rows(folder)
+
+    part = as_parquet(clusters(300)[0], tmp_path / "parts") / "part-1.parquet"
+    content = bytearray(part.read_bytes())
+    content[4:200] = bytes(196)  # the first pages; the footer is intact
+    part.write_bytes(content)
+    with pytest.raises(ValueError, match=r"cannot read .*part-1.parquet; it may be damaged"):
+        ParzenWindows(1.0).fit(clusters(20)[0]).score_samples(open_rows(part.parent))
+
+
+def test_a_zarr_array_that_is_not_complete_warns(tmp_path):
+    """Zarr reads chunks that are missing as zeros."""
+    folder = as_zarr(clusters(300)[0], tmp_path / "rows.zarr")
+    assert open_rows(folder).shape == (300, 3)
+    (folder / "c" / "1" / "0").unlink()
+    with pytest.warns(UserWarning, match=r"stores only 4 of its 5 chunks; Zarr reads the others as 0"):
+        open_rows(folder)
+
+
+def test_every_file_of_a_parquet_table_has_the_columns(tmp_path):
+    """A column that a later file lacked was a KeyError, and texts such as "1.5" were taken for numbers."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    folder, density = (
+        as_parquet(clusters(300, d=2)[0], tmp_path / "parts"),
+        ParzenWindows(1.0).fit(clusters(20, d=2)[0]),
+    )
+    parquet.write_table(pa.table({"c1": [1.0, 2.0], "c0": [3.0, 4.0]}), folder / "part-3.parquet")  # another order
+    assert density.score_samples(open_rows(folder))[-1] == density.score_samples([[4.0, 2.0]])[0]
+    parquet.write_table(pa.table({"c0": [1.0]}), folder / "part-3.parquet")
+    with pytest.raises(ValueError, match=r"no column 'c1' in .*part-3.parquet, which has c0"):
+        density.score_samples(open_rows(folder))
+    parquet.write_table(pa.table({"c0": [1.0], "c1": ["1.5"]}), folder / "part-3.parquet")
+    with pytest.raises(ValueError, match=r"expected columns of numbers in .*part-3.parquet, got c1"):
+        density.score_samples(open_rows(folder))
+    for columns in ("c0", ["c0", "c0"]):
+        with pytest.raises(ValueError, match="is not a list of different names"):
+            open_rows(folder, columns=columns)
 
 
 def test_arrays_in_memory_are_no_sources(tmp_path):

@@ -10,6 +10,7 @@ from scipy.linalg import eigvalsh
 from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
 
+from vicinal._address_space import allocate_blas_memory
 from vicinal._row_sources import ArrayRows, RowSource, all_rows, as_source, in_file
 from vicinal._tensors import as_host, remember
 
@@ -17,7 +18,8 @@ from vicinal._tensors import as_host, remember
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
     """Call scikit-learn's ``check_array``, with a declared return type; an error about strings names the argument."""
     try:
-        return validation.check_array(array, **options)
+        with np.errstate(invalid="ignore"):  # the sum of infinities of both signs would warn before the error
+            return validation.check_array(array, **options)
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
@@ -29,12 +31,15 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
 
     A source of rows is read into memory; a memory map is not copied. A tensor on a GPU is copied to the host.
     """
+    allocate_blas_memory()
     X, columns = _rows_and_names(as_host(X))
     try:
         if columns is None:
-            return validation.validate_data(estimator, X, **options)
+            with np.errstate(invalid="ignore"):  # as in `check_array`
+                return validation.validate_data(estimator, X, **options)
         reset = options.pop("reset", True)
-        rows = validation.check_array(X, estimator=estimator, input_name="X", **options)
+        with np.errstate(invalid="ignore"):
+            rows = validation.check_array(X, estimator=estimator, input_name="X", **options)
         validation._check_n_features(estimator, rows, reset=reset)
         check_names(estimator, columns, reset=reset)
         return rows
@@ -77,6 +82,7 @@ class ColumnRanges(NamedTuple):
 
 def check_source(estimator: Any, source: RowSource, *, min_rows: int = 1) -> ColumnRanges:
     """Validate the rows that a source holds, as `check_rows` does for a fit, block by block; return their ranges."""
+    allocate_blas_memory()
     n, d = source.shape
     if n < min_rows:
         raise ValueError(

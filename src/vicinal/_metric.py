@@ -300,8 +300,7 @@ def _fill_null_directions(S: np.ndarray, T: np.ndarray, tolerance: float, resolu
 
 
 def _pivoted_cholesky(matrix: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the factor, pivots and numerical rank of a correlation-like matrix: ``matrix[pivots][:, pivots] = factor' "
-    "factor``."""
+    """Return the factor F, pivots p and numerical rank of a correlation-like matrix M: ``M[p][:, p] = F' F``."""
     if not matrix.size:
         return matrix, np.empty(0, dtype=np.int64), 0
     factor, pivots, rank, _ = lapack.dpstrf(matrix, tol=tolerance, lower=0)

@@ -12,7 +12,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +19,11 @@ import numpy as np
 BLOCK_BYTES = 2**25  # the size of a block of rows that is read at a time, unless the source has its own blocks
 
 # The functions that make sources of other libraries' tables, by the package of the table; each takes the table.
-_OTHER_SOURCES = {"dask": ("vicinal._dask.rows", "DaskRows")}
+_OTHER_SOURCES = {
+    "dask": ("vicinal._dask.rows", "DaskRows"),
+    "pyarrow": ("vicinal._rows_in_files", "ParquetRows"),
+    "zarr": ("vicinal._rows_in_files", "ZarrRows"),
+}
 
 
 class RowSource(Protocol):
@@ -69,7 +72,7 @@ class ArrayRows:
     def __init__(self, rows: np.ndarray, columns: list[str] | None = None) -> None:
         self._rows = rows
         self.shape: tuple[int, int] = rows.shape[0], rows.shape[1]
-        self.dtype = _real(rows.dtype)
+        self.dtype = real_dtype(rows.dtype)
         self.columns = columns
 
     def __len__(self) -> int:
@@ -86,8 +89,7 @@ class ArrayRows:
         return np.array(self._rows[positions], dtype=self.dtype)
 
     def kept(self) -> np.ndarray:
-        """Return all rows as one array, which is not in memory if the source is not: the array itself if it has the right
-        dtype."""
+        """Return all rows as one array: the array itself if it has the right dtype; not in memory if the source is not."""
         return self._rows if self._rows.dtype == self.dtype else _spill(self)
 
 
@@ -121,83 +123,6 @@ class FileRows(ABC):
         return self._copy
 
 
-class ZarrRows(FileRows):
-    """A Zarr array of two dimensions.
-
-    Parameters
-    ----------
-    array : zarr.Array
-    """
-
-    def __init__(self, array: Any) -> None:
-        if array.ndim != 2 or np.dtype(array.dtype).kind not in "fiub":
-            raise ValueError(f"expected a table of numbers, got a Zarr array of {array.dtype}, shape {array.shape}.")
-        self._array = array
-        self.shape, self.dtype = (int(array.shape[0]), int(array.shape[1])), _real(array.dtype)
-
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the rows in blocks of whole chunks."""
-        chunk = int(self._array.chunks[0])
-        step = max(rows_in_block(self) // chunk, 1) * chunk
-        while start < self.shape[0]:
-            stop = min((start // step + 1) * step, self.shape[0])
-            yield np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
-            start = stop
-
-
-class ParquetRows(FileRows):
-    """A Parquet file, or a folder of them, as a table of numbers; missing values are NaN.
-
-    Parameters
-    ----------
-    dataset : pyarrow.dataset.Dataset
-    columns : list of str, optional
-        The columns to read, in this order; the default is all, which must hold numbers.
-    """
-
-    def __init__(self, dataset: Any, columns: list[str] | None = None) -> None:
-        import pyarrow as pa
-
-        names = list(dataset.schema.names) if columns is None else list(columns)
-        missing = [name for name in names if name not in dataset.schema.names]
-        if missing:
-            raise ValueError(f"there is no column {missing[0]!r}. The table has {', '.join(dataset.schema.names)}.")
-        kinds = {name: dataset.schema.field(name).type for name in names}
-        is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-        texts = [name for name, kind in kinds.items() if not any(test(kind) for test in is_number)]
-        if texts or not names:
-            raise ValueError(
-                f"expected columns of numbers, got {', '.join(texts) or 'none'}. Name the columns to read, as in "
-                "vicinal.io.open_rows(path, columns=['a', 'b'])."
-            )
-        self._dataset, self.columns = dataset, names
-        single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in kinds.values())
-        self.dtype = np.dtype(np.float32 if single else np.float64)
-        self.shape = int(dataset.count_rows()), len(names)
-
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the rows, file by file."""
-        from pyarrow import parquet
-
-        assert self.columns is not None
-        for fragment in self._dataset.get_fragments():
-            n = fragment.count_rows()
-            if start >= n:
-                start -= n
-                continue
-            # Not `to_batches` of the dataset, which reads several files and row groups ahead.
-            with fragment.open() as file, parquet.ParquetFile(file) as content:
-                for batch in content.iter_batches(rows_in_block(self), columns=self.columns):
-                    if start >= len(batch):
-                        start -= len(batch)
-                        continue
-                    rows = np.empty((len(batch), len(self.columns)), dtype=self.dtype)
-                    for place, name in enumerate(self.columns):
-                        rows[:, place] = _numbers(batch.column(name))
-                    yield rows[start:]
-                    start = 0
-
-
 class ColumnsOf(FileRows):
     """Some columns of a source.
 
@@ -225,61 +150,6 @@ class ColumnsOf(FileRows):
 # -- public functions --------------------------------------------------------------------------------------------------
 
 
-def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) -> RowSource:
-    """Open a table of numbers that stays in its files, for fits and scores of data larger than memory.
-
-    Parameters
-    ----------
-    path : path
-        A ``.npy`` file (which is memory-mapped), a Zarr array (a folder that ends in ``.zarr``), a Parquet file, or a
-        folder of Parquet files.
-    columns : list of str, optional
-        The columns of a Parquet table to read, in this order. By default all are read; they must hold numbers.
-
-    Returns
-    -------
-    RowSource
-        With ``shape``, ``dtype``, ``columns``, ``blocks()`` and ``take(positions)``.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> from vicinal.io import open_rows
-    >>> folder = tempfile.mkdtemp()
-    >>> np.save(folder + "/rows.npy", np.eye(3))
-    >>> rows = open_rows(folder + "/rows.npy")
-    >>> rows.shape, sum(len(block) for block in rows.blocks())
-    ((3, 3), 3)
-    """
-    found = Path(path)
-    if not found.exists():
-        raise FileNotFoundError(f"there is no file or folder {str(path)!r}.")
-    if found.suffix == ".npy":
-        _refuse_columns(columns, found)
-        rows = np.load(found, mmap_mode="r", allow_pickle=False)
-        if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-            raise ValueError(
-                f"{found} holds an array of {rows.dtype}, shape {rows.shape}; expected a table of numbers."
-            )
-        return ArrayRows(rows)
-    if found.suffix == ".zarr":
-        _refuse_columns(columns, found)
-        import zarr
-
-        return ZarrRows(zarr.open_array(str(found), mode="r"))
-    if found.is_dir() or found.suffix in (".parquet", ".pq"):
-        from pyarrow import dataset
-
-        content = dataset.dataset(found, format="parquet")
-        if not content.files:
-            raise ValueError(f"the folder {found} holds no Parquet file.")
-        return ParquetRows(content, columns)
-    raise ValueError(
-        f"{found} is not a table that can be read in blocks; expected a .npy file, a folder that ends in .zarr, a Parquet "
-        "file (.parquet or .pq) or a folder of Parquet files."
-    )
-
-
 def as_source(X: Any) -> RowSource | None:
     """Return the source of the rows of X, or None if X is in memory.
 
@@ -293,10 +163,8 @@ def as_source(X: Any) -> RowSource | None:
     package = type(X).__module__.partition(".")[0]
     if isinstance(X, np.memmap):
         return ArrayRows(X) if X.ndim == 2 and X.dtype.kind in "fiub" and in_file(X) else None
-    if package == "zarr":
-        return ZarrRows(X)
-    if package == "pyarrow" and hasattr(X, "get_fragments"):
-        return ParquetRows(X)
+    if package == "pyarrow" and not hasattr(X, "get_fragments"):  # a table in memory
+        return None
     if package in _OTHER_SOURCES:
         module, name = _OTHER_SOURCES[package]
         return getattr(import_module(module), name)(X)
@@ -356,19 +224,8 @@ def rows_in_block(source: Any) -> int:
     return max(BLOCK_BYTES // (max(source.shape[1], 1) * source.dtype.itemsize), 1)
 
 
-def _real(dtype: Any) -> np.dtype:
+def real_dtype(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if np.dtype(dtype) == np.float32 else np.float64)
-
-
-def _numbers(column: Any) -> np.ndarray:
-    """Return a column of a record batch; missing values are NaN."""
-    found = column.to_numpy(zero_copy_only=False)
-    return found.astype(np.float64) if found.dtype == object else found  # booleans with gaps
-
-
-def _refuse_columns(columns: list[str] | None, path: Path) -> None:
-    if columns is not None:
-        raise ValueError(f"columns={columns!r} needs named columns, which {path} does not have. Leave columns out.")
 
 
 class RowsFile:

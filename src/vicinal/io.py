@@ -31,7 +31,7 @@ from vicinal._model_files.model_file import parse_model, read_arrays, write_arra
 from vicinal._model_files.reader import Reader
 from vicinal._model_files.version_1 import as_version_2
 from vicinal._model_files.writer import Writer
-from vicinal._row_sources import open_rows
+from vicinal._rows_in_files import open_rows
 from vicinal._version import __version__
 
 __all__ = [

@@ -22,7 +22,7 @@ from vicinal._dask import is_collection
 from vicinal._engine import Engine
 from vicinal._retrieval.evaluation import Evaluation, summarise
 from vicinal._retrieval.measures import measures_of
-from vicinal._retrieval.relevance import Asked, read_relevance
+from vicinal._retrieval.relevance import SearchSize, read_relevance
 from vicinal._retrieval.search import SIMILARITIES, Found, Space, search_blocks
 
 __all__ = ["Evaluation", "Found", "evaluate", "search"]
@@ -107,7 +107,7 @@ def evaluate(
         raise ValueError(f"confidence must be a number between 0 and 1, got {confidence!r}.")
     rows, positions = _rows_and_positions(queries, corpus)
     n_queries = len(rows) if positions is None else len(positions)
-    relevance = read_relevance(relevant, Asked(n_queries, len(corpus), positions))
+    relevance = read_relevance(relevant, SearchSize(n_queries, len(corpus), positions))
     answered = np.flatnonzero(relevance.totals > 0)
     if not len(answered):
         raise ValueError(

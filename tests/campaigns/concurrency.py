@@ -6,19 +6,19 @@ Each case runs a script in a separate process and compares its output with that 
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import vicinal
-from campaigns.harness import Bad, Case, Skip, environment
+from campaigns.harness import Bad, Case, Skip, environment, watched
 
 CASES = 60
 LONGEST = 2000.0  # the cases with an empty cache compile all kernels
 _COMMON = """
-import hashlib, os, sys, warnings, numpy as np
+import faulthandler, hashlib, os, sys, warnings, numpy as np
+faulthandler.enable()
 warnings.simplefilter("ignore")
 import vicinal as v
 rng = np.random.default_rng(0)
@@ -121,11 +121,7 @@ def _run(name: str, folder: Path, wait: float) -> set[str]:
     settings = _settings(name, folder)
     command = [sys.executable, "-W", "ignore", "-c", _COMMON + _SCRIPTS[name], str(wait), str(code)]
     try:
-        done = subprocess.run(
-            command, env=settings, cwd=folder, capture_output=True, text=True, timeout=900 if name in _SLOW else 300
-        )
-    except subprocess.TimeoutExpired:
-        raise Bad("it hangs") from None
+        done = watched(command, busy=1500.0, env=settings, cwd=folder)
     finally:
         _writable(folder)
     if done.returncode:

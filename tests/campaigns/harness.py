@@ -7,7 +7,8 @@ A campaign is a module with
   ``case.text``, and returns the verdict in a word or two ("an answer", "a clear error"). `Bad`, or any other exception,
   is a failure;
 - optionally ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), ``LONGEST``, the seconds after which a case is stopped
-  and counted as a failure, ``case.note``, a line that is printed at the end, and ``summary()``, which returns more such lines.
+  and counted as a failure, ``UNTIMED``, the number of cases (1 by default) that are tried before ``--seconds`` begin, because they
+  compile what the others need, ``case.note``, a line that is printed at the end, and ``summary()``, which returns more such lines.
 
 A case depends only on the seed and its own number, so a failure can be replayed from these two.
 """
@@ -16,13 +17,17 @@ import argparse
 import json
 import os
 import platform
+import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import ModuleType
 
 import numpy as np
@@ -66,6 +71,52 @@ def environment(**changes: str) -> dict[str, str]:
     known = os.environ.get("PYTHONPATH")
     path = [str(Path(vicinal.__file__).resolve().parents[1]), *([known] if known else [])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **changes}
+
+
+def watched(
+    command: list[str], idle: float = 120.0, busy: float = 600.0, **options: object
+) -> subprocess.CompletedProcess:
+    """Run a command in a session of its own; return what it printed, or raise `Bad` with evidence if it hangs.
+
+    It hangs if its processes sleep for `idle` seconds without using any processor time, or use more than `busy` seconds of it. Slow
+    progress on a busy machine is no hang. The evidence is the state of each thread, and the Python stacks that faulthandler
+    prints when the processes are aborted, if the command has enabled it.
+    """
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True, text=True, **options)
+        used, since = -1.0, time.monotonic()
+        while process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            threads = _threads_of_session(process.pid)
+            now = sum(thread["seconds"] for thread in threads)
+            if now != used or any(thread["state"] in "RD" for thread in threads):
+                used, since = now, time.monotonic()
+            if time.monotonic() - since > idle or used > busy:
+                os.killpg(process.pid, signal.SIGABRT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                err.seek(0)
+                raise Bad(f"it hangs after {used:.0f} seconds of processor time: {threads}\n{err.read()[-6000:]}")
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(command, process.returncode, out.read(), err.read())
+
+
+def _threads_of_session(session: int) -> list[dict]:
+    """Return the state, the processor time and the place in the kernel of each thread of a session (on Linux)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/task/*"):
+        with suppress(OSError, IndexError):
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                place = (path / "wchan").read_text()
+                seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                found.append({"thread": path.name, "state": fields[0], "seconds": seconds, "wchan": place})
+    return found
 
 
 def damaged(case: Case, whole: bytes) -> bytes:
@@ -146,8 +197,8 @@ def run(campaign: ModuleType, arguments: list[str]) -> int:
     tally, began = Tally(), time.monotonic()
     numbers = range(options.start, options.start + options.cases)
     command = workers.command(name, arguments)
-    longest = getattr(campaign, "LONGEST", None)
-    summaries = workers.try_all(command, numbers, options.jobs, options.seconds, tally.take, longest)
+    longest, untimed = getattr(campaign, "LONGEST", None), getattr(campaign, "UNTIMED", 1)
+    summaries = workers.try_all(command, numbers, options.jobs, options.seconds, tally.take, longest, untimed)
     print(f"campaign {name}, seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {time.monotonic() - began:.0f} s")
     print("\n".join([tally.table(), *filter(None, summaries)]), flush=True)
     return 1 if tally.bad else 0
@@ -156,7 +207,9 @@ def run(campaign: ModuleType, arguments: list[str]) -> int:
 def _options(campaign: ModuleType, name: str, arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python tests/campaigns {name}", description=campaign.__doc__)
     parser.add_argument("--cases", type=int, default=campaign.CASES, help="the number of cases; default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this many seconds")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop this many seconds after the first case"
+    )
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--start", type=int, default=0, help="the number of the first case; default: %(default)s")
     parser.add_argument(

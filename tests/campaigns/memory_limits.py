@@ -1,8 +1,8 @@
 """Fits and scores under a limit of the address space end in a MemoryError, a correct result, or an abort with a reason.
 
-Each case runs a task in a separate process that may map only a limited amount of memory beyond what it has after the imports.
-An abort by OpenBLAS, LLVM or a thread that cannot be started, with their own message, is counted separately. A wrong result, a
-hang or a damaged file is bad.
+Each case runs a task in a separate process, with one, two or eight threads, that may map only a limited amount of memory beyond what
+it has after the imports. In some cases BLAS was not used before. An abort by OpenBLAS, LLVM or a thread that cannot be started, with
+their own message, is counted separately. A wrong result, a hang of any library or a damaged file is bad.
 """
 
 import subprocess
@@ -11,29 +11,32 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from campaigns.harness import Bad, Case, Skip, environment
+from campaigns.harness import Bad, Case, Skip, environment, watched
 from vicinal import io
 
 CASES = 100
-LONGEST = 700.0  # two processes of up to 300 seconds
+LONGEST = 2000.0  # a hang ends earlier
 _TASK = """
 import faulthandler; faulthandler.enable()
 import sys, warnings, numpy as np, scipy.linalg
 warnings.simplefilter("ignore")
 import vicinal as v
 from vicinal import io
-task, limit, path = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+task, limit, path, threads, used = sys.argv[1], float(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5] == "used"
+engine = v.Engine(threads=threads)
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(3000, 8)), np.arange(3000) % 3
 def fitted():
-    if task == "parzen": return v.ParzenWindows(0.5).fit(X)
-    if task == "lca": return v.LCA(reg=0.1, max_iter=2, tol=1.0).fit(X)
-    if task == "nca": return v.NCA(2, max_iter=2, random_state=0).fit(X, y)
-    if task == "manifold": return v.ManifoldParzen(n_neighbors=5, n_components=2).fit(X)
+    if task == "parzen": return v.ParzenWindows(0.5, engine=engine).fit(X)
+    if task == "lca": return v.LCA(reg=0.1, max_iter=2, tol=1.0, engine=engine).fit(X)
+    if task == "nca": return v.NCA(2, max_iter=2, random_state=0, engine=engine).fit(X, y)
+    if task == "manifold": return v.ManifoldParzen(n_neighbors=5, n_components=2, engine=engine).fit(X)
     return v.RCA().fit(X, y)
-v.ParzenWindows(0.5).fit(X[:50]).score_samples(X[:5])  # what is imported at the first use is not the task
-# NumPy and SciPy bring an OpenBLAS each, which takes its working memory at the first use, and waits for ever if there is none.
-scipy.linalg.eigh(X.T @ X)
+for name in ("ParzenWindows", "LCA", "NCA", "ManifoldParzen", "RCA"):  # imports are not the task
+    getattr(v, name)
+if used:  # NumPy and SciPy bring an OpenBLAS each, which allocates its working memory at the first use
+    v.ParzenWindows(0.5).fit(X[:50]).score_samples(X[:5])
+    scipy.linalg.eigh(X.T @ X)
 # A stack that cannot grow ends a process with signal 11, whatever the program does, so it grows before the limit is set.
 import json
 sys.setrecursionlimit(50_000)
@@ -69,10 +72,9 @@ _ABORTS = (
 TASKS = ["parzen", "lca", "nca", "manifold", "rca"]
 
 
-def _run(task: str, limit: float, path: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", _TASK, task, str(limit), str(path)]
-    settings = environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-    return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=300)
+def _run(task: str, limit: float, path: Path, threads: int = 1, *, used: bool = True) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", _TASK, task, str(limit), str(path), str(threads), "used" if used else "new"]
+    return watched(command, env=environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"))
 
 
 @cache
@@ -88,14 +90,14 @@ def check(case: Case) -> str:
         raise Skip("the mapped memory is not known here")
     case.what = str(case.choice(TASKS))
     limit = 2.0 ** case.rng.uniform(16, 29)
-    case.text = f"{limit / 2**20:.2f} MB beyond the imports"
+    threads, used = int(case.choice([1, 1, 2, 8])), case.chance(0.7)
+    case.text = (
+        f"{limit / 2**20:.2f} MB beyond the imports, {threads} threads, BLAS {'used' if used else 'not used'} before"
+    )
     expected = _unlimited(case.what)
     with TemporaryDirectory(prefix="vicinal-campaign-") as folder:
         path = Path(folder) / "model.vicinal"
-        try:
-            done = _run(case.what, limit, path)
-        except subprocess.TimeoutExpired:
-            raise Bad("it hangs") from None
+        done = _run(case.what, limit, path, threads, used=used)
         if path.exists():
             io.load(path)  # raises a ValueError if it is damaged
         if done.returncode == 0:

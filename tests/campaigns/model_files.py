@@ -30,6 +30,7 @@ from vicinal._model_files.model_file import parse_model, read_arrays, write_arra
 from vicinal._model_files.writer import Writer
 
 CASES = 100_000
+UNTIMED = 20  # the first cases import packages and compile kernels
 MB = 2**20
 _FOLDER = TemporaryDirectory(prefix="vicinal-campaign-")
 _VERSION = model_file.VERSION

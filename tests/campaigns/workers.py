@@ -41,17 +41,21 @@ def try_all(
     seconds: float,
     take: Callable[[int, dict], None],
     longest: float | None = None,
+    untimed: int = 1,
 ) -> list[str]:
     """Distribute the numbers among the workers and pass each answer to ``take``; return the summaries of the workers.
 
-    A case that takes more than `longest` seconds is stopped. A case that is still running when the time is over is left out.
+    The `seconds` begin when the first `untimed` cases have been answered: these are always tried, and include imports and
+    compilation. A case that takes more than `longest` seconds is stopped. A case that is still running when the time is over
+    is left out.
     """
-    pool = _Pool(worker, iter(numbers), time.monotonic() + seconds, take, LONG if longest is None else longest)
+    pool = _Pool(worker, iter(numbers), seconds, take, LONG if longest is None else longest, untimed)
     threads = [threading.Thread(target=pool.feed, daemon=True) for _ in range(min(jobs, len(numbers)))]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(pool.end + GRACE - time.monotonic(), 0.0) if seconds < float("inf") else None)
+        while thread.is_alive() and time.monotonic() < pool.end + GRACE:
+            thread.join(0.1)
     pool.kill()
     for thread in threads:
         thread.join()
@@ -81,11 +85,13 @@ class _Pool:
         self,
         worker: list[str],
         numbers: Iterator[int],
-        end: float,
+        seconds: float,
         take: Callable[[int, dict], None],
         longest: float,
+        untimed: int,
     ) -> None:
-        self.worker, self.numbers, self.end, self.take, self.longest = worker, numbers, end, take, longest
+        self.worker, self.numbers, self.seconds, self.take, self.longest = worker, numbers, seconds, take, longest
+        self.untimed, self.end = untimed, math.inf  # the end is known when the untimed cases have been answered
         self.lock = threading.Lock()
         self.running: set[subprocess.Popen] = set()
         self.summaries: list[str] = []
@@ -105,6 +111,9 @@ class _Pool:
                 process = None
             with self.lock:
                 self.take(number, answer)
+                self.untimed -= 1
+                if self.untimed == 0:
+                    self.end = time.monotonic() + self.seconds
         if process is not None:
             answer = _exchange(process, None)
             if answer is not None:

@@ -80,7 +80,7 @@ def adapt(arguments: Namespace, console: Console) -> None:
     if arguments.json:
         write_json(summary)
     else:
-        write_lines(_said(summary))
+        write_lines(_as_text(summary))
 
 
 def _texts(arguments: Namespace, console: Console, options: TableOptions, known: Known) -> Texts:
@@ -195,7 +195,7 @@ def _stacked(known: Known) -> tuple[np.ndarray, np.ndarray]:
     return both, np.column_stack([len(mine) + np.searchsorted(asked, fit[:, 0]), second])
 
 
-def _asked(known: Known, part: np.ndarray) -> np.ndarray:
+def _queries_of(known: Known, part: np.ndarray) -> np.ndarray:
     """Return the queries of a part: rows of the corpus, or of the table of queries."""
     return np.unique(part if known.queries is None else part[:, 0])
 
@@ -203,7 +203,7 @@ def _asked(known: Known, part: np.ndarray) -> np.ndarray:
 def _evaluated(known: Known, part: np.ndarray, model: Any, engine: Any) -> Any:
     from vicinal import retrieval
 
-    asked = np.random.default_rng(0).permutation(_asked(known, part))[:_MOST_ASKED]
+    asked = np.random.default_rng(0).permutation(_queries_of(known, part))[:_MOST_ASKED]
     if known.queries is None:
         return retrieval.evaluate(
             asked, known.corpus, part if known.codes is None else known.codes, model=model, engine=engine
@@ -262,7 +262,7 @@ def _changed(known: Known, model: Any, texts: Texts, engine: Any, most: int = 12
     """Return queries whose neighbours changed most, with what they found before and after."""
     from vicinal import retrieval
 
-    asked = _asked(known, known.test)[:200]
+    asked = _queries_of(known, known.test)[:200]
     own = known.queries is None
     given = asked if own else known.queries[asked]  # type: ignore[index]
     before, after = (
@@ -295,7 +295,7 @@ def _changed(known: Known, model: Any, texts: Texts, engine: Any, most: int = 12
     ]
 
 
-def _said(summary: dict[str, Any]) -> str:
+def _as_text(summary: dict[str, Any]) -> str:
     lines = [
         summary["verdict"],
         "",

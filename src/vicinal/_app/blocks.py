@@ -72,7 +72,7 @@ class TableBlocks:
     def __iter__(self) -> Iterator[Any]:
         """Yield the blocks; none is empty."""
         seen, columns = 0, 0
-        for frame in self._told(self._read()):
+        for frame in self._with_failures(self._read()):
             frame.columns = [str(column) for column in frame.columns]
             frame = frame.reset_index(drop=True)
             chosen = self._choice.of(list(frame.columns), self._source)
@@ -86,7 +86,7 @@ class TableBlocks:
         if not seen:
             raise DataFailure(f"{self._source} has {count(columns, 'column')} but no rows.")
 
-    def _told(self, frames: Iterator[Any]) -> Iterator[Any]:
+    def _with_failures(self, frames: Iterator[Any]) -> Iterator[Any]:
         """Yield the same frames; errors while reading become failures of the command."""
         while True:
             with reading_errors(self._source):

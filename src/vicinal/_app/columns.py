@@ -79,9 +79,9 @@ def prepare(
             words=COMMAND_WORDS._replace(label=label_option),
         )
     except TableError as error:
-        say_notes(error.notes, console)
+        print_notes(error.notes, console)
         raise DataFailure(one_line(error).replace("types:", "--type:")) from error
-    say_notes(prepared.notes, console)
+    print_notes(prepared.notes, console)
     return prepared
 
 
@@ -96,7 +96,7 @@ def measured(prepared: PreparedTable, console: Console, method: str) -> Prepared
             f"{method} learns from quantities, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
             "--type COL=lattice to treat a column of whole numbers as a quantity, or --type COL=continuous for one whose values repeat."
         )
-    say_notes(narrow.notes[len(prepared.notes) :], console)
+    print_notes(narrow.notes[len(prepared.notes) :], console)
     return narrow
 
 
@@ -126,11 +126,11 @@ def note_dependence(prepared: PreparedTable, console: Console) -> tuple[Prepared
     else:
         return prepared, []
     note = Note(text, True)
-    say_notes([note], console)
+    print_notes([note], console)
     return prepared._replace(notes=[*prepared.notes, note]), names
 
 
-def say_notes(notes: Iterable[Note], console: Messages) -> None:
+def print_notes(notes: Iterable[Note], console: Messages) -> None:
     """Print the notes on a table, those about problems as warnings."""
     for note in notes:
         text = note.text[:1].lower() + note.text[1:]
@@ -178,7 +178,7 @@ def pick_features(
     try:
         features = encoder.pick(frame)
         numbers = np.asarray(encoder.transform(frame))
-        _mention_unseen(encoder.unseen(frame), console)
+        _warn_of_unseen(encoder.unseen(frame), console)
     except TableError as error:
         raise DataFailure(one_line(error)) from error
     rows = _complete_rows(numbers, features, missing, console, whole)
@@ -203,7 +203,7 @@ def _names_of(frame: "pd.DataFrame", model: "Model", console: Messages) -> list[
     return numeric
 
 
-def _mention_unseen(unseen: dict[str, list[str]], console: Messages) -> None:
+def _warn_of_unseen(unseen: dict[str, list[str]], console: Messages) -> None:
     """Warn about values that did not occur in the training rows; all their 0/1 columns are 0."""
     for column, values in unseen.items():
         console.warn(

@@ -18,7 +18,7 @@ from vicinal._row_sources import RowsFile
 from vicinal._tables import EqualRows, TableError, refuse_infinite
 
 # Methods that learn from rows in a file.
-METHODS = ("lca", "nca", "rca")
+METHODS = ("lca", "lca-gauss", "nca", "rca")
 _SCALED_ROWS = 2**16  # rows that are scaled at a time
 
 
@@ -83,7 +83,7 @@ def prepare_large(blocks: Any, arguments: Namespace, console: Console, **options
     import pandas as pd
     from sklearn.preprocessing import StandardScaler
 
-    unsupervised, label = arguments.method == "lca", options.get("label")
+    unsupervised, label = arguments.method in ("lca", "lca-gauss"), options.get("label")
     first_block: Any = None
     noise: Any = None
     labels, rows, ids, scaler, seen = [], [], [], StandardScaler(), EqualRows()
@@ -132,8 +132,7 @@ def _scale(rows: np.ndarray, scaler: Any, names: list[str]) -> Any:
 def _numbers(
     frame: Any, first_block: Any, arguments: Namespace, console: Messages, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features of a block, of the kinds that the columns have in the first, and the positions of the rows that
-    are kept."""
+    """Return the features of a block, of the same kinds as in the first block, and the positions of the rows that are kept."""
     encoder, names = first_block.encoder, list(first_block.X.columns)
     empty = [name for name, kind in first_block.types.items() if kind.kind == "empty"]
     changed = [*encoder.broken_constants(frame), *(name for name in empty if frame[name].notna().any())]
@@ -163,7 +162,7 @@ def _numbers(
 
 
 def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any], engine: Any, console: Console) -> Any:
-    """Return the fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
+    """Return the fitted pipeline; the density of LCA or LCA-Gauss keeps as many rows as were possible neighbours of each other."""
     from sklearn.pipeline import Pipeline
 
     rows = prepared.X.rows

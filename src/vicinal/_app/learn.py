@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
-_EXACT, _MANY_ROWS = ("lca-gauss", "local-lca", "parzen"), 100_000
+_EXACT, _MANY_ROWS = ("local-lca", "parzen"), 100_000
 # Methods whose matrices have a row and a column for every column of the table, and their maximum number: 200 MB each. RCA uses
 # the principal components of wider tables, of which there are fewer than rows.
 _SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "local-lca", "nca", "parzen"), 5_000
@@ -137,7 +137,7 @@ def _fit_and_keep(
             supervision,
         )
     )
-    _tell_of_passes(estimator, console)
+    _report_passes(estimator, console)
     console.reword = partial(in_command_words, estimator=estimator)
     try:
         if arguments.kept is None:
@@ -160,17 +160,17 @@ def _how_to_resume(arguments: Namespace) -> str:
     return "" if arguments.kept is None else f" Use --resume to continue from {arguments.kept}."
 
 
-def _tell_of_passes(estimator: Any, console: Console) -> None:
+def _report_passes(estimator: Any, console: Console) -> None:
     """Let an estimator that takes a callback report its passes, at most `max_iter` of them."""
     if not hasattr(estimator, "callback"):
         return
 
-    def told(parameters: Any, n_iter: int) -> None:
+    def report_pass(parameters: Any, n_iter: int) -> None:
         # LCA's own limit depends on the solver, which is known when the passes begin.
         most = estimator.max_iter or LIMITS[getattr(estimator, "solver_", None) == "stochastic"][0]
         console.progress(min(n_iter, most), most, f"pass {n_iter} of at most {most}", at_most=True)
 
-    estimator.callback = told
+    estimator.callback = report_pass
 
 
 def _column_choice(arguments: Namespace) -> ColumnChoice:

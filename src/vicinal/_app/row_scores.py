@@ -48,7 +48,7 @@ def scores_and_reasons(
     detector = detector_of(model, "auto")
     versions = versions_of(model, features)
     own = training_rows_of(model, versions[0])
-    mention_training_rows(own, console)
+    note_training_rows(own, console)
     scores = scores_of_rows(model, detector, versions, own, in_blocks_of(arguments, console))
     scores["outlier"] = scores["score"] < detector.offset_
     scores["most_unusual"] = np.argsort(scores["score"], kind="stable")[:most]
@@ -72,7 +72,7 @@ def versions_of(model: "Model", features: "pd.DataFrame | None") -> list[Any]:
     ]
 
 
-def mention_training_rows(own: np.ndarray, console: Messages) -> None:
+def note_training_rows(own: np.ndarray, console: Messages) -> None:
     if (own >= 0).any():
         console.say(
             f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
@@ -80,7 +80,7 @@ def mention_training_rows(own: np.ndarray, console: Messages) -> None:
         )
 
 
-def ask(method: Any, features: "pd.DataFrame") -> np.ndarray:
+def apply_to_rows(method: Any, features: "pd.DataFrame") -> np.ndarray:
     """Call a method on rows; its ValueErrors become failures of the data, other errors failures of the model."""
     from sklearn.exceptions import NotFittedError
 
@@ -169,11 +169,11 @@ def _scores_as_new(
     # A row that the model fills in has no gaps when the density scores it.
     if gaps.any() and hasattr(model.estimator, "score_incomplete") and not fills_in(model.whole):
         return _scores_with_gaps(model, detector, features, gaps)
-    scores = ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
+    scores = apply_to_rows(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
     return {
         "score": scores,
         "p_value": detector.p_values_from_scores(scores),
-        "log_density": ask(detector.density_.score_samples, _as_detector_sees(model, features)),
+        "log_density": apply_to_rows(detector.density_.score_samples, _rows_for_detector(model, features)),
     }
 
 
@@ -242,7 +242,7 @@ def reasons_of(
     new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
     try:
         if len(new):
-            rows = _as_detector_sees(model, features).iloc[new]
+            rows = _rows_for_detector(model, features).iloc[new]
             found = detector.explain(rows if hasattr(detector, "feature_names_in_") else rows.to_numpy())
             for place, i in enumerate(new):
                 why[i] = found.reasons(place)
@@ -273,7 +273,7 @@ def _is_detector(model: "Model") -> bool:
     return isinstance(model.estimator, DensityOutlierDetector)
 
 
-def _as_detector_sees(model: "Model", features: "pd.DataFrame") -> "pd.DataFrame":
+def _rows_for_detector(model: "Model", features: "pd.DataFrame") -> "pd.DataFrame":
     """Return rows as the detector takes them: after the steps before it, if it was saved as the last step of a pipeline."""
     import pandas as pd
     from sklearn.pipeline import Pipeline

@@ -112,8 +112,7 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Messages 
 
 
 def _separator(file: BinaryIO, encoding: str) -> str:
-    """Return the character that divides the first lines into equally many fields: a comma if it does, else the one with
-    most fields."""
+    """Return the character that separates the fields of the first lines: a comma if possible, else the one with most fields."""
     sample = file.read(_SAMPLE).decode(_decoder(encoding), errors="replace")
     file.seek(0)
     lines = sample.splitlines()[:50]

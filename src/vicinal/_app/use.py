@@ -14,11 +14,11 @@ from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
 from vicinal._app.models import Model, load_model, make_engine, read_key, steps_of
 from vicinal._app.outputs import output_format, write_json
 from vicinal._app.row_scores import (
-    ask,
+    apply_to_rows,
     detector_of,
     in_blocks_of,
     log_probabilities,
-    mention_training_rows,
+    note_training_rows,
     reasons_of,
     scores_of_rows,
     training_rows_of,
@@ -45,7 +45,7 @@ def transform(arguments: Namespace, console: Console) -> None:
             picked = pick_features(table, model, messages, missing, whole=messages is console)
             if not len(picked.rows):
                 continue
-            images = ask(map_rows, picked.features)
+            images = apply_to_rows(map_rows, picked.features)
             kept = _kept(arguments, table, picked.rows)
             parts = [kept, pd.DataFrame(images, columns=_output_names(model, images.shape[1]))]
             if arguments.missing == "drop":
@@ -132,7 +132,7 @@ class _Scorer:
             own = np.full(len(picked.rows), -1)
             if not arguments.as_new:
                 own = training_rows_of(model, versions[0])
-                mention_training_rows(own, messages)
+                note_training_rows(own, messages)
             scores = scores_of_rows(model, detector, versions, own, in_blocks)
             yield _ScoredBlock(first + picked.rows, own, scores, messages, table, picked)
 
@@ -203,7 +203,7 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     _check_output(arguments)
     model, table, picked = open_model(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
-    images = ask(map_rows, picked.features)
+    images = apply_to_rows(map_rows, picked.features)
     if images.shape[1] == 0:
         raise ModelFailure(
             f"{arguments.model} has no metric: {model.kind} found that one Gaussian describes its "
@@ -215,7 +215,7 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     else:
         query_table = read_table(arguments.query, TableOptions.from_arguments(arguments)._replace(format=None), console)
         found = pick_features(query_table, model, console, _about_missing(arguments, model))
-        queries, available = ask(map_rows, found.features), len(images)
+        queries, available = apply_to_rows(map_rows, found.features), len(images)
         query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
         raise UsageFailure(

@@ -189,8 +189,7 @@ def usable_dimensions(X: np.ndarray) -> int:
 
 
 def density_outcome(method: Method, rows: Rows, fits: Fits) -> Outcome:
-    """Return the mean log-density of the test rows, in the units of the data and averaged over the noise on rounded
-    columns."""
+    """Return the mean log-density of the test rows, in the units of the data, averaged over the noise on rounded columns."""
     start = time.perf_counter()
     try:
         density, which, converged = fits.of(method, rows.known_train[rows.fit])

@@ -217,5 +217,5 @@ def _lca_pair(seed: int, engine: Engine | str | None) -> tuple[Any, Any]:
     from vicinal import LCA, LCAGauss
 
     # Scores are compared to hundredths of a nat, so the last digits of the optimum are not needed.
-    settings: dict[str, Any] = {"tol": 1e-5, "engine": engine}
-    return LCA(**settings, random_state=seed), LCAGauss(**settings)
+    settings: dict[str, Any] = {"tol": 1e-5, "engine": engine, "random_state": seed}
+    return LCA(**settings), LCAGauss(**settings)

@@ -1,4 +1,4 @@
-"""Let estimators take Dask collections, in `fit` and in the methods for new rows.
+"""Dask collections as arguments of estimators, in `fit` and in the methods for new rows.
 
 Dask itself is imported only if there is a collection, or if ``Engine("dask")`` is used.
 
@@ -127,6 +127,8 @@ def gather(estimator: Any) -> Any:
         elif in_file(vars(mixture).get("centres")):
             density.mixture_ = copy(mixture)  # another object, for which the engine keeps no placement in the file
             density.mixture_.centres = np.array(mixture.centres)
+        if in_file(vars(density).get("rows_")):  # of LCA-Gauss, whose centres have moved away from its rows
+            density.rows_ = np.array(density.rows_)
     return estimator
 
 
@@ -178,7 +180,7 @@ def float_numbers(estimator: Any) -> Any:
 
 
 class _Asked:
-    """Hold the name of a method and its arguments other than the rows."""
+    """The name of a method, and its arguments other than the rows."""
 
     def __init__(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.name, self.args, self.options = name, args, options

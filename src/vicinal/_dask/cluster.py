@@ -1,4 +1,4 @@
-"""Find the active Dask client, and handle the loss of workers."""
+"""The active Dask client, and the handling of lost workers."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ _COPY_LOOKS = (
 
 
 class LostError(Exception):
-    """Raised if data or results were on workers that have left."""
+    """Data or results were on workers that have left."""
 
 
 def has_client() -> bool:

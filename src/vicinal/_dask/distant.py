@@ -1,4 +1,4 @@
-"""Represent a density whose components are on the workers of a cluster."""
+"""A density whose components are on the workers of a cluster."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from vicinal._dask.cluster import LostError, active_client, answer_of, sent_to_a
 
 
 class DistantMixture:
-    """Represent a mixture that is on every worker; new rows are scored there, and `gather` moves it into this process.
+    """A mixture that is on every worker; new rows are scored there, and `gather` moves it into this process.
 
     Parameters
     ----------

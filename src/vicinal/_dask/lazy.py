@@ -1,4 +1,4 @@
-"""Compute lazy results for the rows of a Dask collection, block by block."""
+"""Lazy results for the rows of a Dask collection, block by block."""
 
 import io
 import pickle
@@ -18,7 +18,7 @@ _ROWS_PER_TASK = 2**14
 
 
 class _Light(pickle.Pickler):
-    """Pickle an estimator without the mixtures that are on the workers."""
+    """A pickler of estimators that leaves out the mixtures that are on the workers."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)

@@ -1,4 +1,4 @@
-"""Turn Dask collections into tables in memory, and into sources of rows."""
+"""Dask collections as tables in memory, and as sources of rows."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -138,7 +138,7 @@ def _together(parts: list[Any]) -> Any:
 
 
 class DaskRows:
-    """Provide a Dask array or dataframe as a source of rows; see `vicinal._row_sources`.
+    """A Dask array or dataframe as a source of rows; see `vicinal._row_sources`.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ def explain(
     else:
         rows = np.asarray(X if steps is None else steps.transform(X), dtype=np.float64)
         gaps = np.isnan(np.asarray(X, dtype=np.float64))
-    shares, surprises, quantiles = _judge(detector, density, rows, active, own)
+    shares, surprises, quantiles = _explain_rows(detector, density, rows, active, own)
     # A value that is missing or was filled in is not a reason.
     if gaps.any():
         rows = np.where(gaps, np.nan, rows)
@@ -129,7 +129,7 @@ def explain(
     return Explanation(names, rows, shares, surprises, median, low, high, fixed)
 
 
-def _judge(
+def _explain_rows(
     detector: Any, density: Any, rows: np.ndarray, active: np.ndarray, own: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """Return shares, surprises and quantiles of rows, each of the shape of `rows`, where NaN marks a missing value.

@@ -43,8 +43,7 @@ def scale_of_scores(scores: np.ndarray, weight: np.ndarray | None) -> ScoreScale
 
 
 def reference_rows(mixture: SharedMixture) -> np.ndarray:
-    """Return the positions of the reference centres: all of them, or an evenly spaced sample in proportion to their
-    weights."""
+    """Return the positions of the reference centres: all, or an evenly spaced sample in proportion to their weights."""
     shares = np.exp(mixture.log_weights)
     cumulated = np.cumsum(shares)
     n = min(int(np.count_nonzero(shares)), _MOST_REFERENCES)
@@ -105,8 +104,7 @@ def group_scores(
 
 
 def strangest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.ndarray:
-    """Return the lowest score of each row, after all scores have been given the median and quartile distance of the
-    first."""
+    """Return the lowest score of each row, after all scores were given the median and quartile distance of the first."""
     first = scales[0]
     return np.min(
         [

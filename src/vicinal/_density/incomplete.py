@@ -12,7 +12,7 @@ from vicinal._density.training_rows import last_step, weights_in
 _FEWEST = 19
 
 
-class Judged(NamedTuple):
+class ScoredRows(NamedTuple):
     """The results for rows: scores (an outlier is below the detector's ``offset_``), p-values and log-densities."""
 
     scores: np.ndarray
@@ -20,7 +20,7 @@ class Judged(NamedTuple):
     log_densities: np.ndarray
 
 
-def score_incomplete_rows(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> Judged:
+def score_incomplete_rows(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> ScoredRows:
     """Score rows with missing values as new rows, or as training rows without themselves.
 
     Log-densities of different numbers of columns cannot be compared. Each row is therefore compared with the training rows
@@ -42,7 +42,7 @@ def score_incomplete_rows(detector: Any, X: np.ndarray, own: np.ndarray | None =
     density = last_step(detector.density_)
     mixture, table = density._mixture(), _TrainingRows(density)
     rows = np.asarray(X)[:, density.active_features_]
-    judged = Judged(np.full(len(rows), detector.offset_ + 1.0), np.ones(len(rows)), np.zeros(len(rows)))
+    judged = ScoredRows(np.full(len(rows), detector.offset_ + 1.0), np.ones(len(rows)), np.zeros(len(rows)))
     patterns, pattern_of = np.unique(np.isnan(rows), axis=0, return_inverse=True)
     for p, gaps in enumerate(patterns):
         mine, known = np.flatnonzero(pattern_of.reshape(-1) == p), np.flatnonzero(~gaps)

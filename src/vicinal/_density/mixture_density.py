@@ -173,8 +173,7 @@ class MixtureDensityMixin(NotebookMixin):
         return gather(self)
 
     def _mixture(self) -> Any:
-        """Return the fitted mixture with the current `engine`, because a model may be used on a different machine from
-        the one on which it was fitted."""
+        """Return the fitted mixture with the current `engine`, which may differ from that of the fit on another machine."""
         check_is_fitted(self)
         self.mixture_.engine = self.engine
         return self.mixture_

@@ -1,4 +1,4 @@
-"""Compute the threshold of outliers, and validate the parameters that determine it."""
+"""The threshold of outliers, and validation of the parameters that determine it."""
 
 from typing import Any, NamedTuple
 

@@ -211,8 +211,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         if getattr(density, "feature_names_in_", None) is not None:
             detector.feature_names_in_ = density.feature_names_in_
         steps = density[:-1] if isinstance(density, Pipeline) and len(density) > 1 else None
-        detector._remember(constants_in(last, steps), None if steps is not None else table_in(last))
-        return detector._judge_training_rows(scores, weights_in(last), last)
+        detector._store_training_table(constants_in(last, steps), None if steps is not None else table_in(last))
+        return detector._set_training_scores(scores, weights_in(last), last)
 
     @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -247,8 +247,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         if scores is None:
             scores, last = scores_by_folds(density, self.cv, passed, rows, weight), None
         counted = rows if weight is None else rows[weight > 0]
-        self._remember(np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64), rows)
-        return self._judge_training_rows(scores, weight, last)
+        self._store_training_table(np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64), rows)
+        return self._set_training_scores(scores, weight, last)
 
     def gather(self) -> Self:
         """Move the training rows of a density that was fitted to a Dask collection into this process; see `LCA.gather`."""
@@ -399,13 +399,13 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         known = getattr(self, "_constants", None)  # files of version 1 have none
         return np.full(self.n_features_in_, np.nan) if known is None else known
 
-    def _remember(self, constants: np.ndarray, rows: np.ndarray | None) -> None:
+    def _store_training_table(self, constants: np.ndarray, rows: np.ndarray | None) -> None:
         """Store what is needed to recognise rows with other constants and the training table itself."""
         self._constants = constants
         self._fingerprint = None if rows is None else fingerprint(rows)
         forget_reference(self)
 
-    def _judge_training_rows(self, scores: np.ndarray, weight: np.ndarray | None, last: Any) -> Self:
+    def _set_training_scores(self, scores: np.ndarray, weight: np.ndarray | None, last: Any) -> Self:
         """Set the attributes of the training rows from their leave-one-out log-densities.
 
         `last` is the density that left out single rows, or None if folds were used.

@@ -14,8 +14,7 @@ _TOLERANCE = {np.dtype(np.float64): 2e-11, np.dtype(np.float32): 2e-4}
 
 
 def products_are_accurate(largest_square_norm: Number, dtype: DTypeLike) -> Any:
-    """Return whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of this square norm, or of each of an
-    array of them."""
+    """Return whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of these square norms."""
     dtype = np.dtype(dtype)
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
 
@@ -42,8 +41,7 @@ SAME_DIRECTION = 1e-27
 
 
 def product_error(largest_squares: Number, n_dims: int, dtype: DTypeLike) -> Any:
-    """Return a generous bound on the error of a score by products, ``q'z - |q|^2/2 - |z|^2/2``, for square norms up to
-    these."""
+    """Return a generous bound on the error of a score by products, ``q'z - |q|^2/2 - |z|^2/2``, for these square norms."""
     return 2.0 * (n_dims + 8) * float(np.finfo(dtype).eps) * largest_squares
 
 

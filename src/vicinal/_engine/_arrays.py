@@ -270,8 +270,7 @@ class _BlockScorer:
 
 
 def blocks_within(backend: Any, m: int, numbers_per_pair: int = 10) -> tuple[Blocks, int]:
-    """Return blocks of m queries against all points within a backend's memory, and the threads that may work on them at
-    once."""
+    """Return blocks of m queries against all points within a backend's memory, and the number of threads that work on them."""
     size = backend.points.rows.dtype.itemsize * numbers_per_pair
     pairs = backend.memory // size
     if backend.name != "torch":

@@ -126,19 +126,19 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
             f"{estimator.__name__}()."
         )
     if hasattr(estimator, "get_params") and not isinstance(estimator, Engine):
-        return _said_of_estimator(X, shape, estimator)
-    return _said_of_work(X, estimator, Work(shape[0], shape[0], shape[1]))
+        return _text_for_estimator(X, shape, estimator)
+    return _text_for_work(X, estimator, Work(shape[0], shape[0], shape[1]))
 
 
-def _said_of_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> str:
+def _text_for_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> str:
     if hasattr(estimator, "_pair_work"):
         work, metric, share = estimator._pair_work(*shape), _metric_of(estimator, shape[1]), None
         if getattr(estimator, "_kernel_per_row", False):
             share = _share_of_fitted(estimator, shape[0])
-        return _said_of_work(X, estimator.engine, work, metric, share)
+        return _text_for_work(X, estimator.engine, work, metric, share)
     name = type(estimator).__name__
     inner = [step for _, step in estimator.steps] if hasattr(estimator, "steps") else _inner_estimators(estimator)
-    said = {type(one).__name__: _said_of_estimator(X, shape, one) for one in inner if hasattr(one, "get_params")}
+    said = {type(one).__name__: _text_for_estimator(X, shape, one) for one in inner if hasattr(one, "get_params")}
     said = {of: text for of, text in said.items() if not text.startswith(("none:", "unknown:"))}
     if said:
         return "; ".join(f"{text}, in {of} of {name}" for of, text in said.items())
@@ -154,7 +154,7 @@ def _inner_estimators(estimator: Any) -> list[Any]:
     return [value for value in estimator.get_params(deep=False).values() if not isinstance(value, type)]
 
 
-def _said_of_work(
+def _text_for_work(
     X: Any, given: Engine | str | None, work: Work, metric: np.ndarray | None = None, share: float | None = None
 ) -> str:
     engine = as_engine(given)

@@ -288,8 +288,7 @@ class Placed(Protocol):
             return np.exp(log_shares)
 
     def entropies(self, queries: Queries) -> np.ndarray | None:
-        """Return the entropies of the softmax weights p_i, (m,), if a backend computes them in a separate sweep, or
-        None."""
+        """Return the entropies of the softmax weights p_i, (m,), or None if the backend has no separate sweep for them."""
         return None
 
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:

@@ -103,7 +103,7 @@ class CpuPlaced(CompiledRows):
             # Means of indicators: no slower for few classes, and one kernel less to compile.
             members = np.eye(n_classes, dtype=pairs.dtype)[self.points.classes]
             log_sums, shares, _ = self._row_by_row(pairs, self._packed(members), None)
-            return self._class_answer(queries, log_sums, shares)
+            return self._class_log_sums(queries, log_sums, shares)
         bounds = np.searchsorted(self._inside(self.points.classes), np.arange(n_classes + 1))
         log_sums, shares = np.empty(pairs.m), np.empty((pairs.m, n_classes))
 
@@ -113,9 +113,9 @@ class CpuPlaced(CompiledRows):
 
         for _ in in_order(work, self._blocks(pairs), self._threads, Filled((log_sums, shares), lambda rows: rows)):
             pass
-        return self._class_answer(queries, pairs.log_sums(log_sums), shares)
+        return self._class_log_sums(queries, pairs.log_sums(log_sums), shares)
 
-    def _class_answer(self, queries: Queries, log_sums: np.ndarray, shares: np.ndarray) -> LogSums:
+    def _class_log_sums(self, queries: Queries, log_sums: np.ndarray, shares: np.ndarray) -> LogSums:
         with np.errstate(divide="ignore"):
             log_shares = np.log(shares)
         return LogSums(self._of_queries(queries, log_sums), self._of_queries(queries, log_shares))

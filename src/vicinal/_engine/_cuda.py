@@ -84,7 +84,7 @@ class CudaPlaced(RowByRow):
             self._backend.error, codes, self._compact, self._log2_weights, self._real, leave_out, raised, heaviest,
             self._backend.memory,
         )  # fmt: skip
-        return made if made.pays else None
+        return made if made.saves_time else None
 
     @cached_property
     def _nearest_of_some(self) -> np.ndarray:
@@ -178,7 +178,7 @@ class CudaPlaced(RowByRow):
 
     @within_memory
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
-        images, tiles = self._asked(queries)
+        images, tiles = self._images_and_tiles(queries)
         if tiles is None:
             return super().class_agreement(queries)
         every = self._softmax(tiles, images, queries.left_out)

@@ -107,8 +107,7 @@ class KernelSums:
         return log_sums, tiles.certificate(log_skipped, log_sums.min(axis=2).ravel()), visited
 
     def _begin(self, block: slice) -> tuple[Add, Array, Array]:
-        """Return a function that adds points to the sums of a block of queries, with the initial largest scores and
-        sums."""
+        """Return a function that adds points to the sums of a block of queries, with the initial state of the sums."""
         q = self._queries[block]
         tops, totals = (empty_like((*self._shape, len(q)), q, float64=True) for _ in range(2))
         tops[...], totals[...] = -math.inf, 0.0

@@ -134,7 +134,6 @@ class KernelTiles:
 
 
 def _shares(bounds: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """Return the log of the largest share that each tile may have in any of the sums, given by their logs (e,):
-    (n_tiles,)."""
+    """Return the log of the largest share that each tile may have in any of the sums, (n_tiles,), given their logs (e,)."""
     with np.errstate(invalid="ignore"):  # for a row without neighbours so far, every tile matters
         return np.where(bounds > -np.inf, bounds - least[:, None], -np.inf).max(axis=0)

@@ -71,8 +71,7 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
 def _best_of_groups(
     point: np.ndarray, ranked: np.ndarray, starts: np.ndarray, counts: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k points of each group of pairs with the smallest values, smallest first, and these values, both
-    (groups, k)."""
+    """Return the k points of each group of pairs with the smallest values, smallest first, and the values, both (groups, k)."""
     width, group = int(counts.max(initial=k)), np.repeat(np.arange(len(starts)), counts)
     if width * len(starts) > 4 * len(
         point
@@ -163,8 +162,7 @@ def _kth_best(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def search_is_faster(placed: Placed, queries: Queries, k: int | None) -> bool:
-    """Return whether `searched` finds candidates faster than all scores would: for many queries, few neighbours, no
-    weights."""
+    """Return whether `searched` is faster than computing all scores: for many queries, few neighbours and no weights."""
     n = len(placed.points.rows)
     return (
         k is not None
@@ -213,8 +211,7 @@ def searched(
 
 
 def _tree(points: np.ndarray, threads: int) -> Find:
-    """Return a k-d tree: squared distances from differences, sorted, the points, and a bound on the errors of the
-    squares."""
+    """Return squared distances by a k-d tree, sorted, with the points, and a bound on the errors of the squares."""
     tree = made_by_all(lambda: kd_tree(points), kd_tree, points)
 
     def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -232,8 +229,7 @@ def kd_tree(points: np.ndarray) -> "KDTree":
 
 
 def _brute(placed: Placed, threads: int) -> Find:
-    """Return the same by scikit-learn's tiles of matrix products, on as many points at a time as have small images in
-    total."""
+    """Return the same by scikit-learn's tiles of matrix products, on as many points at a time as have small images."""
     from sklearn.neighbors import NearestNeighbors
 
     n, k = len(placed.points.rows), placed.n_coordinates

@@ -14,6 +14,7 @@ import joblib
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from vicinal._address_space import threads_with_room
 from vicinal._engine._sharing import Filled, Sums, Touched, TreeSum, WithItem, sharing
 
 _Item = TypeVar("_Item")
@@ -48,6 +49,7 @@ def in_order(
 
     At most ``n_threads + 1`` results exist at a time.  The pool exists for this call only, so nothing survives a fork.
     A single item needs no pool: waking a thread would take longer than scoring a row.  BLAS uses one thread meanwhile.
+    If a limit on the address space leaves no room for the threads, fewer of them compute the same results.
     An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
     """
     those = None if filled is None else sharing()
@@ -58,7 +60,7 @@ def in_order(
     first = list(islice(items, 2))
     items = iter(chain(first, items))
     with _blas_limit:
-        if n_threads <= 1 or len(first) <= 1:
+        if len(first) <= 1 or (n_threads := threads_with_room(n_threads)) <= 1:
             yield from map(work, items)
         else:
             yield from _pooled(work, items, n_threads)
@@ -184,33 +186,8 @@ class _ThreadPools:
 _thread_pools = _ThreadPools()
 
 
-class _CompilerAtFork:
-    """Let a fork wait until other threads have finished compiling.
-
-    Otherwise the child would wait forever for Numba's lock at its first kernel, because the thread that holds it does not
-    exist in the child.
-    """
-
-    def __init__(self) -> None:
-        self._held: list[Any] = []
-
-    def hold(self) -> None:
-        """Acquire the lock if Numba is in use."""
-        lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
-        if lock is not None:
-            lock.acquire()
-            self._held.append(lock)
-
-    def let_go(self) -> None:
-        """Release the lock, in the parent and in the child."""
-        if self._held:
-            self._held.pop().release()
-
-
 _blas_limit = _BlasLimit()
-_compiler = _CompilerAtFork()
 if hasattr(os, "register_at_fork"):  # Windows has neither fork nor this
-    os.register_at_fork(before=_compiler.hold, after_in_parent=_compiler.let_go, after_in_child=_compiler.let_go)
     os.register_at_fork(after_in_child=_blas_limit.restart_in_child)
 
 

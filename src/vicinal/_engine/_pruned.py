@@ -293,7 +293,7 @@ class PrunedSweeps:
         return self.shares
 
     @staticmethod
-    def pays(n_coordinates: int, shares: Shares, work: Work, halves: bool) -> bool:
+    def saves_time(n_coordinates: int, shares: Shares, work: Work, halves: bool) -> bool:
         """Return whether pruned work with these shares is clearly less than a dense pass.
 
         Parameters

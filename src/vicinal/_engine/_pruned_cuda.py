@@ -150,7 +150,7 @@ class PrunedHalf(Half):
         self._list, self._list_starts, self._rest, self.share = lists
 
     @property
-    def pays(self) -> bool:
+    def saves_time(self) -> bool:
         """Whether the sweeps, which visit each pair twice, are clearly less work than half sweeps over all pairs."""
         return self.share <= GPU_PRUNED_SHARE
 

@@ -101,9 +101,8 @@ class PrunedHalves:
         self._plan = (*tiles.boxes, tiles.heaviest, self._masses.of_tiles, shrink)
 
     @staticmethod
-    def serve(tiles: Tiles, log_weights: np.ndarray | None) -> bool:
-        """Return whether half sweeps can be used for these points: products are accurate within tiles, and weights are not too
-        unequal."""
+    def can_be_used(tiles: Tiles, log_weights: np.ndarray | None) -> bool:
+        """Return whether half sweeps can be used: products are accurate within tiles, and weights are not too unequal."""
         if tiles.wide.any():
             return False
         if log_weights is None:
@@ -193,8 +192,7 @@ class PrunedHalves:
         return radius
 
     def _certificate(self, low: np.ndarray, log_sums: np.ndarray, aside: np.ndarray) -> float:
-        """Return the largest certificate of any row: half of the error for boxes and half for scores, each relative to the lower
-        bound of the row."""
+        """Return the largest certificate of any row, relative to its lower bound: half of the error for boxes, half for scores."""
         tiles = self._tiles
         least = np.minimum.reduceat(np.where(aside, np.inf, low), tiles.starts[:-1])[tiles.tile_at]
         with np.errstate(invalid="ignore"):

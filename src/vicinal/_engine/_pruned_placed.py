@@ -118,10 +118,10 @@ class PrunedPlaced(Placed):
             near = self._near_share
             if near > REFUSED_AGAIN * refused.get((work, halves), np.inf):
                 return None
-            if not PrunedSweeps.pays(self.n_coordinates, Shares(near, near), work, halves):
+            if not PrunedSweeps.saves_time(self.n_coordinates, Shares(near, near), work, halves):
                 return None
         sweeps, shares = self._counted
-        if sweeps.pays(self.n_coordinates, shares, work, halves):
+        if sweeps.saves_time(self.n_coordinates, shares, work, halves):
             return sweeps
         if n < COUNTED_FROM_POINTS:
             refused[work, halves] = self._near_share
@@ -221,7 +221,7 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.log_sums(queries, by_class)
         sweeps, query_groups = plan
-        log_sums = self._told(sweeps, sweeps.sums(query_groups)).log_sums
+        log_sums = self._certified(sweeps, sweeps.sums(query_groups)).log_sums
         return LogSums(log_sums, self._log_shares(queries, log_sums) if by_class else None)
 
     def _log_shares(self, queries: Queries, log_sums: np.ndarray) -> np.ndarray:
@@ -254,13 +254,13 @@ class PrunedPlaced(Placed):
         sweeps, query_groups = plan
         codes = self.points.classes
         assert codes is not None
-        return self._told(sweeps, sweeps.class_shares(query_groups, codes, self.points.n_classes))[1]
+        return self._certified(sweeps, sweeps.class_shares(query_groups, codes, self.points.n_classes))[1]
 
     def _certify(self, certificate: float) -> None:
         self.certificate = certificate
         self.points.certificates.add(certificate)
 
-    def _told(self, sweeps: PrunedSweeps, answer: Any) -> Any:
+    def _certified(self, sweeps: PrunedSweeps, answer: Any) -> Any:
         self._certify(sweeps.certificate)
         return answer
 
@@ -315,13 +315,13 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.entropies(queries)
         sweeps, query_groups = plan
-        return self._told(sweeps, sweeps.sums(query_groups, entropies=True)).entropies
+        return self._certified(sweeps, sweeps.sums(query_groups, entropies=True)).entropies
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         own = self._halves(queries)
         if own is not None:
             plan = self._plan(queries, "scatter")
-            if plan is not None and PrunedHalves.serve(plan[0].tiles, self.points.log_weights):
+            if plan is not None and PrunedHalves.can_be_used(plan[0].tiles, self.points.log_weights):
                 once = self._half_scatter(plan[0], own, row_weights, space)
                 if once is not None:
                     return once
@@ -332,7 +332,7 @@ class PrunedPlaced(Placed):
         values = None
         if space == "rows":
             values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
-        found = self._told(sweeps, sweeps.scatter(query_groups, row_weights, values))
+        found = self._certified(sweeps, sweeps.scatter(query_groups, row_weights, values))
         return Scatter(found.log_sums, found.scatter)
 
     def _halves(self, queries: Queries) -> bool | None:
@@ -377,7 +377,7 @@ class PrunedPlaced(Placed):
             return self.dense.softmax_pull(queries, factors, own_class)
         pull = np.zeros((len(self.points.rows), self.n_coordinates))
         plan[0].add_pull(plan[1], factors, pull)
-        return self._told(plan[0], pull)
+        return self._certified(plan[0], pull)
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Return both sums from separate sweeps, so that the sum of the class mates is certified relative to itself."""

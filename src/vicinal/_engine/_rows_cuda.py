@@ -153,7 +153,7 @@ class RowByRow(ArrayPlaced):
         accurate = products_are_accurate(max(largest, self._largest), self._real)
         return self._common if accurate else self._by_differences
 
-    def _asked(self, queries: Queries) -> tuple[Tensor, Tiles | None]:
+    def _images_and_tiles(self, queries: Queries) -> tuple[Tensor, Tiles | None]:
         """Return the images of the queries, and tiles for them; None if torch's operations are used."""
         images = self._query_images(queries)
         if len(images) == 0 or not self._fused:
@@ -266,7 +266,7 @@ class RowByRow(ArrayPlaced):
 
     @within_memory
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        images, tiles = self._asked(queries)
+        images, tiles = self._images_and_tiles(queries)
         if tiles is None:
             return super().log_sums(queries, by_class)
         there = answered(queries)
@@ -300,7 +300,7 @@ class RowByRow(ArrayPlaced):
 
     @within_memory
     def entropies(self, queries: Queries) -> np.ndarray | None:
-        images, tiles = self._asked(queries)
+        images, tiles = self._images_and_tiles(queries)
         if tiles is None:
             return None
         # From differences, because with squares of 1e4 an expected score has lost the digits of an entropy.
@@ -317,7 +317,7 @@ class RowByRow(ArrayPlaced):
         query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
-        images, tiles = self._asked(queries)
+        images, tiles = self._images_and_tiles(queries)
         if tiles is None:
             return super().softmax_sums(queries, factors, values, query_values, own_class)
         theirs = None if values is None else self._values(values, self._images, self._rows)
@@ -412,7 +412,7 @@ class RowByRow(ArrayPlaced):
         A fused kernel keeps the best score of each block of points for each query.  The exact scores of a query's k best
         blocks give a floor of its k-th best score, and only blocks that reach the floor are searched again.
         """
-        images, tiles = self._asked(queries)
+        images, tiles = self._images_and_tiles(queries)
         if tiles is None:
             yield from super().candidates(queries, k, floors)
             return

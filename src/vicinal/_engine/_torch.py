@@ -46,7 +46,7 @@ class TorchBackend(ArrayBackend):
 
     def at(self, kernel: Any) -> Placed:
         """Place the rows under a kernel."""
-        if isinstance(kernel, Covariances) or not self._kernels_serve():
+        if isinstance(kernel, Covariances) or not self._has_kernels():
             return super().at(kernel)
         if isinstance(kernel, Frames):
             from vicinal._engine._frames_cuda import CudaFrames
@@ -56,7 +56,7 @@ class TorchBackend(ArrayBackend):
 
         return CudaPlaced(self, kernel)
 
-    def _kernels_serve(self) -> bool:
+    def _has_kernels(self) -> bool:
         """Return whether there are Triton kernels for the device: CUDA's with TensorFloat-32, or Triton's interpreter."""
         if importlib.util.find_spec("triton") is None:
             return False

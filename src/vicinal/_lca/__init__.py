@@ -16,10 +16,12 @@
           folds.py             the fits to folds that this search compares
           checks.py            data without a solution, detected before the engine runs
       LCAGauss, lca_gauss.py   a Gaussian in some directions, kernels in the others
-          gauss_steps.py, gauss_penalty.py       the same parts for two covariances and two penalties
+          gauss_steps.py, gauss_stochastic.py    the same parts for two covariances
+          gauss_penalty.py, gauss_penalty_choice.py   and for two penalties
       LocalLCA, local_lca.py   one kernel per row
           local_kernels.py     vicinities, scatters and the shared covariance
-          local_search.py      the choice by held-out rows, over local_grid.py and local_folds.py
+          local_choice.py      the base, the folds and the search; local_search.py searches by held-out rows, over local_grid.py and
+                               local_folds.py
           local_metric.py      the metric at a point        local_checks.py   validation of parameters
       rows with missing values: missing.py fits them; DensityImputer (imputer.py, filling.py) fills them in
 

@@ -19,8 +19,7 @@ def accelerated_fixed_point(
     memory: int = 10,
     longest: float = 2.0,
 ) -> FitPath:
-    """Maximise an objective whose fixed-point step (an EM step) never lowers it, by a safeguarded
-    quasi-Newton method.
+    """Maximise an objective that a fixed-point step (an EM step) never lowers, by a safeguarded quasi-Newton method.
 
     The displacement of the plain step vanishes exactly at the fixed points and is, close to one, the
     gradient in the metric that the plain step uses. L-BFGS's two-loop recursion on displacements instead of

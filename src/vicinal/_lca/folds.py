@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._engine import Engine, one_blas_thread_beside_pairs
+from vicinal._engine import Engine, Work, one_blas_thread_beside_pairs
 from vicinal._fit_loops import FitPath, Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
@@ -208,15 +208,19 @@ def rough_split(
     """
     gaussian = scatter_of_rows(train, weight) + penalty.gaussian(train, weight)
     reg = penalty.local(train, weight)
-    _, problem = whitened(train, weight, engine, reg, gaussian, _PASSES)
+    n, d = train.shape
+    _, problem = whitened(train, weight, engine, reg, inverse_root(gaussian), Work(n, n, d, _PASSES))
+
+    def step(at: Split) -> tuple[float, Split]:
+        return em_step(problem, at)
 
     def run(split: Split, tol: float) -> FitPath:
-        return relaxed_em(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
+        return relaxed_em(step, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
     with one_blas_thread_beside_pairs(*problem.rows.shape):
         # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
         limits: dict[str, Any] = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
-        path = fixed_point(lambda at: em_step(problem, at), all_local(train.shape[1]), Recorder(), **limits)
+        path = fixed_point(step, all_local(d), Recorder(), **limits)
         if reduce:
             path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
     return problem, path.parameters

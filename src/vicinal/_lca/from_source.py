@@ -1,23 +1,27 @@
-"""LCA of rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
+"""LCA and LCA-Gauss of rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
 
 The checks, the penalty and the units of the data come from a sample of the rows; every step draws its terms and its
 possible neighbours from all rows.  The components of the density stay in the source.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vicinal._checks import check_callback, check_source, check_weights
 from vicinal._density.gaps import forget_gaps
-from vicinal._engine import Problem, Work, as_engine, fit_engine, prepare, resident_rows, resolved_engine
+from vicinal._engine import Problem, as_engine, fit_engine, prepare, resident_rows, resolved_engine
 from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import LCA_REMEDIES, check_two_rows
-from vicinal._lca.solver_choice import PASSES
-from vicinal._leave_one_out import LeaveOneOut, scatter_of_rows, weight_of_others
+from vicinal._lca.gauss_steps import GaussProblem, local_metric
+from vicinal._lca.stochastic import Metrics
+from vicinal._leave_one_out import LeaveOneOut, mean_of_rows, scatter_of_rows, weight_of_others
 from vicinal._mixtures import SharedMixture
 from vicinal._row_sources import ColumnsOf, RowSource
+
+_PART_ROWS = 8192  # the number of rows whose moments are added at a time
 
 
 class _SourceRows:
@@ -28,17 +32,25 @@ class _SourceRows:
     source : RowSource
     counted : integer array, optional
         The positions of the rows of positive weight; the default is all.
+    whiten : (array of shape (d,), array of shape (d, d)), optional
+        A mean and a root: the rows are ``root @ (x - mean)``.
     """
 
-    def __init__(self, source: RowSource, counted: np.ndarray | None) -> None:
-        self._source, self._counted = source, counted
+    def __init__(
+        self, source: RowSource, counted: np.ndarray | None, whiten: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> None:
+        self._source, self._counted, self._whiten = source, counted, whiten
         self.shape = source.shape[0] if counted is None else len(counted), source.shape[1]
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, positions: np.ndarray) -> np.ndarray:
-        return self._source.take(positions if self._counted is None else self._counted[positions])
+        rows = self._source.take(positions if self._counted is None else self._counted[positions])
+        if self._whiten is None:
+            return rows
+        mean, root = self._whiten
+        return ((rows - mean) @ root.T).astype(rows.dtype, copy=False)
 
 
 class _DrawnPairs:
@@ -50,10 +62,12 @@ class _DrawnPairs:
     weight : array of shape (n,), or None for ones
     engine : Engine
         An engine whose backend has been chosen.
+    passes : int
+        The expected number of passes of the fit.
     """
 
-    def __init__(self, rows: _SourceRows, weight: np.ndarray | None, engine: Any) -> None:
-        self._rows, self._weight, self._engine = rows, weight, engine
+    def __init__(self, rows: _SourceRows, weight: np.ndarray | None, engine: Any, passes: int) -> None:
+        self._rows, self._weight, self._engine, self._passes = rows, weight, engine, passes
         self.backend = engine.kind
         self._drawn: tuple[np.ndarray, Problem] | None = None
         self._largest_error = 0.0
@@ -64,7 +78,7 @@ class _DrawnPairs:
             self._largest_error, self._drawn = self.certified_row_error, None
             weights = None if self._weight is None else np.log(self._weight[positions])
             rows = self._rows[positions]
-            problem = prepare(self._engine, rows, log_weights=weights, leave_one_out=True, passes=PASSES)
+            problem = prepare(self._engine, rows, log_weights=weights, leave_one_out=True, passes=self._passes)
             self._drawn = positions, problem
         return self._drawn[1]
 
@@ -72,6 +86,43 @@ class _DrawnPairs:
     def certified_row_error(self) -> float:
         """The largest relative error of any row's sum in any pass so far."""
         return max(self._largest_error, 0.0 if self._drawn is None else self._drawn[1].certified_row_error)
+
+
+class _Draw(NamedTuple):
+    """A source whose rows have been checked, and the sample of its rows that determines the penalty and the units."""
+
+    source: RowSource
+    weight: np.ndarray | None  # of all rows
+    counted: np.ndarray | None  # the positions of the rows of positive weight; None for all
+    of_counted: np.ndarray | None  # the weights of these rows
+    most: int  # the number of candidates of a step: as many rows as fit into the working memory
+    sample: np.ndarray
+    shares: np.ndarray | None  # the weights of the sample
+    varies: np.ndarray  # which columns vary
+
+    def active(self, estimator: Any) -> "_Draw":
+        """Return the source of the columns that the estimator uses; the sample has these columns already."""
+        if estimator._constants is None:
+            return self
+        return self._replace(source=ColumnsOf(self.source, estimator.active_features_))
+
+    def log_weights(self) -> np.ndarray | None:
+        """Return the log-weights of all rows."""
+        with np.errstate(divide="ignore"):
+            return None if self.weight is None else np.log(self.weight)
+
+
+def _draw(estimator: Any, source: RowSource, sample_weight: Any) -> _Draw:
+    ranges = check_source(estimator, source, min_rows=2)
+    weight = check_two_rows(check_weights(sample_weight, np.broadcast_to(0.0, source.shape)))
+    forget_gaps(estimator)
+    counted = None if weight is None or weight.all() else np.flatnonzero(weight)
+    of_counted = weight if weight is None or counted is None else weight[counted]
+    rows = _SourceRows(source, counted)
+    most = min(resident_rows(estimator.engine, source.shape[1], source.dtype), len(rows))
+    drawn = np.sort(np.random.default_rng(estimator._seed()).choice(len(rows), most, replace=False))
+    shares = None if of_counted is None else of_counted[drawn]
+    return _Draw(source, weight, counted, of_counted, most, rows[drawn], shares, ranges.least < ranges.most)
 
 
 def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, limits: tuple[int, float]) -> None:
@@ -87,52 +138,101 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     """
     check_callback(estimator.callback)
     structure = estimator._check_parameters(source.shape[1])
-    ranges = check_source(estimator, source, min_rows=2)
-    weight = check_two_rows(check_weights(sample_weight, np.broadcast_to(0.0, source.shape)))
     estimator._stream = None
-    forget_gaps(estimator)
-    counted = None if weight is None or weight.all() else np.flatnonzero(weight)
-    of_counted = weight if weight is None or counted is None else weight[counted]
-    rows = _SourceRows(source, counted)
-    # The candidates of a step are as many rows as fit into the working memory.
-    most = min(resident_rows(estimator.engine, source.shape[1], source.dtype), len(rows))
-    drawn = np.sort(np.random.default_rng(estimator._seed()).choice(len(rows), most, replace=False))
-    sample, shares = rows[drawn], None if of_counted is None else of_counted[drawn]
-    sample, reg = estimator._penalty(sample, shares, structure, LCA_REMEDIES, varies=ranges.least < ranges.most)
-    if estimator._constants is not None:
-        source = ColumnsOf(source, estimator.active_features_)
-        rows = _SourceRows(source, counted)
-    covariance = scatter_of_rows(sample, shares)
+    draw = _draw(estimator, source, sample_weight)
+    sample, reg = estimator._penalty(draw.sample, draw.shares, structure, LCA_REMEDIES, varies=draw.varies)
+    draw = draw.active(estimator)
+    covariance = scatter_of_rows(sample, draw.shares)
+    rows = _SourceRows(draw.source, draw.counted)
 
     def fit_metric(reg: Penalty) -> Any:
-        problem = _problem(rows, of_counted, estimator, most, reg)
+        problem = _problem(rows, draw, estimator, reg)
         start = estimator._initial_metric(covariance, reg, structure)
         estimator.solver_, estimator.engine_ = "stochastic", problem.pairs.backend
         record, options = Recorder.of(estimator), estimator._limits(*limits)
-        path, among = estimator._sweep(problem, start, structure, record, options, most=most)
+        path, among = estimator._sweep(Metrics(problem, structure), start, record, options, most=draw.most)
         estimator._keep(path.parameters, covariance)
         metric = estimator.components_[:, estimator.active_features_]
         estimator.effective_neighbors_ = problem.pairs.some(among).at(metric).perplexities()
         estimator.certified_row_error_ = problem.pairs.certified_row_error
         return path
 
-    estimator._fit_under_penalty(fit_metric, sample, shares, reg, LCA_REMEDIES)
-    if as_engine(estimator.engine).keep == "metric":
-        return
-    with np.errstate(divide="ignore"):
-        log_weights = None if weight is None else np.log(weight)
-    estimator.mixture_ = SharedMixture(
-        source.kept(), estimator.covariance_, log_weights, estimator.engine, estimator._active_names
-    )
+    estimator._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
+    if as_engine(estimator.engine).keep != "metric":
+        estimator.mixture_ = SharedMixture(
+            draw.source.kept(), estimator.covariance_, draw.log_weights(), estimator.engine, estimator._active_names
+        )
 
 
-def _problem(rows: _SourceRows, weight: np.ndarray | None, estimator: Any, most: int, reg: Penalty) -> LeaveOneOut:
+def fit_lca_gauss_to_source(estimator: Any, source: RowSource, sample_weight: Any) -> None:
+    """Fit an LCAGauss by its stochastic solver to the rows of a source; the Gaussian is that of all rows.
+
+    Parameters
+    ----------
+    estimator : LCAGauss
+    source : RowSource
+    sample_weight : array-like of shape (n,), optional
+    """
+    estimator._check_parameters()
+    draw = _draw(estimator, source, sample_weight)
+    sample, reg, reg_gauss = estimator._penalties(draw.sample, draw.shares, draw.varies)
+    draw = draw.active(estimator)
+    mean, covariance = _moments(draw, mean_of_rows(sample, draw.shares))
+
+    def fit_directions(reg: Penalty) -> Any:
+        root = estimator._root(covariance, reg_gauss)
+        problem = GaussProblem(
+            *_problem(_SourceRows(draw.source, draw.counted, (mean, root)), draw, estimator, reg)[:4], reg, root
+        )
+        path, among = estimator._find_directions(problem, draw.most)
+        estimator._keep_directions(path.parameters, root, mean)
+        metric = local_metric(path.parameters)
+        estimator.effective_neighbors_ = problem.pairs.some(among).at(metric).perplexities()
+        return path
+
+    estimator._fit_under_penalties(fit_directions, sample, draw.shares, reg, reg_gauss)
+    if as_engine(estimator.engine).keep != "metric":
+        estimator._keep_density(draw.source.kept(), mean, draw.log_weights())
+
+
+def _moments(draw: _Draw, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the covariance of all rows of positive weight, in one pass; `centre` is a point near the mean."""
+    d = len(centre)
+    mass, first, second = 0.0, np.zeros(d), np.zeros((d, d))
+    start = 0
+    for part in _parts(draw.source):
+        weight = np.ones(len(part)) if draw.weight is None else draw.weight[start : start + len(part)]
+        start += len(part)
+        moved = part[weight > 0] - centre  # rows of weight zero may hold numbers of any size
+        weight = weight[weight > 0]
+        mass += weight.sum()
+        first += weight @ moved
+        second += (moved * weight[:, None]).T @ moved
+    shift = first / mass
+    return centre + shift, second / mass - np.outer(shift, shift)
+
+
+def _parts(source: RowSource) -> Iterator[np.ndarray]:
+    """Yield the rows in parts of the same size, so that sums over them do not depend on the blocks of the source."""
+    left = np.empty((0, source.shape[1]), dtype=source.dtype)
+    for block in source.blocks():
+        rows = np.concatenate([left, block])
+        whole = len(rows) - len(rows) % _PART_ROWS
+        for start in range(0, whole, _PART_ROWS):
+            yield rows[start : start + _PART_ROWS]
+        left = rows[whole:]
+    if len(left):
+        yield left
+
+
+def _problem(rows: _SourceRows, draw: _Draw, estimator: Any, reg: Penalty) -> LeaveOneOut:
     """Return the leave-one-out problem of all rows; if all have the same weight, each vector of weights is held as one number."""
     n, d = rows.shape
-    work = Work(estimator._pair_work(n, d).n_queries, most, d, PASSES)
-    pairs: Any = _DrawnPairs(rows, weight, resolved_engine(fit_engine(estimator), work))
+    work = estimator._pair_work(n, d)
+    engine = resolved_engine(fit_engine(estimator), work._replace(n_points=draw.most))
+    pairs: Any = _DrawnPairs(rows, draw.of_counted, engine, work.passes)
     held: Any = rows
-    if weight is None:
+    if draw.of_counted is None:
         ones, others = np.broadcast_to(1.0, n), np.broadcast_to(np.log(n - 1.0), n)
         return LeaveOneOut(held, ones, others, pairs, reg)
-    return LeaveOneOut(held, weight, np.log(weight_of_others(weight)), pairs, reg)
+    return LeaveOneOut(held, draw.of_counted, np.log(weight_of_others(draw.of_counted)), pairs, reg)

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._engine import Engine, Problem
+from vicinal._engine import Engine, Problem, Work
 from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
+from vicinal._lca.steps import COLLAPSE, CollapseError
 from vicinal._leave_one_out import leave_one_out, mean_of_rows
 from vicinal._mixtures import LOG_2PI
+from vicinal._row_sources import ArrayRows, RowsFile, in_file
 
 # Runs that differ by less need not be distinguished: the best one is continued to the user's tolerance. (With 1e-4, some
 # runs stop on a plateau.)
@@ -54,8 +55,8 @@ def whitened(
     weight: np.ndarray | None,
     engine: Engine | str | None,
     reg: Penalty,
-    gaussian: np.ndarray,
-    passes: int,
+    root: np.ndarray,
+    work: Work,
 ) -> tuple[np.ndarray, GaussProblem]:
     """Return the rows in coordinates where the Gaussian's covariance is the identity, and the problem there.
 
@@ -66,14 +67,13 @@ def whitened(
     engine : None, str or Engine
     reg : Penalty
         The penalty on the local covariance.
-    gaussian : array of shape (d, d)
-        The covariance of the Gaussian, with its penalty.
-    passes : int
-        The expected number of passes.
+    root : array of shape (d, d)
+        R with ``R M_1 R' = I``.
+    work : Work
+        The expected work, from which the engine chooses a backend.
     """
-    root = inverse_root(gaussian)
     rows = ((X - mean_of_rows(X, weight)) @ root.T).astype(X.dtype, copy=False)
-    plain = leave_one_out(rows, weight, engine, reg=reg, passes=passes)
+    plain = leave_one_out(rows, weight, engine, reg=reg, n_queries=work.n_queries, passes=work.passes)
     return rows, GaussProblem(plain.rows, plain.weight, plain.log_others, plain.pairs, reg, root)
 
 
@@ -130,10 +130,20 @@ def mixture_of_directions(
         The rows of B_L'.
     mean : array of shape (d,)
     rows : array of shape (n, d)
+        If they are a memory map, the centres are written to a temporary one.
     """
     inverse = np.linalg.inv(np.concatenate([gaussian, local]))
     projection = inverse[:, len(gaussian) :] @ local
-    return mean + (rows - mean) @ projection.T, inverse @ inverse.T
+
+    def moved(some: np.ndarray) -> np.ndarray:
+        return mean + (some - mean) @ projection.T
+
+    if not in_file(rows):
+        return moved(rows), inverse @ inverse.T
+    with RowsFile(rows.shape[1], rows.dtype) as file:
+        for block in ArrayRows(rows).blocks():
+            file.write(moved(block))
+        return file.mapped(), inverse @ inverse.T
 
 
 def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:
@@ -170,7 +180,7 @@ def stretched(split: Split, following: Split, factor: float) -> Split:
 
     This applies only if as many directions stay local as EM keeps; otherwise it is EM's own split.
     """
-    before, after = (_kernel_covariance(at) for at in (split, following))
+    before, after = (kernel_covariance(at) for at in (split, following))
     values, vectors = np.linalg.eigh(before)
     root, inverse = (vectors * values**power @ vectors.T for power in (0.5, -0.5))
     moved = inverse @ after @ inverse
@@ -185,26 +195,28 @@ def stretched(split: Split, following: Split, factor: float) -> Split:
     return found if len(found.variances) == len(following.variances) else following
 
 
-def _kernel_covariance(split: Split) -> np.ndarray:
+def kernel_covariance(split: Split) -> np.ndarray:
     """Return the kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
     return np.eye(len(split.local)) - (split.local * (1.0 - split.variances)) @ split.local.T
 
 
-def relaxed_em(problem: GaussProblem, split: Split, record: Recorder, *, max_iter: int, tol: float) -> FitPath:
-    """Run EM from a split, with moves that are lengthened as long as this helps (adaptive over-relaxation, Salakhutdinov and
+def relaxed_em(
+    step: Callable[[Split], tuple[float, Split]], split: Split, record: Recorder, *, max_iter: int, tol: float
+) -> FitPath:
+    """Run EM, ``objective, next split = step(split)``, from a split, with moves that are lengthened as long as this helps (adaptive over-relaxation, Salakhutdinov and
     Roweis, 2003): directions that are nearly Gaussian make EM slow.
 
     A pass that lowers the objective is undone, and a plain EM step, which cannot lower it, is made instead. The loop ends
     with a plain EM step that gains no more than `tol`.
     """
     with record:
-        objective, following = em_step(problem, split)
+        objective, following = step(split)
         record.add(split, objective, keep=True)
         record.iterated(split)
         factor = 1.0
         while len(record.objectives) < max_iter:
             trial = stretched(split, following, factor) if factor > 1.0 else following
-            new_objective, new_following = em_step(problem, trial)
+            new_objective, new_following = step(trial)
             gained = new_objective - objective
             overshot = factor > 1.0 and not gained > tol
             record.add(trial, new_objective, keep=not overshot)
@@ -242,28 +254,6 @@ def penalty_of_directions(reg: Penalty, gaussian: np.ndarray, local: np.ndarray)
         return pull
     log_det = float(np.linalg.slogdet(np.concatenate([gaussian, local]))[1])
     return pull + reg.weight * (0.5 * len(gaussian) - log_det)
-
-
-def left_out_scores(problem: GaussProblem, split: Split, rows: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Return the log-density of each training row, its own kernel left out.
-
-    Parameters
-    ----------
-    problem : GaussProblem
-    split : Split
-    rows : array of shape (n, d)
-        All whitened rows, including those of weight zero.
-    counted : boolean array of shape (n,)
-        Which of them belong to the problem.
-    """
-    log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * rows.shape[1] * LOG_2PI
-    scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
-    if len(split.variances):
-        placed = problem.pairs.at(local_metric(split))
-        scores[counted] += placed.log_sums() - problem.log_others
-        if not counted.all():
-            scores[~counted] += placed.log_sums(rows[~counted]) - np.log(problem.weight.sum())
-    return scores
 
 
 def search_directions(
@@ -363,8 +353,7 @@ def _golden_round(
 
 
 def _run_or_keep(run: Callable[[], FitPath], path: FitPath) -> FitPath:
-    """Return a run's path; or, if it is interrupted before its first pass ends, the path that is known, marked as
-    interrupted."""
+    """Return a run's path, or the known path, marked as interrupted, if the run is interrupted before its first pass ends."""
     try:
         return run()
     except KeyboardInterrupt:

@@ -50,6 +50,7 @@ from vicinal._lca.steps import (
     one_pass,
     ordered_metric,
 )
+from vicinal._lca.stochastic import Metrics
 from vicinal._leave_one_out import LeaveOneOut, counted_rows, leave_one_out, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
@@ -336,7 +337,7 @@ class LCA(
         limits = self._limits(*LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
             # Local covariances of minibatches, each blended with the current covariance (Eq. 7).
-            path, neighbors = self._sweep(problem, start, structure, record, limits)
+            path, neighbors = self._sweep(Metrics(problem, structure), start, record, limits)
         else:
             # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
             # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).

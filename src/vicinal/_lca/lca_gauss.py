@@ -1,78 +1,64 @@
 """LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian in some directions, and a Parzen model in the others."""
 
+from collections.abc import Callable
 from itertools import count
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, own_rows
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, fit_engine
+from vicinal._engine import Engine, fit_engine, large_source
 from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point, warn_if_not_converged
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.checks import (
-    Remedies,
-    check_answerable,
-    check_representable,
-    check_scale,
-    check_twins,
-    check_two_rows,
-    collapse_message,
-    is_answerable,
-)
-from vicinal._lca.folds import LCAGaussFold, search_penalty
-from vicinal._lca.gauss_penalty import (
-    Penalties,
-    choose_both,
-    gaussian_rules,
-    given_gaussian,
-    given_local,
-    local_rules,
-)
+from vicinal._lca.checks import check_representable, check_two_rows, collapse_message
+from vicinal._lca.from_source import fit_lca_gauss_to_source
+from vicinal._lca.gauss_penalty_choice import LCA_GAUSS_REMEDIES, GaussPenaltyChoiceMixin
 from vicinal._lca.gauss_steps import (
     GaussProblem,
     Split,
     all_local,
     directions,
     em_step,
-    left_out_scores,
     local_metric,
     mixture_of_directions,
     relaxed_em,
     search_directions,
     whitened,
 )
+from vicinal._lca.gauss_stochastic import Splits
 from vicinal._lca.missing import fit_lca_gauss_to_gaps
-from vicinal._lca.options import Shrinkage
-from vicinal._lca.penalty import (
-    as_parameter,
-    check_matrix,
-    check_penalty,
-    check_reg,
-    has_plenty,
-    least_penalty,
-    no_penalty,
-)
-from vicinal._lca.penalty_search import split_folds
-from vicinal._lca.steps import CollapseError, Structure
+from vicinal._lca.options import Shrinkage, StochasticEM
+from vicinal._lca.penalty import as_parameter, least_penalty
+from vicinal._lca.solver_choice import StochasticMixin
+from vicinal._lca.steps import CollapseError, inverse_root
 from vicinal._leave_one_out import counted_rows, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
-from vicinal._records import Record, RecordParametersMixin
+from vicinal._records import Record, RecordParametersMixin, as_record
 
-_REMEDIES = Remedies("LCAGauss", simpler="")
+_SOLVERS = ("auto", "em", "stochastic")
 
-# The approximate number of passes of a fit, from which the engine chooses a backend.
-_PASSES = 50
+# The default max_iter and tol, exact and stochastic.
+_LIMITS = (500, 1e-7), (50, 1e-3)
 
 
-class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class LCAGauss(
+    StochasticMixin,
+    GaussPenaltyChoiceMixin,
+    RecordParametersMixin,
+    LinearMetricMixin,
+    MixtureDensityMixin,
+    DensityMixin,
+    BaseEstimator,
+):
     r"""LCA-Gauss: find the directions in which data are not Gaussian, a local metric for them, and the density.
 
     The rows are modelled as a Gaussian along some directions and as Parzen windows along the others,
@@ -102,18 +88,28 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     reduce : bool, default=False
         Whether to search for a better number of Gaussian directions (LCA-Gauss-Red). EM by itself stops early, with too
         many local directions; the search makes the most Gaussian-like of them Gaussian, runs EM again, and
-        finds their number by golden-section search. The objective is never lower than without the search.
-    max_iter : int, default=500
-        The maximum number of passes over the pairs; with ``reduce``, for each run of EM.
-    tol : float, default=1e-7
-        The fit stops when a pass gains no more than this many nats per row.
+        finds their number by golden-section search. The objective is never lower than without the search. The solver
+        "stochastic" searches on the sample of rows from which it starts.
+    solver : {"auto", "em", "stochastic"} or StochasticEM, default="auto"
+        "em" is Algorithm 1: each pass visits all pairs, and the objective never decreases. "stochastic" (sec. 5) uses minibatches of rows and
+        samples of neighbours, so that time and memory are linear in n, and rows may stay in a file; its options are those of
+        :class:`vicinal.StochasticEM`. It starts from an exact fit to 3000 of the rows. "auto" is "em" up to 44,721 rows, and
+        "stochastic" with more. ``solver_`` is the solver that was used.
+    max_iter : int, optional
+        The maximum number of passes over the pairs (default 500); with ``reduce``, for each run of EM. For "stochastic", the
+        maximum number of sweeps over the rows (default 50).
+    tol : float, optional
+        The fit stops when a pass gains no more than this many nats per row; for "stochastic", when two successive sweeps do.
+        The default is 1e-7, and 1e-3 for "stochastic".
     callback : callable, optional
-        Called as ``callback(parameters, n_iter)`` after each pass, with the flattened square matrix :math:`B' =
+        Called as ``callback(parameters, n_iter)`` after each pass (each sweep of "stochastic"), with the flattened square matrix :math:`B' =
         (B_G, B_L)'`, Gaussian rows first, and the number of passes, including those of all runs of ``reduce``. It may
         raise StopIteration: the fit then ends, warns that it has not converged, and keeps the best directions so far.
         Model files do not contain it.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
+    random_state : int, RandomState instance or None, default=None
+        Used by "stochastic".
     verbose : int, default=0
         Print progress to stderr.
 
@@ -141,11 +137,13 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         The values of the other columns.
     objectives_ : ndarray
         The penalised objective per row, one entry per pass, the last one belonging to the fitted parameters;
-        with ``reduce``, the best so far.
+        with ``reduce``, the best so far. After "stochastic", one entry per sweep, measured on the same 500 rows.
     n_iter_ : int
-        The number of passes over the pairs.
+        The number of passes over the pairs (of sweeps over the rows for "stochastic").
     converged_ : bool
         Whether the fit converged.
+    solver_ : str
+        The solver that was used.
     engine_ : str
         The backend of the pairwise computations.
     certified_row_error_ : float
@@ -153,8 +151,9 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     rows_ : ndarray of shape (n_samples, n_active)
         The training rows (missing values are filled in); the centres of the kernels have moved along the Gaussian directions.
-    effective_neighbors_ : ndarray of shape (n_samples,)
-        The perplexities of the rows' neighbours in the local subspace.
+    effective_neighbors_ : ndarray of shape (n_samples,), or (3000,) for rows in a file
+        The perplexities of the rows' neighbours in the local subspace. After "stochastic", among ``n_candidates`` (3000)
+        sampled rows.
     mixture_ : SharedMixture
         The density: a mixture with one shared covariance. Its centres are the rows, moved to the mean along the
         Gaussian directions.
@@ -164,7 +163,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     Notes
     -----
     A pass takes O(n^2 d2 + n^2 d + n d^2 + d^3) time with d2 local directions of d; memory beyond the data
-    is the engine's budget, never O(n^2).
+    is the engine's budget, never O(n^2). A sweep of "stochastic" takes O(n N d) with ``n_candidates=N`` and O(n (d + 20) d^2)
+    without. The Gaussian's mean and covariance are always those of all rows.
 
     The search of ``reg="auto"`` is that of :class:`vicinal.LCA`, on the same folds and skipped by the same rule. The best
     penalty of each of its families, and one so large that every direction is Gaussian, are then tried with both
@@ -196,7 +196,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     1
     """
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "engine": Engine}
+    _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "solver": StochasticEM, "engine": Engine}
+    _exact_solver, _passes = "em", 50
 
     def __init__(
         self,
@@ -204,19 +205,23 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         reg: Shrinkage | str | float | ArrayLike = "auto",
         reg_gauss: str | float | ArrayLike = "auto",
         reduce: bool = False,
-        max_iter: int = 500,
-        tol: float = 1e-7,
+        solver: StochasticEM | str = "auto",
+        max_iter: int | None = None,
+        tol: float | None = None,
         callback: Callback | None = None,
         engine: Engine | str | None = None,
+        random_state: RandomState | int | None = None,
         verbose: int | bool = 0,
     ) -> None:
         self.reg = reg
         self.reg_gauss = reg_gauss
         self.reduce = reduce
+        self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
         self.callback = callback
         self.engine = engine
+        self.random_state = random_state
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> Tags:
@@ -230,7 +235,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
             The rows. NaN marks a missing value; the notes of :class:`vicinal.LCA` on missing values apply.
         y : ignored
             Not used; accepted because pipelines of scikit-learn pass it.
@@ -241,154 +246,130 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         -------
         self
         """
-        rows, weight = self._check_input(X, sample_weight)
-        if np.isnan(rows).any():
-            fit_lca_gauss_to_gaps(self, rows, weight, *self._given_penalties(rows.shape[1]))
+        source = large_source(X, self.engine)
+        if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
+            fit_lca_gauss_to_source(self, source, sample_weight)
+            return self
+        self._check_parameters()
+        rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
+        weight = check_two_rows(check_weights(sample_weight, rows))
+        if has_gaps(rows):
+            fit_lca_gauss_to_gaps(self, rows, weight, *self._given_penalties(rows.shape[1]), self._limits(*_LIMITS[0]))
             return self
         forget_gaps(self)
         rows, reg, reg_gauss = self._penalties(rows, weight)
+        self._fit_under_penalties(
+            lambda reg: self._fit_directions(rows, weight, reg, reg_gauss, X), rows, weight, reg, reg_gauss
+        )
+        return self
+
+    def _fit_under_penalties(
+        self,
+        fit_directions: Callable[[Penalty], FitPath],
+        X: np.ndarray,
+        weight: np.ndarray | None,
+        reg: Penalty,
+        reg_gauss: np.ndarray,
+    ) -> None:
+        """Find the directions by ``fit_directions(reg)``, with a larger penalty if "auto" found no solution."""
         try:
-            path = self._fit_directions(rows, weight, reg, reg_gauss)
+            path = fit_directions(reg)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
-                raise ValueError(collapse_message(rows, weight, "full", _REMEDIES)) from None
+                raise ValueError(collapse_message(X, weight, "full", LCA_GAUSS_REMEDIES)) from None
             # Values that repeat (a grid of integers) leave directions without width even if there are many rows.
-            reg = least_penalty(*counted_rows(rows, weight))
-            path = self._fit_directions(rows, weight, reg, reg_gauss)
+            reg = least_penalty(*counted_rows(X, weight))
+            path = fit_directions(reg)
         self.reg_ = as_parameter(reg, self._in_all_columns)
         self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
         warn_if_not_converged("LCAGauss", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        return self
 
-    def _fit_directions(self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty, reg_gauss: np.ndarray) -> FitPath:
-        """Find the directions under two penalties, and store them with their density."""
+    def _fit_directions(
+        self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty, reg_gauss: np.ndarray, given: ArrayLike
+    ) -> FitPath:
+        """Find the directions under two penalties, and store them with their density; X was made from the `given` rows."""
         # Departure 4 (LCAGauss): The Gaussian's covariance divides by n. Its limit is the Gaussian of maximum likelihood.
-        gaussian = scatter_of_rows(X, weight) + reg_gauss
-        if reg_gauss.any():
-            check_representable(gaussian, "reg_gauss", self.reg_gauss)
+        root, mean = self._root(scatter_of_rows(X, weight), reg_gauss), mean_of_rows(X, weight)
         # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + R_G, is the identity.
-        rows, problem = whitened(X, weight, fit_engine(self), reg, gaussian, _PASSES)
-        self.engine_ = problem.pairs.backend
-        iterations = count(1)
-
-        def in_columns(at: Split) -> np.ndarray:
-            return self._in_all_columns(np.concatenate(directions(at, problem.root)))
-
-        def recorder() -> Recorder:
-            return Recorder.of(self, in_columns, iterations)
-
-        # EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
-        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
-        path = fixed_point(lambda at: em_step(problem, at), all_local(X.shape[1]), recorder(), **limits)  # Algorithm 1
-        if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
-
-            def run(split: Split, tol: float) -> FitPath:
-                return relaxed_em(problem, split, recorder(), max_iter=self.max_iter, tol=tol)
-
-            path = search_directions(run, path, self.tol, problem.weight.sum())
-        self._keep(X, weight, rows, problem, path.parameters)
-        self.certified_row_error_ = problem.pairs.certified_row_error
+        work = self._pair_work(*X.shape)
+        rows, problem = whitened(X, weight, fit_engine(self), reg, root, work)
+        path, neighbors = self._find_directions(problem)
+        self._keep_directions(path.parameters, root, mean)
+        with np.errstate(divide="ignore"):
+            log_weights = None if weight is None else np.log(weight)
+        self._keep_density(own_rows(X, given), mean, log_weights)
+        self.effective_neighbors_ = perplexities(problem, local_metric(path.parameters), rows, weight, neighbors)
         return path
 
-    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return the rows and their weights; raise an error for invalid parameters."""
-        X = check_rows(self, X, reset=True, min_rows=2, gaps=True)
-        weight = check_two_rows(check_weights(sample_weight, X))
+    def _root(self, covariance: np.ndarray, reg_gauss: np.ndarray) -> np.ndarray:
+        """Return R with ``R (C_G + R_G) R' = I``."""
+        gaussian = covariance + reg_gauss
+        if reg_gauss.any():
+            check_representable(gaussian, "reg_gauss", self.reg_gauss)
+        return inverse_root(gaussian)
+
+    def _find_directions(self, problem: GaussProblem, most: int | None = None) -> tuple[FitPath, np.ndarray | None]:
+        """Find the directions of a problem, with at most `most` candidates at a time.
+
+        Return the path, and a sample of rows as possible neighbours if the solver is stochastic.
+        """
+        n, d = problem.rows.shape
+        self.engine_, self.solver_ = problem.pairs.backend, self._pick_solver(n)
+        iterations, neighbors = count(1), None
+        limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
+
+        def recorder() -> Recorder:
+            return Recorder.of(
+                self, lambda at: self._in_all_columns(np.concatenate(directions(at, problem.root))), iterations
+            )
+
+        def step(at: Split) -> tuple[float, Split]:
+            return em_step(problem, at)
+
+        def run(split: Split, tol: float) -> FitPath:
+            return relaxed_em(step, split, recorder(), max_iter=limits["max_iter"], tol=tol)
+
+        if self.solver_ == "stochastic":
+            # C_L of minibatches, each blended with the current one (Eq. 7), then the B that solves Eq. 6.
+            path, neighbors = self._sweep(Splits(problem, self.reduce), all_local(d), recorder(), limits, most)
+        else:
+            # EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
+            path = fixed_point(step, all_local(d), recorder(), **limits)  # Algorithm 1
+            if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
+                path = search_directions(run, path, limits["tol"], problem.weight.sum())
+        self.certified_row_error_ = problem.pairs.certified_row_error
+        return path, neighbors
+
+    def _check_parameters(self) -> None:
+        """Raise an error for invalid parameters."""
         if not isinstance(self.reduce, (bool, np.bool_)):
             raise TypeError(f"reduce must be True or False, got {type(self.reduce).__name__}.")
-        check_integer(self.max_iter, "max_iter")
-        check_positive(self.tol, "tol", strict=False)
+        as_record(self.solver, StochasticEM, "solver", _SOLVERS)
+        self._limits(*_LIMITS[0])
         check_callback(self.callback)
-        return X, weight
 
-    def _given_penalties(self, n_features: int) -> tuple[Penalty | None, np.ndarray | None]:
-        """Return the penalties that the user passed; None for "auto"."""
-        if isinstance(self.reg_gauss, str) and self.reg_gauss == "auto":
-            return check_reg(self.reg, n_features), None
-        forms = "'auto', a number, a vector of variances or a matrix"
-        return check_reg(self.reg, n_features), check_matrix(self.reg_gauss, n_features, "reg_gauss", forms)
-
-    def _penalties(self, X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, Penalty, np.ndarray]:
-        """Return the columns that vary, and the two penalties on them.
-
-        Raise an error for data without a solution, and search for "auto".
-        """
-        reg, reg_gauss = self._given_penalties(X.shape[1])
-        # Penalties give both parts a width along constant columns, so these are kept.
-        kept = None
-        if reg is not None and reg_gauss is not None:
-            kept = (np.diag(reg.matrix) > 0) & (np.diag(reg_gauss) > 0)
-        X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept)
-        rows, weight = counted_rows(X, weight)
-        active = self.active_features_
-        reg = None if reg is None else check_penalty(reg, active, self._active_names)
-        reg_gauss = None if reg_gauss is None else reg_gauss[np.ix_(active, active)]
-        zero = {"reg": reg is not None and reg.is_zero, "reg_gauss": reg_gauss is not None and not reg_gauss.any()}
-        zeros = [name for name, is_zero in zero.items() if is_zero]
-        if zeros or reg is None or reg_gauss is None:
-            check_scale(rows, "full", self._active_names)
-        if zeros:
-            remedies = _REMEDIES._replace(reg_name=" and ".join(zeros))
-            check_answerable(rows, "full", names=self._active_names, remedies=remedies)
-        if zero["reg"]:  # twins are not a problem for the Gaussian
-            check_twins(rows, _REMEDIES)
-        self.reg_search_: dict[str, Any] | None = None
-        if reg is not None and reg_gauss is not None:
-            return X, reg, reg_gauss
-        return X, *self._search(rows, weight, reg, reg_gauss)
-
-    def _search(
-        self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty | None, reg_gauss: np.ndarray | None
-    ) -> tuple[Penalty, np.ndarray]:
-        """Return the penalties that are not given (None), from rows of positive weight."""
-        structure, answerable = Structure("full"), is_answerable(X, "full")
-        gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_gaussian(reg_gauss)]
-        if has_plenty(X, structure):
-            none = no_penalty(X.shape[1]) if answerable else least_penalty(X, weight)
-            return none if reg is None else reg, gaussians[0].matrix(X, weight)
-        parts = split_folds(X, weight)
-        if reg is None:
-            regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)
-        else:
-            regs = [given_local(reg)]
-        chosen = Penalties(regs[0], gaussians[-1])
-        if parts:
-            folds = [LCAGaussFold(*part, reduce=self.reduce, engine=fit_engine(self)) for part in parts]
-            chosen, self.reg_search_ = choose_both(folds, regs, gaussians)
-        return chosen.local(X, weight), chosen.gaussian(X, weight)
-
-    def _pair_work(self, n_samples: int, n_features: int) -> Work:
-        """Return the pair work of a fit."""
-        return Work(n_samples, n_samples, n_features, _PASSES)
-
-    def _keep(
-        self, X: np.ndarray, weight: np.ndarray | None, rows: np.ndarray, problem: GaussProblem, split: Split
-    ) -> None:
-        """Store the fitted directions, the density, and the leave-one-out scores of the training rows."""
-        gaussian, local = directions(split, problem.root)
+    def _keep_directions(self, split: Split, root: np.ndarray, mean: np.ndarray) -> None:
+        """Store the fitted directions."""
+        gaussian, local = directions(split, root)
         both = np.concatenate([gaussian, local])
-        mean = mean_of_rows(X, weight)
-        centres, self.covariance_ = mixture_of_directions(gaussian, local, mean, X)
-        self.precision_ = both.T @ both
+        inverse = np.linalg.inv(both)
+        self.precision_, self.covariance_ = both.T @ both, inverse @ inverse.T
         self.gaussian_components_, self.components_ = self._in_all_columns(gaussian), self._in_all_columns(local)
         self.n_components_ = len(split.variances)
         self.mean_ = mean if self._constants is None else self._constants.copy()
         self.mean_[self.active_features_] = mean
-        with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
-        moved = centres.astype(X.dtype)
-        self.mixture_ = SharedMixture(moved, self.covariance_, log_weights, self.engine, self._active_names)
-        self.rows_ = X.copy()
-        # Rows of weight zero, which the fit does not use, are scored as well.
-        counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0
-        self._left_out_scores = left_out_scores(problem, split, rows, counted)
-        self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)
+
+    def _keep_density(self, rows: np.ndarray, mean: np.ndarray, log_weights: np.ndarray | None) -> None:
+        """Store the density; its centres are the rows, moved to the mean along the Gaussian directions."""
+        gaussian, local = (both[:, self.active_features_] for both in (self.gaussian_components_, self.components_))
+        centres = mixture_of_directions(gaussian, local, mean, rows)[0].astype(rows.dtype, copy=False)
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        self.rows_ = rows
 
     def _training_rows(self) -> NDArray[Any] | None:
-        return getattr(
-            self, "rows_", None
-        )  # files of earlier versions have none; the centres have moved away from them
+        # Files of earlier versions have none; the centres have moved away from them.
+        return getattr(self, "rows_", None)
 
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
@@ -404,5 +385,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        # The centres of the mixture are not the training rows, so the mixture cannot leave a row out.
-        return self._left_out_scores.copy() if X is None else super().score_samples(X)
+        known = getattr(self, "_left_out_scores", None)
+        if X is not None or known is not None:
+            return super().score_samples(X)
+        # The centres of the mixture are not the training rows.
+        return self._mixture().left_out_scores_of(self.rows_)

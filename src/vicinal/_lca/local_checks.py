@@ -1,4 +1,4 @@
-"""Validate the parameters of Local LCA, by themselves and against the data."""
+"""Validation of the parameters of Local LCA, by themselves and against the data."""
 
 from typing import Any
 

@@ -54,7 +54,7 @@ class LocalChoiceMixin:
 
     def _fit_gauss(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCAGauss:
         """Fit the LCA-Gauss that is the member of the family with ``center="gauss"``."""
-        gauss = LCAGauss(reg=self._reg_of_base(), engine=fit_engine(self), verbose=self.verbose)
+        gauss = LCAGauss(reg=self._reg_of_base(), solver="em", engine=fit_engine(self), verbose=self.verbose)
         return gauss.fit(X, sample_weight=weight)
 
     def _reg_of_base(self) -> Any:

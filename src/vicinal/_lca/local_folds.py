@@ -1,4 +1,4 @@
-"""Provide the folds for the model selection of Local LCA: everything that determines a kernel is computed without the held-out rows."""
+"""The folds of Local LCA's search: everything that determines a kernel is computed without the held-out rows."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -40,7 +40,7 @@ FOLDS = 5
 
 
 class Choice(NamedTuple):
-    """Hold one member of the family: the shared covariance, the size of a vicinity, the number of directions, and the centre."""
+    """One member of the family: the shared covariance, the size of a vicinity, the number of directions, and the centre."""
 
     shared: float
     noise: float
@@ -51,7 +51,7 @@ class Choice(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Hold members with the same vicinities and, up to a factor, the same shared covariance; one sweep scores all of them."""
+    """Members with the same vicinities and, up to a factor, the same shared covariance; one sweep scores all of them."""
 
     shape: Shared
     factors: Sequence[float]
@@ -62,7 +62,7 @@ class Table(NamedTuple):
 
 
 class Making(NamedTuple):
-    """Hold how kernels are made from near rows: the size of the vicinities, and the parameters of `make_kernels`."""
+    """How kernels are made from near rows: the size of the vicinities, and the parameters of `make_kernels`."""
 
     n_neighbors: int
     depth: int

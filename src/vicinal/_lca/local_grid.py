@@ -1,4 +1,4 @@
-"""Make the grid that Local LCA searches for parameters that are "auto"."""
+"""The grid that Local LCA searches for parameters that are "auto"."""
 
 from collections.abc import Sequence
 from typing import Any

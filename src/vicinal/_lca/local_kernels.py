@@ -1,4 +1,4 @@
-"""Compute the kernels of Local LCA: the vicinity of each row, its scatter, and the shared covariance.
+"""The kernels of Local LCA: the vicinity of each row, its scatter, and the shared covariance.
 
 With the shared covariance ``B = a Sigma_0 + s I`` and its lower triangular root L, everything happens in the coordinates
 ``z = L^-1 x``, in which B is the identity: neighbours are near there, and the scatter of a vicinity keeps its d leading
@@ -28,7 +28,7 @@ _CANDIDATES = 2
 
 
 class Shared(NamedTuple):
-    """Hold the covariance that all kernels share: ``a Sigma_0 + s I``."""
+    """The covariance that all kernels share: ``a Sigma_0 + s I``."""
 
     shared: float  # a
     noise: float  # s
@@ -43,14 +43,14 @@ class Shared(NamedTuple):
 
 
 class Vicinities(NamedTuple):
-    """Hold the vicinities: the near rows of each row (n, m), nearest first, and their weights (n, m); None means equal weights."""
+    """The vicinities: the near rows of each row (n, m), nearest first, and their weights (n, m); None means equal weights."""
 
     rows: np.ndarray
     shares: np.ndarray | None = None
 
 
 class Kernels(NamedTuple):
-    """Hold the kernels in the coordinates z: centres (n, D), directions (d, n, D) and their variances (d, n) in addition to B."""
+    """The kernels in the coordinates z: centres (n, D), directions (d, n, D) and their variances (d, n) in addition to B."""
 
     centres: np.ndarray
     frames: np.ndarray

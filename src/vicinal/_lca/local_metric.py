@@ -1,4 +1,4 @@
-"""Compute the local metrics of a fitted Local LCA: the covariance at a point, distances from it, and the map of its vicinity."""
+"""The local metrics of a fitted Local LCA: the covariance at a point, distances from it, and the map of its vicinity."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Select the kernels of Local LCA by held-out rows.
+"""The search for the kernels of Local LCA by held-out rows.
 
 The family has two paths along which the shared covariance only changes its size, so that one set of frames and one sweep
 over the pairs serve all sizes and all numbers of directions: multiples of LCA's covariance, and multiples of the
@@ -35,7 +35,7 @@ _FAR_AHEAD = 1.0
 
 
 class Grid(NamedTuple):
-    """Hold the search space: sizes of the vicinity, numbers of directions, centres, and paths of shared covariances."""
+    """The search space: sizes of the vicinity, numbers of directions, centres, and paths of shared covariances."""
 
     neighbors: Sequence[int]
     depths: Sequence[int]

@@ -124,9 +124,14 @@ def _transfer(at: _Split, moved: int) -> _Split:
 
 
 def fit_lca_gauss_to_gaps(
-    estimator: Any, X: np.ndarray, weight: np.ndarray | None, reg: Penalty | None, reg_gauss: np.ndarray | None
+    estimator: Any,
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    reg: Penalty | None,
+    reg_gauss: np.ndarray | None,
+    limits: dict[str, Any],
 ) -> None:
-    """Fit an LCAGauss to rows with missing values."""
+    """Fit an LCAGauss to rows with missing values, with at most `max_iter` passes of a tolerance `tol` of the limits."""
     check_columns_known(X, getattr(estimator, "feature_names_in_", None))
     known, d = X.astype(np.float64), X.shape[1]
     w = np.ones(len(X)) if weight is None else weight
@@ -159,9 +164,9 @@ def fit_lca_gauss_to_gaps(
 
     def run(split: _Split, tol: float) -> Any:
         record = Recorder.of(estimator, lambda at: np.concatenate([at.gaussian, at.local]), iterations)
-        return fixed_point(step, split, record, max_iter=estimator.max_iter, tol=tol, may_lose=True)
+        return fixed_point(step, split, record, max_iter=limits["max_iter"], tol=tol, may_lose=True)
 
-    tol = max(estimator.tol, TOL)
+    tol = max(limits["tol"], TOL)
     try:
         path = run(start, tol)
         if estimator.reduce and not path.reason.by_user:
@@ -190,6 +195,7 @@ def _keep_gauss(estimator: Any, X: np.ndarray, weight: np.ndarray | None, path: 
     found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, estimator.engine)
     estimator._left_out_scores, estimator._incomplete_rows = found.scores, X.copy()
     problem = leave_one_out(kept.rows, weight, estimator.engine)
+    estimator.solver_ = "em"
     estimator.engine_, estimator.certified_row_error_ = problem.pairs.backend, problem.pairs.certified_row_error
     metric = kept.local if len(kept.local) else np.zeros((1, X.shape[1]))
     estimator.effective_neighbors_ = perplexities(problem, metric, kept.rows, weight)

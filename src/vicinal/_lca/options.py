@@ -10,9 +10,9 @@ from vicinal._records import Record
 
 @dataclass(frozen=True, eq=False)
 class StochasticEM(Record):
-    """Options of the stochastic solver of :class:`vicinal.LCA` (sec. 5 of the paper).
+    """Options of the stochastic solver of :class:`vicinal.LCA` and :class:`vicinal.LCAGauss` (sec. 5 of the paper).
 
-    ``LCA(solver="stochastic")`` uses the defaults.
+    ``LCA(solver="stochastic")`` and ``LCAGauss(solver="stochastic")`` use the defaults.
 
     Parameters
     ----------

@@ -98,8 +98,7 @@ class PartialFitMixin:
     def _open_stream(
         self, X: np.ndarray, reg: Penalty, structure: Structure, size: int, fresh: bool
     ) -> tuple[Stream, list[float]]:
-        """Return the stream before the rows of X (a start, what `fit` left, or what the last call left), and its
-        objectives."""
+        """Return the stream before the rows of X, which may come from `fit` or from the last call, and its objectives."""
         if fresh:
             seed = self._seed()
             problem = leave_one_out(X, None, self.engine, reg=reg, passes=_PASSES)

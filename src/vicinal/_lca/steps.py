@@ -60,15 +60,17 @@ def one_pass(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndar
     with one_blas_thread_beside_pairs(*problem.rows.shape):
         sums, scatter = problem.pairs.at(metric).scatter(problem.weight)
     return (
-        penalised_objective(sums - problem.log_others, problem.weight, metric, problem.reg),
+        penalised_objective(
+            float(problem.weight @ (sums - problem.log_others) / problem.weight.sum()), metric, problem.reg
+        ),
         em_matrix(scatter, problem.weight, metric, problem.reg),
     )
 
 
-def penalised_objective(log_means: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: Penalty) -> float:
-    """Return F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
+def penalised_objective(log_mean: float, metric: np.ndarray, reg: Penalty) -> float:
+    """Return F(A) from the (weighted) mean of the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
     log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
-    return float(weight @ log_means / weight.sum() + log_norm - reg.cost(metric))
+    return float(log_mean + log_norm - reg.cost(metric))
 
 
 # Departure 1 (LCA): The penalty is added in the M-step. It is 1/2 tr(Sigma^-1 R) per row; Algorithm 1 has R = nu I.

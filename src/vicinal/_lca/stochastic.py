@@ -1,16 +1,20 @@
-r"""LCA with minibatches (sec. 5): each step uses a few rows as terms and a sample of rows as neighbours.
+r"""LCA and LCA-Gauss with minibatches (sec. 5): each step uses a few rows as terms and a sample of rows as neighbours.
 
-A step at the metric A takes B rows (sec. 5.1) and N possible neighbours (sec. 5.2), computes the local covariance
-:math:`\hat C_L` of the B rows, and blends it with the current one (Eq. 7),
+A step takes B rows (sec. 5.1) and N possible neighbours (sec. 5.2), computes the local covariance :math:`\hat C_L` of the B
+rows, and blends it with the current one (Eq. 7),
 
 .. math:: C_L \leftarrow \gamma^{B/n} C_L + (1 - \gamma^{B/n}) \hat C_L .
+
+The parameters follow from the local covariance: a metric (`Metrics`), or Gaussian and local directions
+(`gauss_stochastic.py`).
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from vicinal._engine import Problem
 from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
 from vicinal._kernel_penalty import Penalty
@@ -55,16 +59,36 @@ def metric_of(local: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarr
     return metric
 
 
+class SampledProblem(Protocol):
+    """A leave-one-out problem whose rows can be drawn: `LeaveOneOut`, or that of LCA-Gauss."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows of positive weight."""
+
+    @property
+    def weight(self) -> np.ndarray:
+        """Their weights."""
+
+    @property
+    def log_others(self) -> np.ndarray:
+        """The logarithm of the weight that remains when a row is left out."""
+
+    @property
+    def pairs(self) -> Problem:
+        """The pair problem of the engine."""
+
+
 @journaled()
-def sampled_covariance(
-    problem: LeaveOneOut, metric: np.ndarray, queries: np.ndarray, points: np.ndarray | None = None
+def sampled_neighbors(
+    problem: SampledProblem, metric: np.ndarray, queries: np.ndarray, points: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
-    """Return the objective of some rows at a metric and their local covariance, with some rows as neighbours.
+    """Return the mean log of the mean kernel of some rows, and their local covariance, with some rows as neighbours.
 
     Parameters
     ----------
-    problem : LeaveOneOut
-    metric : array of shape (d, d)
+    problem : SampledProblem
+    metric : array of shape (k, d)
     queries : array of row positions
     points : array of row positions, sorted, optional
         None means all rows. A row is never its own neighbour.
@@ -80,9 +104,17 @@ def sampled_covariance(
         log_others = np.log(np.where(left_out >= 0, weight_of_others(seen)[left_out], seen.sum()))
         placed = problem.pairs.some(points).at(metric)
         sums, scatter = placed.scatter(weight, problem.rows[queries], left_out, space="rows")
+    mass = weight.sum()
+    return float(weight @ (sums - log_others) / mass), scatter / mass
+
+
+def sampled_covariance(
+    problem: LeaveOneOut, metric: np.ndarray, queries: np.ndarray, points: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """Return LCA's objective for some rows at a metric, and their local covariance; see `sampled_neighbors`."""
     assert problem.reg is not None
-    objective = penalised_objective(sums - log_others, weight, metric, problem.reg)
-    return objective, scatter / weight.sum()
+    log_mean, local = sampled_neighbors(problem, metric, queries, points)
+    return penalised_objective(log_mean, metric, problem.reg), local
 
 
 def minibatches(
@@ -108,10 +140,32 @@ def minibatches(
             yield terms, np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
 
 
+class Sweepable(Protocol):
+    """What is learned by sweeps: parameters that follow from a local covariance."""
+
+    @property
+    def problem(self) -> SampledProblem:
+        """The rows, their weights, and the pair problem."""
+
+    def at(self, local: np.ndarray) -> Any:
+        """Return the parameters of a local covariance: the M-step."""
+
+    def local_of(self, parameters: Any) -> np.ndarray:
+        """Return a local covariance that has these parameters, without the penalty's share."""
+
+    def sampled(self, parameters: Any, queries: np.ndarray, points: np.ndarray | None) -> tuple[float, np.ndarray]:
+        """Return the objective of some rows at the parameters, and their local covariance among some rows."""
+
+    def fit_sample(self, start: Any, size: int, rng: np.random.Generator) -> FitPath | None:
+        """Return the exact fit to a sample of rows, or None if there is none."""
+
+    def fit_terms(self, start: Any, terms: np.ndarray, points: np.ndarray | None) -> FitPath | None:
+        """Return the fit to some terms among some rows, from a start, or None if there is none."""
+
+
 def sweep_path(
-    problem: LeaveOneOut,
+    model: Sweepable,
     local: np.ndarray,
-    structure: Structure,
     record: Recorder,
     *,
     batch_size: int,
@@ -126,10 +180,9 @@ def sweep_path(
 
     Parameters
     ----------
-    problem : LeaveOneOut
+    model : Sweepable
     local : array of shape (d, d)
         The local covariance to start from, without the penalty's share.
-    structure : Structure
     record : Recorder
     n_rows : int
         The number of rows of a sweep: n of Eq. 7.
@@ -137,25 +190,25 @@ def sweep_path(
     Returns
     -------
     FitPath
-        The parameters are the metric of the best sweep; its objectives are those of the measuring rows after
+        The parameters are those of the best sweep; its objectives are those of the measuring rows after
         each sweep.
     """
-    n = len(problem.rows)
+    weight = model.problem.weight
+    n = len(weight)
     measured = np.sort(rng.choice(n, min(_MONITORED, n), replace=False))
     judges = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
-    assert problem.reg is not None
-    metric = metric_of(local, problem.reg, structure)
-    record.begin(metric, sampled_covariance(problem, metric, measured, judges)[0])
+    found = model.at(local)
+    record.begin(found, model.sampled(found, measured, judges)[0])
     idle = 0
     with record:
         for _ in range(max_iter):
             for terms, points in minibatches(n, n_neighbors, n_rows, batch_size, rng):
-                _, estimate = sampled_covariance(problem, metric, terms, points)
-                local = blend(local, estimate, discount, problem.weight[terms].sum() / n_rows)
-                metric = metric_of(local, problem.reg, structure)
-            objective, best = sampled_covariance(problem, metric, measured, judges)[0], record.objective
-            record.add(metric, objective)
-            record.iterated(metric)
+                _, estimate = model.sampled(found, terms, points)
+                local = blend(local, estimate, discount, weight[terms].sum() / n_rows)
+                found = model.at(local)
+            objective, best = model.sampled(found, measured, judges)[0], record.objective
+            record.add(found, objective)
+            record.iterated(found)
             idle = 0 if objective > best + tol else idle + 1
             if idle == 2:
                 raise record.end(Reason.CONVERGED, f"two successive sweeps gained no more than tol={tol:g}")
@@ -168,8 +221,8 @@ def sweep_path(
 # A kernel learned on this many rows costs a fraction of a sweep; it is also the number of neighbours that are drawn if the
 # user does not specify it.
 SAMPLE = 3000
-_START_TOL = 1e-3
-_START_PASSES = 50
+START_TOL = 1e-3
+START_PASSES = 50
 
 
 def sampled_start(
@@ -188,24 +241,44 @@ def sampled_start(
     return _quick_fit(lambda metric: one_pass(sample, metric), start, structure)
 
 
-def unbiased_start(
-    problem: LeaveOneOut, start: np.ndarray, structure: Structure, size: int, n_neighbors: int, rng: np.random.Generator
-) -> FitPath | None:
-    """Return the fit to a sample of terms with *all* rows as neighbours (or as many as fit into memory), from a start.
+class Metrics(NamedTuple):
+    """The metrics of LCA as what is learned by sweeps; see `Sweepable`."""
 
-    A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
-    """
-    n, reg = len(problem.rows), problem.reg
-    assert reg is not None
-    terms = np.sort(rng.choice(n, min(size, n), replace=False))
-    points = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
+    problem: LeaveOneOut
+    structure: Structure
 
-    def evaluate(metric: np.ndarray) -> tuple[float, np.ndarray]:
-        objective, local = sampled_covariance(problem, metric, terms, points)
-        matrix = metric @ reg.updated(local) @ metric.T
-        return objective, 0.5 * (matrix + matrix.T)
+    @property
+    def _reg(self) -> Penalty:
+        assert self.problem.reg is not None
+        return self.problem.reg
 
-    return _quick_fit(evaluate, start, structure)
+    def at(self, local: np.ndarray) -> np.ndarray:
+        """Return the metric of a local covariance."""
+        return metric_of(local, self._reg, self.structure)
+
+    def local_of(self, parameters: np.ndarray) -> np.ndarray:
+        """Return the local covariance of a metric."""
+        return self._reg.local_part(np.linalg.inv(parameters.T @ parameters))
+
+    def sampled(
+        self, parameters: np.ndarray, queries: np.ndarray, points: np.ndarray | None
+    ) -> tuple[float, np.ndarray]:
+        """Return the objective and the local covariance of some rows."""
+        return sampled_covariance(self.problem, parameters, queries, points)
+
+    def fit_sample(self, start: np.ndarray, size: int, rng: np.random.Generator) -> FitPath | None:
+        """Return the fit to a sample of rows."""
+        return sampled_start(self.problem, start, self.structure, size, rng)
+
+    def fit_terms(self, start: np.ndarray, terms: np.ndarray, points: np.ndarray | None) -> FitPath | None:
+        """Return the fit to some terms among some rows."""
+
+        def evaluate(metric: np.ndarray) -> tuple[float, np.ndarray]:
+            objective, local = self.sampled(metric, terms, points)
+            matrix = metric @ self._reg.updated(local) @ metric.T
+            return objective, 0.5 * (matrix + matrix.T)
+
+        return _quick_fit(evaluate, start, self.structure)
 
 
 def _quick_fit(
@@ -214,16 +287,15 @@ def _quick_fit(
     steps = Steps(evaluate, structure, start)
     try:
         return accelerated_fixed_point(
-            steps.displacement, steps.move, start, Recorder(), max_iter=_START_PASSES, tol=_START_TOL
+            steps.displacement, steps.move, start, Recorder(), max_iter=START_PASSES, tol=START_TOL
         )
     except CollapseError:
         return None  # the fit to a sample may collapse even if the fit to all rows does not
 
 
 def stochastic_path(
-    problem: LeaveOneOut,
-    start: np.ndarray,
-    structure: Structure,
+    model: Sweepable,
+    start: Any,
     record: Recorder,
     *,
     n_candidates: int | None,
@@ -237,10 +309,9 @@ def stochastic_path(
 
     Parameters
     ----------
-    problem : LeaveOneOut
-    start : array of shape (d, d)
-        The initial metric.
-    structure : Structure
+    model : Sweepable
+    start : object
+        The initial parameters.
     record : Recorder
     n_candidates : int or None
         N of sec. 5.2, or None: all rows, and sweeps of a number of rows that does not grow with n.
@@ -251,8 +322,8 @@ def stochastic_path(
     options
         ``discount, max_iter, tol`` of `sweep_path`.
     """
-    n, d = len(problem.rows), len(start)
-    fits = [sampled_start(problem, start, structure, n_candidates or min(SAMPLE, most or n), rng)] if warm else []
+    n, d = model.problem.rows.shape
+    fits = [model.fit_sample(start, n_candidates or min(SAMPLE, most or n), rng)] if warm else []
     n_rows, n_neighbors = n, n_candidates or min(n, most or n)
     if n_candidates is None and n > SAMPLE:
         # Departure 4 (LCA): All rows are neighbours in a sweep of fixed size. Nothing is biased then, and with R rows (in
@@ -261,15 +332,17 @@ def stochastic_path(
         n_rows = rows_per_sweep(n, d)
         batch_size = max(batch_size, n_rows // 10)
         if warm and not _interrupted(fits):
-            fits.append(unbiased_start(problem, _last(fits, start), structure, max(2000, 20 * d), n_neighbors, rng))
-    start = _last(fits, start)
-    assert problem.reg is not None
-    local = problem.reg.local_part(np.linalg.inv(start.T @ start))
+            # A kernel learned with N neighbours is too wide for n (sec. 5.2), so a fit to a sample of terms with all rows as
+            # neighbours (or as many as fit into memory) follows.
+            terms = np.sort(rng.choice(n, min(max(2000, 20 * d), n), replace=False))
+            drawn = np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False)) if n_neighbors < n else None
+            fits.append(model.fit_terms(_last(fits, start), terms, drawn))
+    local = model.local_of(_last(fits, start))
     size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}
     if not _interrupted(fits):
-        return sweep_path(problem, local, structure, record, rng=rng, **size, **options)
+        return sweep_path(model, local, record, rng=rng, **size, **options)
     options["max_iter"] = 0
-    return sweep_path(problem, local, structure, record, rng=rng, **size, **options).ended_by(Reason.INTERRUPTED)
+    return sweep_path(model, local, record, rng=rng, **size, **options).ended_by(Reason.INTERRUPTED)
 
 
 def rows_per_sweep(n: int, d: int) -> int:
@@ -277,8 +350,8 @@ def rows_per_sweep(n: int, d: int) -> int:
     return n if n <= SAMPLE else min(n, max(2000, 100 * d))
 
 
-def _last(fits: list[FitPath | None], start: np.ndarray) -> np.ndarray:
-    """Return the metric of the last fit that has one, or the start."""
+def _last(fits: list[FitPath | None], start: Any) -> Any:
+    """Return the parameters of the last fit that has one, or the start."""
     return next((fit.parameters for fit in reversed(fits) if fit is not None), start)
 
 

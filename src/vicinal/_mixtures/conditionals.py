@@ -322,8 +322,7 @@ def _variances_of(mixture: Any) -> Any:
 
 
 def _quantiles(means: np.ndarray, weights: np.ndarray, sd: Any, shares: tuple[float, ...]) -> np.ndarray:
-    """Return quantiles (s, m) of the mixtures of Gaussians with these means (m, n), weights and standard deviations, one or of
-    the shape of a row or of all means."""
+    """Return quantiles (s, m) of Gaussian mixtures with these means (m, n), weights and standard deviations."""
     sd = np.broadcast_to(sd, means.shape)
     most = int((weights > _NEGLIGIBLE).sum(axis=1).max())
     if most < weights.shape[1]:

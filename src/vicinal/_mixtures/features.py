@@ -16,8 +16,7 @@ Features = Feature | Iterable[Feature] | np.ndarray
 def check_queries(
     X: ArrayLike | None, n_features: int, names: np.ndarray | None = None, *, gaps: bool = False
 ) -> np.ndarray:
-    """Return rows to score: finite (with ``gaps``, or NaN), and with the right columns, by name if both sides have
-    names."""
+    """Return rows to score: finite (or NaN, with ``gaps``), with the right columns, by name if both sides have names."""
     if X is None:
         raise ValueError(
             "X must be a table of rows, got None. Only a fitted estimator has training rows to leave out; a marginal "

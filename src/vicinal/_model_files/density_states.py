@@ -242,9 +242,9 @@ DENSITY_STATES: dict[str, State] = {
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
             "rows_": maybe(floats("n", "a", least=-LARGEST, most=LARGEST)),  # earlier files have none
-            "effective_neighbors_": floats("n", least=0),
-            "left_out_scores": private("_left_out_scores", floats("n", finite=False)),
-            **_INCOMPLETE_ROWS,
+            "effective_neighbors_": floats("e", least=0),  # those of some of the rows, if the fit drew them from a file
+            "solver_": maybe(one_of("em", "stochastic")),  # earlier files have none
+            **_OF_GAPS,
         },
         [
             PATH_WITH_AN_END,

@@ -21,8 +21,7 @@ def is_network(value: object) -> bool:
 
 
 def layers_of(network: Any) -> Layers | None:
-    """Return the layers as (name, arrays) pairs, or None if the network is not a plain chain of layers of the closed
-    set."""
+    """Return the layers as (name, arrays) pairs, or None if the network is not a chain of layers of the closed set."""
     from torch import nn
 
     chain = list(network) if type(network) is nn.Sequential else [network]

@@ -177,7 +177,13 @@ _OWN: dict[str, dict[str, list]] = {
         "solver": [one_of("auto", "em", "accelerated", "stochastic"), record("StochasticEM")],
         "tol": [None, NUMBER],
     },
-    "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [one_of("auto"), NUMBER, NUMBERS]},
+    "LCAGauss": {
+        "max_iter": [None, INTEGER],
+        "reduce": ["boolean"],
+        "reg_gauss": [one_of("auto"), NUMBER, NUMBERS],
+        "solver": [one_of("auto", "em", "stochastic"), record("StochasticEM")],
+        "tol": [None, NUMBER],
+    },
     "LocalLCA": {
         "center": [one_of("auto", "row", "mean", "gauss")],
         "n_components": [one_of("auto"), INTEGER],

@@ -162,8 +162,7 @@ class Reader:
         return array
 
     def _copied_array(self, tree: Any) -> Any:
-        """Return an array that will be copied: nothing else may refer to it, so that the copies are no larger than the
-        file."""
+        """Return an array to which nothing else may refer, so that copies are no larger than the file."""
         if isinstance(tree, dict) and isinstance(tree.get("name"), str):
             self._copied.add(tree["name"])
         return self._array(tree, 0)

@@ -124,8 +124,7 @@ def has_neighbors(mixture: Any, neighbors: np.ndarray | None, soft_rows: np.ndar
 def is_local_mixture(
     mixture: Any, rows: np.ndarray | None, neighbors: np.ndarray | None, base: np.ndarray | None, *values: Any
 ) -> bool:
-    """Return whether the mixture of Local LCA has everything from which its kernels were made, or has free covariances as in version
-    1."""
+    """Return whether the mixture of Local LCA has all that its kernels were made from, or is a mixture of version 1."""
     if not hasattr(mixture, "covariance"):
         return rows is None and neighbors is None and base is not None
     if rows is None or any(value is None for value in values):

@@ -54,8 +54,7 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _open_locked(folder: str, prefix: str) -> tuple[str, int]:
-    """Return a new temporary file, held by a lock for as long as it is open: one without a lock was left by a killed
-    process."""
+    """Return a new temporary file that is locked while it is open; a file without a lock was left by a killed process."""
     while True:
         temporary = os.path.join(folder, f"{prefix}{secrets.token_hex(8)}.tmp")
         # Not tempfile.mkstemp: its files are readable by the owner only, whatever the umask says.

@@ -62,8 +62,9 @@ def _lca(trees: Trees) -> Trees:
 
 
 def _lca_gauss(trees: Trees) -> Trees:
-    trees.pop("random_state", None)
-    return trees
+    """Replace the limits that were defaults by None, because they depend on the solver now."""
+    defaults = {"max_iter": 500, "tol": 1e-7}
+    return {name: None if tree == defaults.get(name) else tree for name, tree in trees.items()}
 
 
 def _local_lca(trees: Trees) -> Trees:

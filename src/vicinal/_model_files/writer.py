@@ -270,8 +270,7 @@ def _cannot_save(value: Any, place: tuple[str, ...]) -> TypeError:
 
 
 def _set_to_none(place: tuple[str, ...]) -> str:
-    """Return the remedy for a parameter that must be None in a file, as a call on the estimator that has the
-    parameter."""
+    """Return the remedy for a parameter that must be None in a file, as a call on the estimator that has it."""
     return f"Set it to None first: {_expression(place[:-1])}.set_params({place[-1]}=None)."
 
 

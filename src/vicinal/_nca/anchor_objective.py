@@ -81,8 +81,7 @@ def held_out_gain(
     similarity: str,
     weights: np.ndarray | None = None,
 ) -> float:
-    """Return the weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant
-    row."""
+    """Return the weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates (nDCG of one relevant row)."""
     queries, points = anchors @ A.T, candidates @ A.T
     if similarity == "cosine":
         scores = queries @ (points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-30)).T

@@ -71,7 +71,7 @@ class NeighborSource:
         total = counted.sum()
         return (counted * terms).sum() / total.clamp_min(1e-30), total
 
-    def judge(self) -> tuple[np.ndarray, Callable[[np.ndarray], Callable[[np.ndarray], float]]]:
+    def evaluator(self) -> tuple[np.ndarray, Callable[[np.ndarray], Callable[[np.ndarray], float]]]:
         points, queries = sample_rows(len(self.weight))
         targets = self.targets.take(points)
         queries = queries[~targets.alone()[queries]]
@@ -148,7 +148,7 @@ class PairSource:
         share = self._there[0][chosen]
         return pair_term(z, places, share, self._there[1][rows]), share.sum()
 
-    def judge(self) -> tuple[np.ndarray, Callable[[np.ndarray], Callable[[np.ndarray], float]]]:
+    def evaluator(self) -> tuple[np.ndarray, Callable[[np.ndarray], Callable[[np.ndarray], float]]]:
         rows, pairs = sample_pairs(self.close, self.n)
         pull = listed_pairs(pairs, np.ones(len(pairs)), len(rows))
 

@@ -299,7 +299,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
             network = copy.deepcopy(self.network)
         else:
             network = self.network(rows.shape[1], self.n_components)
-        points, score_of = source.judge()
+        points, score_of = source.evaluator()
         network = network.to(dtype=torch.float64)
         try:
             Z = _outputs(torch, network, rows[points])

@@ -62,7 +62,7 @@ class _Epochs:
             values, weights = self.collected([pair for batch in batches for pair in self._careful_step(batch)])
         return values, weights
 
-    def judge(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
         """Return the values and weights of batches, without a step."""
         self._network.eval()
         with self._torch.no_grad():
@@ -176,7 +176,7 @@ def train(
                     "the network."
                 )
             if held_out:
-                values, weights = epochs.judge(held_out)
+                values, weights = epochs.evaluate(held_out)
             objective = float(np.average(values, weights=weights))
             idle = 0 if objective > record.objective + estimator.tol else idle + 1
             epoch = copy.deepcopy(network.state_dict()), float(scale.detach().exp())

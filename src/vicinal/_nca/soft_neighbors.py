@@ -105,7 +105,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         self.certified_row_error_ = problem.certified_row_error
         self.bandwidth_ = _ROOT_HALF / float(found[0])
 
-    def _asked(self, X: ArrayLike | None) -> tuple[Placement, np.ndarray | None]:
+    def _placement_and_rows(self, X: ArrayLike | None) -> tuple[Placement, np.ndarray | None]:
         """Return the placement of the training rows for the rows to predict, and the latter in the engine's form."""
         check_is_fitted(self, "points_")
         if X is None:
@@ -149,7 +149,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         -------
         perplexity : array of shape (n,)
         """
-        placed, queries = self._asked(X)
+        placed, queries = self._placement_and_rows(X)
         return placed.perplexities(queries)
 
 
@@ -262,14 +262,14 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         -------
         probabilities : array of shape (n, n_classes)
         """
-        placed, queries = self._asked(X)
+        placed, queries = self._placement_and_rows(X)
         shares = placed.class_shares(queries)
         return shares / shares.sum(axis=1, keepdims=True)
 
     @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_log_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the logarithm of `predict_proba`; -inf for a class without a neighbour."""
-        placed, queries = self._asked(X)
+        placed, queries = self._placement_and_rows(X)
         log_shares = placed.class_log_shares(queries)
         return log_shares - logsumexp(log_shares, axis=1, keepdims=True)
 
@@ -404,7 +404,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         -------
         mean : array of shape (n,) or (n, n_outputs)
         """
-        placed, queries = self._asked(X)
+        placed, queries = self._placement_and_rows(X)
         mean = placed.softmax_means(self._targets, queries).means * self._unit + self._mean
         return mean[:, 0] if self._one_output else mean
 
@@ -443,7 +443,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         -------
         std : array of shape (n,) or (n, n_outputs)
         """
-        placed, queries = self._asked(X)
+        placed, queries = self._placement_and_rows(X)
         k = self._targets.shape[1]
         found = placed.softmax_means(np.column_stack([self._targets, self._targets**2]), queries).means
         std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0)) * self._unit

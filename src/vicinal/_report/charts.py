@@ -54,8 +54,7 @@ _DIGIT = 7.2  # the width of a figure of a tick, in pixels
 
 
 def line_charts(curves: list[Curve], **options: Any) -> str:
-    """Return the same chart for a screen and for a phone, of which the page shows one, because text that shrinks with a
-    chart becomes unreadable."""
+    """Return the same chart for a screen and for a phone, because text that shrinks with a chart becomes unreadable."""
     return "".join(
         f'<div class="{css}">{line_chart(curves, width=width, **options)}</div>' for css, width in _WIDTHS.items()
     )

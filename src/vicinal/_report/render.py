@@ -283,7 +283,7 @@ def _purity(purity: dict[str, Any] | None, row: str) -> Section:
         curves,
         x_label="number of neighbours k",
         y_label="share of neighbours of the same class",
-        label=f"Share of the first k neighbours that have the same class, for each metric: {_said_curves(purity['curves'])}",
+        label=f"Share of the first k neighbours that have the same class, for each metric: {_curves_as_text(purity['curves'])}",
         as_percent=True,
     )
     return (
@@ -294,7 +294,7 @@ def _purity(purity: dict[str, Any] | None, row: str) -> Section:
     )
 
 
-def _said_curves(curves: list[dict[str, Any]]) -> str:
+def _curves_as_text(curves: list[dict[str, Any]]) -> str:
     """Return the ends of the curves in words, as the text alternative of the chart."""
     return "; ".join(
         f"{curve['label']} {_percent(curve['values'][0])} at k = 1, {_percent(curve['values'][-1])} at k = {len(curve['values'])}"

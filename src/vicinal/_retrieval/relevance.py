@@ -89,7 +89,7 @@ class ListedRelevance:
         return best
 
 
-class Asked(NamedTuple):
+class SearchSize(NamedTuple):
     """How many queries and rows there are, and which row of the corpus each query is (None: queries are new rows)."""
 
     n_queries: int
@@ -97,7 +97,7 @@ class Asked(NamedTuple):
     positions: np.ndarray | None
 
 
-def read_relevance(relevant: Any, asked: Asked) -> Relevance:
+def read_relevance(relevant: Any, asked: SearchSize) -> Relevance:
     """Read what the user passed as ``relevant``; see `vicinal.retrieval.evaluate`."""
     if isinstance(relevant, Mapping):
         return _listed(_from_mapping(relevant), asked)
@@ -117,7 +117,7 @@ def read_relevance(relevant: Any, asked: Asked) -> Relevance:
     )
 
 
-def _from_labels(mine: Any, theirs: Any, asked: Asked) -> Relevance:
+def _from_labels(mine: Any, theirs: Any, asked: SearchSize) -> Relevance:
     mine, theirs = np.asarray(mine), np.asarray(theirs)
     check_length(mine, asked.n_queries, "the first part of relevant", "Pass one label per query.")
     check_length(theirs, asked.n_rows, "the second part of relevant", "Pass one label per row of the corpus.")
@@ -141,7 +141,7 @@ def _from_mapping(relevant: Mapping[Any, Any]) -> np.ndarray:
         ) from error
 
 
-def _listed(table: np.ndarray, asked: Asked) -> Relevance:
+def _listed(table: np.ndarray, asked: SearchSize) -> Relevance:
     """Return judgements by position; if the queries are rows of the corpus, pairs count in both directions."""
     if table.dtype.kind not in "iuf" or not np.isfinite(table.astype(np.float64)).all():
         raise ValueError(f"relevant must hold finite numbers (positions and grades), got {table.dtype}.")

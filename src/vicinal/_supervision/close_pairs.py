@@ -102,8 +102,7 @@ def listed_pairs(pairs: np.ndarray, weight: np.ndarray, n: int) -> PullClose:
 
 
 def pairs_in_groups(groups: np.ndarray) -> PullClose:
-    """Return the attraction of all pairs of rows with the same code (0, 1, ...; -1 for a row in no group), of
-    weight one.
+    """Return the attraction of all pairs of rows with the same code (-1: in no group), each of weight one.
 
     They need no list: ``(L Z)_a = size (z_a - mean of the group) / n_pairs``.
     """

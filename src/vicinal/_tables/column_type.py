@@ -155,10 +155,10 @@ def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
     return len(distinct) == len(found) and bool(no_gaps or _UNIQUE_NAME.search(name))
 
 
-def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> ColumnType:
+def requested_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> ColumnType:
     """Return the kind of a column of numbers that the user requests, with details from the values."""
     if isinstance(asked, ColumnType):
-        found = asked_type(values, asked.spec, name)
+        found = requested_type(values, asked.spec, name)
         return found if asked.offset is None else found._replace(offset=asked.offset)
     if not isinstance(asked, str):
         raise TypeError(f"types: the kind of {name!r} must be a string or a ColumnType, got {type(asked).__name__}.")
@@ -196,7 +196,7 @@ def array_types(X: np.ndarray, names: list[str], types: Mapping[Any, Any] | None
         raise TableError(f"types: there is no column {unknown[0]!r}. There are {shown(names)}.")
 
     def kind_of(name: str, column: np.ndarray) -> ColumnType:
-        return asked_type(column, asked[name], name) if name in asked else number_type(column, name)
+        return requested_type(column, asked[name], name) if name in asked else number_type(column, name)
 
     found = [kind_of(name, column) for name, column in zip(names, X.T, strict=True)]
     again = tied_positions(found)

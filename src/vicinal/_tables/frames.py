@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._tables.column_type import ColumnType, TableError, asked_type, number_type, tied_positions
+from vicinal._tables.column_type import ColumnType, TableError, number_type, requested_type, tied_positions
 from vicinal._words import shown
 
 _TRUTH = {"true": True, "false": False}
@@ -149,7 +149,7 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
             raise TableError(f"types: there is no column {name!r}. The table has {shown(frame.columns)}.")
 
     def kind_of(column: Any) -> ColumnType:
-        return _as_asked(column, types[column.name]) if column.name in types else _found(column)
+        return _requested(column, types[column.name]) if column.name in types else _found(column)
 
     found = {name: kind_of(frame[name]) for name in frame.columns}
     again = [list(found)[k] for k in tied_positions(list(found.values()))]
@@ -252,7 +252,7 @@ def read_dates(column: Any, written: str | None) -> Any:
     return dates.dt.tz_convert("UTC").dt.tz_localize(None) if dates.dt.tz is not None else dates
 
 
-def _as_asked(column: Any, asked: Any) -> ColumnType:
+def _requested(column: Any, asked: Any) -> ColumnType:
     """Return the kind that the user requests, with details from the column; raise an error if it is not possible."""
     name = str(column.name)
     spec = asked.spec if isinstance(asked, ColumnType) else asked
@@ -260,11 +260,11 @@ def _as_asked(column: Any, asked: Any) -> ColumnType:
     if kind in ("continuous", "lattice", "tied", "boolean", "counter") and not is_numeric(column):
         raise TableError(f"types: {name!r} cannot be {kind}, because it holds {column.dtype} and not numbers.")
     if kind == "date":
-        return _asked_date(column, detail, name)
-    return asked_type(as_numbers(column) if is_numeric(column) else np.zeros(0), asked, name)
+        return _requested_date(column, detail, name)
+    return requested_type(as_numbers(column) if is_numeric(column) else np.zeros(0), asked, name)
 
 
-def _asked_date(column: Any, written: str, name: str) -> ColumnType:
+def _requested_date(column: Any, written: str, name: str) -> ColumnType:
     from pandas.api.types import is_datetime64_any_dtype
 
     if is_datetime64_any_dtype(column):

@@ -387,7 +387,7 @@ def _kept_rows(
     found = describe_gaps(by_column, int((unlabelled | incomplete).sum()), len(values))
     if missing == "refuse":
         raise TableError(
-            f"{found}. Pass {words.drop_rows} to leave those rows out, {words.impute} to fill the values of features in, or "
+            f"{found}. Pass {words.drop_rows} to leave those rows out, {words.impute} to fill in missing values of features, or "
             f"{words.drop} the columns."
         )
     if left_out.all():

@@ -154,8 +154,7 @@ def log_volume(model: Any) -> float:
 
 
 def known_log_volumes(model: Any, X: Any) -> np.ndarray:
-    """Return the same for each row, in the columns that the density scores: the known ones if nothing fills in the
-    others."""
+    """Return the same for each row, in the columns that the density scores: the known ones if nothing fills in the others."""
     known = known_values(model, X)
     if known.all() or fills_in(model):
         return np.full(len(known), log_volume(model))
@@ -167,8 +166,7 @@ def known_log_volumes(model: Any, X: Any) -> np.ndarray:
 
 
 def _keeps_volume(step: Any) -> bool:
-    """Return whether a step does not change the units: noise, a choice of columns, a projection onto orthonormal
-    directions."""
+    """Return whether a step keeps the units: noise, a choice of columns, or a projection onto orthonormal directions."""
     if isinstance(step, ColumnTransformer):
         return all(isinstance(part, str) for _, part, _ in step.transformers)
     return isinstance(step, (TableEncoder, Dequantizer, DensityImputer)) or (isinstance(step, PCA) and not step.whiten)
