@@ -23,11 +23,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path = [folder for folder in sys.path if Path(folder or ".").resolve() != HERE]  # this file is not Dask
 
-import dask  # noqa: E402
 import dask.array as da  # noqa: E402
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
-from distributed import Client, get_task_stream  # noqa: E402
+from distributed import Client, get_task_stream, wait  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
 from vicinal import LCA, RCA, Engine  # noqa: E402
@@ -142,19 +141,21 @@ def rca(n, n_rounds):
             with client.as_current():
                 rng = da.random.default_rng(0)
                 X = rng.normal(size=(n, d), chunks=(n // parts, d)).persist()
-                y = rng.integers(0, 10, size=n, chunks=n // parts).persist()
-                dask.compute(X[:1], y[:1])
+                # Other labels in each round, because Dask may still hold the results of tasks that it has done before.
+                ys = [rng.integers(0, 10, size=n, chunks=n // parts).persist() for _ in range(n_rounds)]
+                wait([X, *ys])
                 client.wait_for_workers(1)
-                persisted[name] = X, y
-                RCA().fit(X[: n // parts], y[: n // parts])
+                persisted[name] = X, ys
+                RCA().fit(X[: n // parts], ys[0][: n // parts])
         rounds = []
-        for _ in range(n_rounds):
+        for k in range(n_rounds):
             times = {}
             for name, client in contenders.items():
                 with client.as_current():
-                    X, y = persisted[name]
-                    times[name] = timed(lambda X=X, y=y: RCA().fit(X, y), client)
+                    X, ys = persisted[name]
+                    times[name] = timed(lambda X=X, y=ys[k]: RCA().fit(X, y), client)
             rounds.append(times)
+            print(times, flush=True)
     return {"rows": n, "columns": d, "partitions": parts, **summary(rounds)}
 
 

@@ -369,6 +369,14 @@ def test_a_fold_of_lca_gauss_is_its_fit_to_the_training_rows(weighted):
         np.testing.assert_allclose(scores[test], gauss.score_samples(X[test]), atol=1e-8)
 
 
+def test_a_detector_does_not_take_the_centres_of_lca_gauss_for_training_rows():
+    """It looked for groups of outliers among the centres, which differ along a single direction."""
+    X = clusters_in_noise(60, 4)
+    detector = DensityOutlierDetector(LocalLCA(center="gauss", reg=0.05)).fit(X)
+    np.testing.assert_array_equal(detector.training_scores_, detector.density_.held_out_score_samples())
+    assert 1 / 60 <= detector.training_p_values_.min() < 0.05
+
+
 @pytest.mark.usefixtures("whole_search")
 def test_a_member_must_be_ahead_of_lca_by_a_standard_error():
     """With few rows, the best of many members is ahead by chance."""

@@ -254,8 +254,13 @@ def _verdict(best: str, candidate: str, gain: Any, units: str) -> str:
     if candidate == "raw":
         return f"The raw embeddings are best: no adapter helps on these {units}, and none was written."
     if best == "raw":
-        return f"The raw embeddings are best: {candidate} was better on the {units} for choosing the method, but {changes}). No model was written."
-    return f"{best} is best: {changes}{'' if low > 0.0 else ', which may be due to chance'})."
+        return (
+            f"The raw embeddings are best: the adapter {candidate} was better on the {units} for choosing the method, but "
+            f"{changes}). No model was written."
+        )
+    if low <= 0.0:
+        return f"The adapter {best} is best, but the gain may be due to chance: {changes})."
+    return f"The adapter {best} helps: {changes})."
 
 
 def _changed(known: Known, model: Any, texts: Texts, engine: Any, most: int = 12) -> list[dict[str, Any]]:

@@ -17,22 +17,25 @@ _FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 _DESCRIPTION = """\
 Learn metrics and densities from tables, and use them for search, outlier detection and visualisation.
 
-  vicinal demo                                              a demonstration that takes less than a minute
-  vicinal compare data.csv --target label --report out.html   measure whether a learned metric helps
-  vicinal learn data.csv --method lca --drop id -o model.vicinal
-  vicinal transform model.vicinal new.csv -o new-rows.parquet
-  vicinal score model.vicinal new.csv                       log-density, p-value and outlier flag per row
-  vicinal neighbors model.vicinal data.csv --query new.csv -k 10
-  vicinal inspect model.vicinal
+  vicinal demo                                                    a demonstration that takes less than a minute
+  vicinal compare data.csv --target label --report out.html       measure whether a learned metric helps
+  vicinal learn data.csv --method lca --drop id -o model.vicinal  fit a metric or a density and save it
+  vicinal transform model.vicinal new.csv -o new-rows.parquet     map rows by the learned metric
+  vicinal score model.vicinal new.csv                             log-density, p-value and outlier flag per row
+  vicinal neighbors model.vicinal data.csv --query new.csv -k 10  nearest rows under the learned metric
+  vicinal report model.vicinal data.csv -o page.html              a page about a model and some rows
+  vicinal inspect model.vicinal                                   describe a model file
   vicinal adapt corpus.npy --pairs pairs.csv -o adapter.vicinal   improve search with embeddings
-  vicinal papers --quick                                    reproduce the tables and figures of the papers
+  vicinal papers --quick                                          reproduce the tables and figures of the papers
 """
 _EPILOG = """\
-Tables are CSV, TSV, Parquet, NPY or NPZ files, by their extension, or - for stdin. Data are printed to stdout,
-messages and progress to stderr. An output must not be one of the inputs. Exit codes: 0 success, 1 a bug in vicinal,
-2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these data, 7 a package is missing,
-8 a claim of a paper failed, 130 interrupted.
 Use `vicinal COMMAND --help` to see the options of a command.
+
+Tables are CSV, TSV, Parquet, XLSX (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
+stdout, messages and progress to stderr. An output must not be one of the inputs.
+
+Exit codes: 0 success, 1 a bug in vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these
+data, 7 a package is missing, 8 a claim of a paper failed, 130 interrupted.
 """
 
 
