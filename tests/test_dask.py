@@ -419,7 +419,7 @@ def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impat
     """Dask pauses it and does not reassign its earlier tasks; other workers compute them."""
     name = next(iter(client.scheduler_info()["workers"]))
     before = client.submit(time.sleep, 1.0, workers=[name], pure=False)  # so that tasks wait there
-    thread = while_busy(client, lambda _: client.run(use_share, 0.87, workers=[name]), name)
+    thread = while_busy(client, lambda _: client.run(use_share, 0.93, workers=[name]), name)
     model = exact_lca("dask").fit(ROWS)
     thread.join()
     workers_left = list(cluster_module.threads_of_workers(client))

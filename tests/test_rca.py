@@ -428,7 +428,7 @@ def test_offset_of_a_million():
     np.testing.assert_allclose(there.components_, here.components_, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("ratio_of_sizes", [2, 3, 5])
+@pytest.mark.parametrize("ratio_of_sizes", [3, *(pytest.param(ratio, marks=pytest.mark.slow) for ratio in (2, 5))])
 def test_the_variance_bound_of_equation_12(ratio_of_sizes):
     """Var C(n, k) <= k/(k-1) Var C(1, nk), and exactly (nk-1)/(n(k-1)) times it for Gaussian data."""
     k, n = ratio_of_sizes, 30 // ratio_of_sizes
