@@ -93,17 +93,26 @@ def watched(
             if now != used or any(thread["state"] in "RD" for thread in threads):
                 used, since = now, time.monotonic()
             if time.monotonic() - since > idle or used > busy:
-                os.killpg(process.pid, signal.SIGABRT)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(10)
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                for pid in sorted({thread["process"] for thread in threads}):  # one by one, so that stacks do not mix
+                    _abort(pid, process)
                 err.seek(0)
                 raise Bad(f"it hangs after {used:.0f} seconds of processor time: {threads}\n{err.read()[-6000:]}")
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(command, process.returncode, out.read(), err.read())
+
+
+def _abort(pid: int, first: subprocess.Popen) -> None:
+    """Abort a process of the session of `first`, and wait until it has printed its stacks and ended."""
+    for sent in (signal.SIGABRT, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.kill(pid, sent)
+        end = time.monotonic() + 10.0
+        while time.monotonic() < end:
+            first.poll()
+            if not any(thread["process"] == pid for thread in _threads_of_session(first.pid)):
+                return
+            time.sleep(0.02)
 
 
 def _threads_of_session(session: int) -> list[dict]:
@@ -112,10 +121,18 @@ def _threads_of_session(session: int) -> list[dict]:
     for path in Path("/proc").glob("[0-9]*/task/*"):
         with suppress(OSError, IndexError):
             fields = (path / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
+            if int(fields[3]) == session and fields[0] != "Z":
                 place = (path / "wchan").read_text()
                 seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-                found.append({"thread": path.name, "state": fields[0], "seconds": seconds, "wchan": place})
+                found.append(
+                    {
+                        "process": int(path.parts[2]),
+                        "thread": path.name,
+                        "state": fields[0],
+                        "seconds": seconds,
+                        "wchan": place,
+                    }
+                )
     return found
 
 
