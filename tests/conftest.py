@@ -69,8 +69,14 @@ def nobody_waits_for_the_disk():
         yield
 
 
+def pytest_collection(session):
+    """Do without garbage collection while tests are collected: nearly all that is made there stays until the end."""
+    gc.disable()
+
+
 def pytest_collection_finish(session):
-    """Exclude the thousands of collected tests, which stay until the end, from garbage collection."""
+    """Exclude the thousands of collected tests from garbage collection."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

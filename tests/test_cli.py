@@ -83,7 +83,10 @@ def test_a_model_without_directions_has_no_neighbors(table, capsys):
     assert "one Gaussian describes its training rows best" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("method", ["lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen"])
+@pytest.mark.parametrize(
+    "method",
+    ["lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen", pytest.param("local-lca", marks=pytest.mark.slow)],
+)
 def test_learn_then_use(table, capsys, method):
     supervised = ["--target", "kind"] if method in ("rca", "nca") else ["--drop", "kind"]
     if method == "lca-gauss":  # which by itself finds that one Gaussian describes these rows best
@@ -566,7 +569,7 @@ def test_score_explains_outliers_and_holds_a_false_discovery_rate(table, capsys)
     assert scored(capsys, "g.vicinal", "new.csv", "--explain")["why"].notna().any()
 
 
-@pytest.mark.parametrize("method", ["lca-gauss", "local-lca", "manifold-parzen"])
+@pytest.mark.parametrize("method", ["lca-gauss", "manifold-parzen", pytest.param("local-lca", marks=pytest.mark.slow)])
 def test_score_explains_by_densities_whose_kernels_moved_or_differ(table, capsys, method):
     """Training rows of LocalLCA, whose kernels are at the means of vicinities, were taken for new rows."""
     table[FEATURES].to_csv("features.csv", index=False)
@@ -1408,7 +1411,7 @@ def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(ta
     [
         ("parzen", "marginalise"),
         ("lca", "impute"),
-        ("lca-gauss", "marginalise"),
+        pytest.param("lca-gauss", "marginalise", marks=pytest.mark.slow),
         pytest.param("lca", "marginalise", marks=pytest.mark.slow),
         pytest.param("lca-gauss", "impute", marks=pytest.mark.slow),
     ],
@@ -1468,7 +1471,7 @@ def test_gaps_in_a_column_that_a_density_does_not_see_cost_no_row(table, capsys)
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal") == DATA  # which sees it
 
 
-@pytest.mark.parametrize("missing", ["marginalise", "impute"])
+@pytest.mark.parametrize("missing", ["marginalise", pytest.param("impute", marks=pytest.mark.slow)])
 def test_rows_with_gaps_are_explained_by_what_is_known_of_them(table, capsys, missing):
     """--explain failed on a new row with a gap, and named values of training rows that were filled in, or had noise on them."""
     rng = np.random.default_rng(0)

@@ -602,7 +602,9 @@ def test_what_is_kept_survives_cuts_and_damage(tmp_path, monkeypatch):
         kept_outcomes.KeptOutcomes(path, "of these rows").add("metric", name, 0, outcome)
     assert known() == names
     header, a, b, c = path.read_bytes().splitlines(keepends=True)
-    damaged = [header, a, b"\x00" * 20 + b"\n", b'{"kind": 1}\n', c, b[:40]]
+    assert b"0.1" in b
+    lines = [b"\x00" * 20 + b"\n", b'{"kind": 1}\n', b"[]\n", b"[" * 10_000 + b"\n", b.replace(b"0.1", b"0.2")]
+    damaged = [header, a, *lines, c, b[:40]]
     path.write_bytes(b"".join(damaged))
 
     def kill(path, *_, **__):

@@ -35,6 +35,7 @@ from vicinal import (  # noqa: E402
     ManifoldParzen,
     ParzenWindows,
     SoftNeighborsClassifier,
+    SoftNeighborsRegressor,
     io,
     retrieval,
     which_engine,
@@ -418,7 +419,7 @@ def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impat
     """Dask pauses it and does not reassign its earlier tasks; other workers compute them."""
     name = next(iter(client.scheduler_info()["workers"]))
     before = client.submit(time.sleep, 1.0, workers=[name], pure=False)  # so that tasks wait there
-    thread = while_busy(client, lambda _: client.run(use_share, 0.87, workers=[name]), name)
+    thread = while_busy(client, lambda _: client.run(use_share, 0.93, workers=[name]), name)
     model = exact_lca("dask").fit(ROWS)
     thread.join()
     workers_left = list(cluster_module.threads_of_workers(client))
@@ -580,6 +581,25 @@ def test_a_stochastic_fit_to_few_rows_of_a_collection_is_that_of_the_array(clien
     np.testing.assert_array_equal(there.components_, here.components_)
 
 
+@pytest.mark.parametrize(
+    "estimator", [DensityClassifier(ParzenWindows(1.0)), SoftNeighborsClassifier(), SoftNeighborsRegressor()]
+)
+def test_the_score_of_a_collection_of_unknown_sizes(client, estimator):
+    """Partitions whose sizes are unknown, and one that is empty; labels and weights from the same dataframe."""
+    table = FRAME.assign(y=Y, w=np.arange(len(Y)) % 3 + 0.5)
+    last = dd.from_pandas(table, npartitions=1)
+    there = dd.concat([dd.from_pandas(table, npartitions=3), last[last["a"] > 1e9]])
+    columns = ["a", "b", "c"]
+    estimator = clone(estimator).fit(FRAME, Y)
+    expected = estimator.score(FRAME, Y), estimator.score(FRAME, Y, sample_weight=table["w"])
+    assert expected[0] != expected[1]
+    weighted = estimator.score(there[columns], there["y"], sample_weight=there["w"])
+    assert (estimator.score(there[columns], there["y"]), weighted) == pytest.approx(expected, rel=1e-12)
+    assert estimator.score(there[columns], Y) == pytest.approx(expected[0], rel=1e-12)
+    with pytest.raises(ValueError, match="X has 4 partitions of unknown sizes and y has 2"):
+        estimator.score(there[columns], da.from_array(Y, chunks=120))
+
+
 def test_a_table_in_memory_is_not_promised_for_a_collection(client):
     model = RCA().set_output(transform="pandas").fit(FRAME, Y)
     assert isinstance(model.transform(FRAME), pd.DataFrame)
@@ -602,6 +622,25 @@ def test_what_cannot_be_answered_is_refused_at_once(client, asked):
         ask(da.zeros(10))
     with pytest.raises(NotFittedError):
         getattr(LCA(), asked)(da.zeros((10, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # which Dask uses
+def test_columns_of_a_parquet_folder_keep_their_partitions(client, tmp_path):
+    """Dask's optimisation merges small files if only a few of their columns are read; rows, labels and results must still match."""
+    pytest.importorskip("pyarrow")
+    others = {f"unused {k}": np.zeros(240) for k in range(30)}
+    table = FRAME.assign(y=Y, **others)
+    dd.from_pandas(table, npartitions=12).to_parquet(tmp_path)
+    there = dd.read_parquet(tmp_path)
+    rows, labels = there[["a", "b"]], there["y"]
+    assert labels.optimize().npartitions < there.npartitions
+    here = DensityClassifier(ParzenWindows(1.0)).fit(FRAME[["a", "b"]], Y)
+    model = DensityClassifier(ParzenWindows(1.0)).fit(rows, labels)
+    assert model.predict(rows).npartitions == 12
+    np.testing.assert_array_equal(model.predict_proba(rows).compute(), here.predict_proba(FRAME[["a", "b"]]))
+    assert model.score(rows, labels) == here.score(FRAME[["a", "b"]], Y)
+    some = there[there["a"] > 0.0][["a", "b"]]
+    assert len(model.predict(some).compute()) == np.count_nonzero(FRAME["a"] > 0.0)
 
 
 def test_a_source_of_rows(client):

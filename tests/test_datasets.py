@@ -205,6 +205,7 @@ def test_spiral_density_far_away():
         assert np.isfinite(on_curve).all()
 
 
+@pytest.mark.slow
 def test_spiral_entropy():
     """The mean negative log-likelihood of the truth, by quadrature over t and the noise: -1.792 nats."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(6)

@@ -379,7 +379,7 @@ def test_p_values_of_clean_rows_are_no_smaller_than_they_may_be(kind):
 
 
 @pytest.mark.usefixtures("short_search")
-@pytest.mark.parametrize("d", [3, 12])
+@pytest.mark.parametrize("d", [3, pytest.param(12, marks=pytest.mark.slow)])
 def test_p_values_under_lca_are_no_smaller_than_they_may_be(d):
     """The kernel's covariance had seen the training rows: at 100 x 20, 15 % of new rows had a p-value of at most 5 %."""
     rng = np.random.default_rng(19)

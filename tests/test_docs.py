@@ -33,12 +33,17 @@ LONG = {
     "docs/outliers.md",
     "docs/pictures.md",
     "docs/report.md",
+    "docs/tutorials/cluster_after_lca.md",
     "docs/tutorials/messy_table.md",
     "docs/tutorials/outliers_in_a_table.md",
     "docs/tutorials/search_images.md",
     "docs/tutorials/search_in_fewer_dimensions.md",
+    "docs/tutorials/see_then_deploy.md",
+    "vicinal._datasets.demo_sets",
+    "vicinal._datasets.spiral",
     "vicinal._lca.lca_gauss",
     "vicinal._lca.local_lca",
+    "vicinal._nca.soft_neighbors",
     "vicinal._plot.metric_field",
 }
 

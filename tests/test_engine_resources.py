@@ -255,12 +255,14 @@ def test_blas_is_restored_after_an_error():
 
 
 @pytest.mark.usefixtures("two_blas_threads")
-def test_blas_is_limited_where_its_products_are_small_beside_the_pairs():
-    with one_blas_thread_beside_pairs(400, 100):
-        assert set(blas_threads()) == {1}
+@pytest.mark.parametrize(
+    ("shape", "threads"), [((4000, 1000), 1), ((3999, 1000), 2), ((12, 30), 1), ((60, 256), 1), ((60, 257), 2)]
+)
+def test_blas_is_limited_where_its_products_are_small(shape, threads):
+    """Compared with the pairs, or by themselves: 12 x 30 rows took seconds where two threads waited for each other."""
+    with one_blas_thread_beside_pairs(*shape):
+        assert set(blas_threads()) == {threads}
     assert set(blas_threads()) == {2}
-    with one_blas_thread_beside_pairs(399, 100):
-        assert set(blas_threads()) == {2}
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ def test_training_rows_are_left_out_one_by_one(table):
     np.testing.assert_allclose(found.shares.mean(axis=0), (60 + 1) / 120, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_about_nine_in_ten_usual_values_are_in_the_interval(table):
     found = DensityOutlierDetector(LCA()).fit(table[:200]).explain(table[200:])
     inside = (found.values >= found.lows) & (found.values <= found.highs)

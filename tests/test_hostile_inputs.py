@@ -195,7 +195,7 @@ def test_texts_are_told_as_such():
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("size", [1e-100, 1e100, 1e140])
+@pytest.mark.parametrize("size", [1e140, *(pytest.param(size, marks=pytest.mark.slow) for size in (1e-100, 1e100))])
 def test_anchors_in_any_unit(size):
     """Fourth powers of the rows used to overflow in the start."""
     with warnings.catch_warnings():

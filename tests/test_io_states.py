@@ -289,6 +289,11 @@ def with_entry(value):
 @pytest.mark.parametrize(
     ("fit", "change", "message"),
     [
+        (
+            "LCA:shrinkage",
+            lambda tree, arrays: tree["attributes"]["reg_"]["fields"].update(target=0.2),
+            r"LCA has reg_=.*, expected .* a Shrinkage with target of shape \(d, d\)",
+        ),
         ("LCA", changed_field("n_features_in_", 3), r"LCA has .*=an array.* expected finite floats of shape .*d=3"),
         ("LCA", changed_field("engine_", "gpu"), "LCA has engine_='gpu', expected 'cpu' or 'dask' or 'reference' or 'torch'"),
         ("LCA", changed_field("converged_", 1), "LCA has converged_=1, expected True or False"),

@@ -223,6 +223,44 @@ def test_a_journal_belongs_to_one_fit(folder, passes):
     assert main(["learn", "other.v.partial", *METHODS["lca"], "-o", "other.v"]) == USAGE  # it would replace the data
 
 
+@pytest.mark.usefixtures("short_search")
+def test_two_runs_with_the_same_output(folder, passes, capsys):
+    """The second run to finish reported a bug, because the first had removed the file of the saved passes."""
+    passes.update(kill=2, how=lambda: (folder / "model.v.partial").unlink())
+    assert main(["learn", "table.csv", *METHODS["lca, given penalty"], "-o", "model.v"]) == OK, capsys.readouterr().err
+    assert sorted(path.name for path in folder.iterdir()) == ["gaps.csv", "model.v", "table.csv"]
+
+
+def test_damaged_records_are_computed_again(tmp_path):
+    """A changed digit of a saved number was used, and sizes that are no sizes ended the fit with errors of NumPy."""
+    calls, path = [], tmp_path / "journal"
+
+    @journaled()
+    def double(x):
+        calls.append(x)
+        return float(x[0]), 2 * x
+
+    def fit():
+        with keep_journal(path, "a"):
+            return [double(np.array([k, np.pi])) for k in (1.0, 2.0)]
+
+    expected = fit()
+    whole = path.read_bytes()
+    start = whole.index(b"\n") + 1  # after the header
+    heads = [b"[1]", b"[" * 10_000, b"{}"]
+    heads += [b'{"pass": "x", "digest": "", "check": "", "arrays": [["' + array + b"]]}"
+              for array in (b'<f8", [-1, -8]', b'<f8", [1000000000000]', b'<f8", ["2"]', b'<f8", 2', b'f8,,", [2]', b'O", [2]')]  # fmt: skip
+    damaged = [whole[:start] + head + b"\n" + whole[start:] for head in heads]
+    damaged += [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(start, len(whole))]
+    for content in damaged:
+        path.write_bytes(content)
+        calls.clear()
+        for (value, array), (other, other_array) in zip(expected, fit(), strict=True):
+            assert (type(other), other) == (float, value)
+            np.testing.assert_array_equal(other_array, array)
+        assert 1 <= len(calls) <= 2  # the damaged record and what follows it
+
+
 def test_replayed_passes_are_those_that_were_made(tmp_path):
     calls = []
 

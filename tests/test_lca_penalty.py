@@ -98,6 +98,7 @@ def test_the_penalty_that_was_used_gives_the_same_fit(wine):
     np.testing.assert_array_equal(again.covariance_, gauss.covariance_)
 
 
+@pytest.mark.slow
 def test_held_out_rows_are_better_than_without_a_penalty():
     rng = np.random.default_rng(0)
     test = np.isin(np.arange(len(WINE)), rng.choice(len(WINE), 60, replace=False))

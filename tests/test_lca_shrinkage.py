@@ -198,6 +198,11 @@ def test_a_target_must_be_clearly_better():
     ("make", "error", "message"),
     [
         (lambda: Shrinkage(0.1, 0.0), ValueError, "weight must be a finite number greater than 0, got 0.0"),
+        (
+            lambda: Shrinkage(0.1, 1e308),
+            ValueError,
+            r"weight must be at most 1e150, got 1e\+308",
+        ),  # objectives_ were NaN
         (lambda: Shrinkage(0.1, "1"), TypeError, "weight must be a number greater than 0, got str"),
         (lambda: LCA(reg=Shrinkage("auto", 1.0)), ValueError, "reg.target must be a number, a vector .* got 'auto'"),
         (lambda: LCA(reg=Shrinkage(np.ones(3), 1.0)), ValueError, r"reg.target as an array must have shape \(4,\)"),

@@ -126,7 +126,13 @@ def test_the_path_is_scikit_learns_from_a_named_start():
 
 @pytest.mark.usefixtures("whole_search")
 @pytest.mark.parametrize(
-    "parameters", [{}, {"n_components": 2}, {"structure": "diag"}, {"objective": Objective("likelihood", penalty=0.01)}]
+    "parameters",
+    [
+        {},
+        {"structure": "diag"},
+        pytest.param({"n_components": 2}, marks=pytest.mark.slow),
+        pytest.param({"objective": Objective("likelihood", penalty=0.01)}, marks=pytest.mark.slow),
+    ],
 )
 def test_auto_does_not_see_units(wine, parameters):
     X, y = (array[::2] for array in wine)

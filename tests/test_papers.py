@@ -75,6 +75,7 @@ LONGER = {
     ("nca", "figure_2"),
     ("rca", "figure_1"),
     ("rca", "figure_5"),
+    ("rca", "figure_11"),
     ("rca", "section_3"),
 }
 

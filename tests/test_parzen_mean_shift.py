@@ -1,5 +1,7 @@
 """Test ParzenMeanShift: literal steps, ascent, and modes that another optimiser finds."""
 
+import warnings
+
 import numpy as np
 import pytest
 from estimator_checks import check_conventions
@@ -187,6 +189,22 @@ def test_bad_parameters(blobs):
     ]:
         with pytest.raises(error, match=match):
             ParzenMeanShift(**options).fit(X)
+
+
+@pytest.mark.parametrize("density", [ParzenWindows(1.0), LCA(reg=0.5), ManifoldParzen(1, 5, 1.0)])
+def test_a_constant_column_changes_nothing(blobs, density):
+    """It used to raise an error of NumPy about shapes."""
+    X, _ = blobs
+    with_constant = np.insert(X, 1, 7.0, axis=1)
+    plain = ParzenMeanShift(density).fit(X)
+    if isinstance(density, LCA):
+        density = LCA(reg=[0.5, 0.0, 0.5])  # a penalty greater than 0 would keep the column
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        shift = ParzenMeanShift(density).fit(with_constant)
+    np.testing.assert_allclose(shift.cluster_centers_, np.insert(plain.cluster_centers_, 1, 7.0, axis=1), atol=1e-3)
+    np.testing.assert_array_equal(shift.labels_, plain.labels_)
+    np.testing.assert_array_equal(shift.predict(np.insert(X, 1, 10.0, axis=1)), plain.predict(X))
 
 
 def test_modes_are_in_the_precision_of_the_rows(blobs):

@@ -260,6 +260,7 @@ def test_regions_hold_the_shares_they_claim():
         assert radius[inside <= share].max() == pytest.approx(np.sqrt(-2 * np.log(1 - share)), abs=0.03)
 
 
+@pytest.mark.slow
 def test_densities_of_other_kinds():
     plot_density(ParzenWindows().fit(X).marginal([0, 1]), resolution=20)
     plot_density(ParzenWindows().fit(TABLE).conditional({"length": 0.0, "$width": 0.0}), resolution=20)

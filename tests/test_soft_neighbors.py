@@ -151,6 +151,7 @@ def test_metric_may_be_anything_that_maps_rows(wine):
     assert pipeline.score(X_test, y_test) > 0.9
 
 
+@pytest.mark.slow
 def test_learned_probabilities_beat_euclidean_ones():
     X, y = load_wine(return_X_y=True)
     plain = cross_val_score(SoftNeighborsClassifier(), X, y, scoring="neg_log_loss").mean()

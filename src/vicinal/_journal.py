@@ -8,10 +8,11 @@ Functions that make a pass are decorated with `journaled`. They return numbers a
 Outside a `keep_journal` block the decorator has no effect.
 
 The file begins with a line of JSON that identifies the fit. A record is a line of JSON (the function, a digest of its
-arrays, dtypes and shapes) and the bytes of its results. The pass of an incomplete record is computed again.
+arrays, dtypes and shapes, a checksum) and the bytes of its results. The pass of an incomplete or damaged record is computed again.
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -91,29 +92,32 @@ class Journal:
         self.n_computed += 1
         arrays = [np.asarray(value) for value in found]
         head = {"pass": name, "digest": digest, "arrays": [(array.dtype.str, array.shape) for array in arrays]}
+        data = b"".join(array.tobytes() for array in arrays)
         # If the disk is full, the journal is incomplete, but the fit continues.
         with suppress(OSError):
-            self._file.write(json.dumps(head).encode() + b"\n" + b"".join(array.tobytes() for array in arrays))
+            self._file.write(json.dumps({**head, "check": checksum(head, data)}).encode() + b"\n" + data)
             self._file.flush()
         return found
 
     def _read(self, name: str, digest: str) -> tuple[Any, ...] | None:
-        """Return the next record, or None if there is no complete one."""
+        """Return the next record, or None if there is no complete and undamaged one."""
         line = self._file.readline()
+        rest = os.fstat(self._file.fileno()).st_size - self._file.tell()
         try:
             head = json.loads(line)
+            check = head.pop("check")
             kinds = [(np.dtype(kind), tuple(shape)) for kind, shape in head["arrays"]]
-        except (ValueError, TypeError, KeyError):
+            sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in kinds]
+            if not all(0 <= size <= rest for size in sizes):
+                return None
+        except (ValueError, TypeError, KeyError, AttributeError, SyntaxError, RecursionError):
             return None
-        if (head.get("pass"), head.get("digest")) != (name, digest):
+        data = self._file.read(sum(sizes))
+        if (head.get("pass"), head.get("digest")) != (name, digest) or checksum(head, data) != check:
             return None
         found: list[Any] = []
-        for dtype, shape in kinds:
-            size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-            data = self._file.read(size)
-            if dtype.hasobject or len(data) < size:
-                return None
-            array = np.frombuffer(data, dtype).reshape(shape).copy()
+        for (dtype, shape), size, end in zip(kinds, sizes, np.cumsum(sizes), strict=True):
+            array = np.frombuffer(data[end - size : end], dtype).reshape(shape).copy()
             found.append(array.item() if shape == () else array)
         return tuple(found)
 
@@ -156,6 +160,11 @@ def journaled(result: Callable[[Any], Any] = tuple) -> Callable[[_F], _F]:
         return make_pass  # type: ignore[return-value]
 
     return decorate
+
+
+def checksum(entry: dict[str, Any], data: bytes = b"") -> str:
+    """Return a checksum of an entry of a file of saved work, by which damage is recognised."""
+    return blake2b(json.dumps(entry).encode() + data, digest_size=8).hexdigest()
 
 
 def _digest(values: list[Any]) -> str:

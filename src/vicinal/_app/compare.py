@@ -1,8 +1,8 @@
 """`vicinal compare`: measure whether a learned metric or density helps on a table."""
 
-import os
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
@@ -52,7 +52,7 @@ def compare(arguments: Namespace, console: Console) -> None:
     if arguments.report is not None:
         _write_report(result, table, prepared, arguments, console, engine)
         if keep is not None:
-            os.remove(keep)
+            Path(keep).unlink(missing_ok=True)  # another run with the same output may have removed it
     if arguments.json:
         write_json(result.to_dict())
     else:

@@ -4,6 +4,7 @@ import os
 import time
 from argparse import Namespace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def learn(arguments: Namespace, console: Console) -> None:
         console.say("this is the best model so far; the fit was not completed." + _how_to_resume(arguments))
         raise KeyboardInterrupt
     if arguments.kept is not None:
-        os.remove(arguments.kept)
+        Path(arguments.kept).unlink(missing_ok=True)  # another run with the same output may have removed it
     if arguments.json:
         write_json(summary)
 

@@ -7,6 +7,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._app.console import one_line
@@ -136,5 +137,5 @@ def partial_file(arguments: Namespace, output: str | None, option: str) -> str |
                 raise OutputFailure(
                     f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
                 )
-        os.remove(path)
+        Path(path).unlink(missing_ok=True)
     return path

@@ -1,7 +1,7 @@
 """Outcomes of a comparison in a file, so that an interrupted run can be continued.
 
 The first line identifies the comparison by a digest of the rows, the folds and the settings. Each further line is one outcome,
-as JSON; Python writes and reads floats without loss. A line that was truncated by a kill is computed again.
+as JSON with a checksum; Python writes and reads floats without loss. The outcome of a truncated or damaged line is computed again.
 """
 
 import json
@@ -17,6 +17,7 @@ from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.folds import Outcome
 from vicinal._compare.plan import Plan
 from vicinal._compare.rows import ComparisonError
+from vicinal._journal import checksum
 from vicinal._version import __version__
 
 _WHAT = "vicinal comparison"
@@ -51,8 +52,11 @@ class KeptOutcomes:
             )
         whole = [line for line in lines if line.endswith(b"\n")]
         for line in whole[1:]:
-            with suppress(ValueError, TypeError, KeyError):  # a damaged line is computed again
+            # A damaged line is computed again.
+            with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 entry = json.loads(line)
+                if entry.pop("check") != checksum(entry):
+                    continue
                 self._known[entry["kind"], entry["name"], entry["fold"]] = _read(entry["outcome"])
         if not whole:
             self._path.write_bytes(header)
@@ -67,7 +71,7 @@ class KeptOutcomes:
         """Save the outcome of a method in a fold; it is on the disk when this returns."""
         entry = {"kind": kind, "name": name, "fold": fold, "outcome": _plain(outcome)}
         with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps({**entry, "check": checksum(entry)}) + "\n")
             file.flush()
             os.fsync(file.fileno())
 

@@ -19,6 +19,8 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._row_sources import in_file
@@ -177,6 +179,42 @@ def answers_collections(
 def float_numbers(estimator: Any) -> Any:
     """Return the dtype of scores, which does not depend on that of the rows."""
     return np.dtype(np.float64)
+
+
+def predictions(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, Any, Any]:
+    """Return an estimator's predictions, the labels and the weights in memory; raise if collections are not aligned with X.
+
+    The rows of a collection stay where they are.
+    """
+    found = estimator.predict(X)
+    if not any(map(is_collection, (found, y, sample_weight))):
+        return np.asarray(found), y, sample_weight
+    table = found[:, None] if found.ndim == 1 else found
+    table, (y, sample_weight), _ = in_memory(table, (y, sample_weight), {})
+    return np.asarray(table[:, 0] if found.ndim == 1 else table), y, sample_weight
+
+
+class CollectionClassifierMixin(ClassifierMixin):
+    """Mixin of classifiers whose `score` takes Dask collections."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            The rows to predict.
+        y : array-like of shape (n,)
+            Their labels.
+        sample_weight : array-like of shape (n,), optional
+            Their weights in the score.
+
+        Returns
+        -------
+        float
+        """
+        predicted, y, sample_weight = predictions(self, X, y, sample_weight)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
 
 class _Asked:

@@ -124,7 +124,9 @@ def delayed_blocks(collection: Any, name: str) -> list[Delayed]:
         if collection.ndim == 2 and collection.numblocks[1] > 1:
             collection = collection.rechunk({1: -1})
         return list(collection.to_delayed(optimize_graph=True).reshape(-1))
-    return list(collection.to_delayed(optimize_graph=True))
+    # Only the columns that are needed are read.  Dask's full optimisation would also merge small files into fewer partitions,
+    # which then no longer match those of other columns.
+    return list(collection.simplify().to_delayed(optimize_graph=False))
 
 
 def _together(parts: list[Any]) -> Any:

@@ -5,11 +5,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_weights, validate_data
-from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
+from vicinal._dask import CollectionClassifierMixin, answers_collections, fits_collections, float_numbers, gather
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._leave_one_out import scatter_of_rows
@@ -19,7 +19,7 @@ from vicinal._supervision import code_classes
 from vicinal._tensors import as_host
 
 
-class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
+class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator):
     r"""Classify by Bayes' rule, with a density fitted to each class.
 
     .. math:: P(c \mid x) = \frac{\pi_c \, p_c(x)}{\sum_{c'} \pi_{c'} \, p_{c'}(x)}

@@ -86,9 +86,10 @@ class MixtureDensityMixin(NotebookMixin):
         if self._constants_stay:
             return np.ascontiguousarray(X[:, ~constant])
         names = getattr(self, "feature_names_in_", None)
+        are, them = ("is", "it") if constant.sum() == 1 else ("are", "them")
         warnings.warn(
-            f"{constant.sum()} of {len(constant)} columns {'is' if constant.sum() == 1 else 'are'} constant ({shown_columns(constant, names)}): the density and "
-            "the metric ignore them. Drop them to silence this warning.",
+            f"{constant.sum()} of {len(constant)} columns {are} constant ({shown_columns(constant, names)}): the density and the "
+            f"metric ignore {them}. Drop {them} to silence this warning.",
             UserWarning,
             stacklevel=callers_line(),
         )
@@ -97,6 +98,14 @@ class MixtureDensityMixin(NotebookMixin):
     def _active(self, X: Any) -> Any:
         """Return the columns that the mixture uses."""
         return X if self._constants is None else X[:, self.active_features_]
+
+    def _with_constants(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return rows of the columns that the mixture uses as rows of all columns."""
+        if self._constants is None:
+            return rows
+        whole = np.tile(self._constants.astype(rows.dtype), (len(rows), 1))
+        whole[:, self.active_features_] = rows
+        return whole
 
     @property
     def _active_names(self) -> NDArray[Any] | None:
@@ -244,12 +253,7 @@ class MixtureDensityMixin(NotebookMixin):
         -------
         ndarray of shape (n_samples, n_features)
         """
-        drawn = self._mixture().sample(n_samples, random_state)
-        if self._constants is None:
-            return drawn
-        rows = np.tile(self._constants.astype(drawn.dtype), (len(drawn), 1))
-        rows[:, self.active_features_] = drawn
-        return rows
+        return self._with_constants(self._mixture().sample(n_samples, random_state))
 
     def marginal(self, features: Sequence[int | str] | ArrayLike) -> Any:
         """Return the exact density of some features alone.

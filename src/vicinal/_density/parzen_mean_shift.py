@@ -123,7 +123,9 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         self.density_ = clone(density).fit(rows_as_passed(passed, X, density=density), **options)
         mixture = self._mixture()
         engine = self._engine_for(mixture, passed)
-        ends, self.n_iter_, arrived = seek_modes(mixture, X, max_iter=max_iter, tol=step_tol, engine=engine)
+        ends, self.n_iter_, arrived = seek_modes(
+            mixture, self.density_._active(X), max_iter=max_iter, tol=step_tol, engine=engine
+        )
         problem = mixture.placement(len(X), SEEKING_PASSES, engine=engine).problem
         self.engine_, self.certified_row_error_ = problem.backend, problem.certified_row_error
         self._warn(arrived)
@@ -137,7 +139,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         found, first = np.unique(groups[order], return_index=True)
         best = order[first]
         rank = np.argsort(-heights[best], kind="stable")
-        self.cluster_centers_ = alive[best[rank]].astype(X.dtype)
+        self.cluster_centers_ = self.density_._with_constants(alive[best[rank]].astype(X.dtype))
         self.mode_log_densities_ = heights[best[rank]]
         number = np.empty(len(found), dtype=np.int64)
         number[found[rank]] = np.arange(len(found))
@@ -151,7 +153,9 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         mixture = self._mixture()
         engine = self._engine_for(mixture, X)
         X = check_rows(self, X, reset=False, precision=mixture.centres.dtype)
-        ends, _, arrived = seek_modes(mixture, X, max_iter=self.max_iter, tol=self.step_tol, engine=engine)
+        ends, _, arrived = seek_modes(
+            mixture, self.density_._active(X), max_iter=self.max_iter, tol=self.step_tol, engine=engine
+        )
         self._warn(arrived)
         return self._nearest_mode(mixture, ends, engine)
 
@@ -161,7 +165,8 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         return engine_at(mixture.engine, X) if on_device(X) and works_there(mixture.engine) else mixture.engine
 
     def _nearest_mode(self, mixture: Mixture, ends: np.ndarray, engine: Engine | str | None) -> np.ndarray:
-        modes = prepare(engine, mixture.in_kernel_units(self.cluster_centers_), n_queries=len(ends))
+        centres = mixture.in_kernel_units(self.density_._active(self.cluster_centers_))
+        modes = prepare(engine, centres, n_queries=len(ends))
         return modes.at().nearest(1, mixture.in_kernel_units(ends)).indices[:, 0]
 
     @property

@@ -45,12 +45,7 @@ def rows_in(density: Any) -> np.ndarray | None:
 def table_in(density: Any) -> np.ndarray | None:
     """Return the training rows with all columns; None where a density has not kept them."""
     rows = density._training_rows() if isinstance(density, MixtureDensityMixin) else None
-    if rows is None or rows.shape[1] == density.n_features_in_:
-        return rows
-    table = np.empty((len(rows), density.n_features_in_), dtype=rows.dtype)
-    table[:, density.active_features_] = rows
-    table[:, np.setdiff1d(np.arange(table.shape[1]), density.active_features_)] = density.constant_values_
-    return table
+    return rows if rows is None or rows.shape[1] == density.n_features_in_ else density._with_constants(rows)
 
 
 def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from vicinal._address_space import threads_with_room
 from vicinal._engine._sharing import Filled, Sums, Touched, TreeSum, WithItem, sharing
+from vicinal._engine._tuning import ONE_THREAD_PRODUCT
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -207,12 +208,14 @@ def openmp_threads(threads: int) -> Iterator[None]:
 
 @contextmanager
 def one_blas_thread_beside_pairs(n_rows: int, n_columns: int) -> Iterator[None]:
-    """Within this context, matrix products that are small compared with the pairwise computations use one thread.
+    """Within this context, matrix products use one thread if they are small, by themselves or compared with the pairwise
+    computations.
 
     OpenBLAS's threads wait for more work by spinning, for some twenty milliseconds after each product, on the
-    cores that the pairwise computations need.  A product of (n, D) rows costs D / n of a sweep over the pairs.
+    cores that the pairwise computations need.  A product of (n, D) rows costs D / n of a sweep over the pairs.  With many
+    columns, the algebra between the sweeps takes most of the time, and threads help if each product takes longer than they spin.
     """
-    if 4 * n_columns <= n_rows:
+    if 4 * n_columns <= n_rows or max(n_rows, n_columns) * n_columns**2 <= ONE_THREAD_PRODUCT:
         with _blas_limit:
             yield
     else:

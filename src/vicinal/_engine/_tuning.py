@@ -26,6 +26,7 @@ ARRAY_BLOCK_PAIRS = (
 COMPILED_BLOCK_PAIRS = 2**23  # at 2 to 20 ns per pair, Ctrl-C takes effect within 0.2 s
 LEAST_BLOCKS = 16  # so that few threads share the work evenly,
 LEAST_BLOCK_PAIRS = 2**19  # unless they would be this small: passing one to a thread takes as long as some 10^4 pairs
+ONE_THREAD_PRODUCT = 2**24  # multiplications of a product that takes one thread a few milliseconds
 PRODUCT_BLOCK = 1024  # rows whose products with each other are computed at a time, so that they stay in the cache
 ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time: whole tiles
 GATHERED_BYTES = (

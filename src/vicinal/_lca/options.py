@@ -63,7 +63,7 @@ class Shrinkage(Record):
         matrix. It must be positive definite along the columns that vary; constant columns are kept if the target is greater
         than 0 along them.
     weight : float
-        The weight w of the target, greater than 0. With 1, the target counts as much as the data.
+        The weight w of the target, greater than 0 and at most 1e150. With 1, the target counts as much as the data.
 
     Examples
     --------
@@ -82,4 +82,5 @@ class Shrinkage(Record):
     weight: float
 
     def __post_init__(self) -> None:
-        check_positive(self.weight, "weight")
+        if check_positive(self.weight, "weight") > 1e150:
+            raise ValueError(f"weight must be at most 1e150, got {self.weight:g}: the penalty would overflow.")

@@ -29,7 +29,8 @@ def log_weight_of_others(log_weights: np.ndarray) -> np.ndarray:
         raise ValueError(
             "leave-one-out needs at least two rows of positive weight, because no component is left without the row."
         )
-    others = np.log1p(-np.exp(np.minimum(log_weights, -1e-16)))
+    # The heaviest is replaced below. Until then it must not be rounded to a weight of one, as exp(-1e-16) is by some versions of NumPy.
+    others = np.log1p(-np.exp(np.minimum(log_weights, -1e-15)))
     heaviest = int(np.argmax(log_weights))
     rest = np.delete(log_weights, heaviest)
     others[heaviest] = rest.max() + np.log(np.exp(rest - rest.max()).sum())

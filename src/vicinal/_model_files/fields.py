@@ -249,9 +249,9 @@ def one_of(*choices: str) -> Kind:
     return Kind(" or ".join(map(repr, choices)), lambda value: isinstance(value, str) and value in choices)
 
 
-def _fits(array: np.ndarray, shape: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
+def _fits(array: Any, shape: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
     """Return whether an array has the shape, in numbers and symbols; the sizes of new symbols are recorded."""
-    if array.ndim != len(shape):
+    if not isinstance(array, np.ndarray) or array.ndim != len(shape):
         return False
     return all(
         size == (sizes.setdefault(part, size) if isinstance(part, str) else part)

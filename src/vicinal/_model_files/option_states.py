@@ -48,7 +48,7 @@ OPTION_STATES: dict[str, State] = {
             "max_rows": field(None, count(least=1)),
         }
     ),
-    "Shrinkage": State({"target": field(NUMBER, NUMBERS), "weight": number(above=0)}),
+    "Shrinkage": State({"target": field(NUMBER, NUMBERS), "weight": number(above=0, most=1e150)}),
     "StochasticEM": State(
         {
             "batch_size": count(least=1),

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights
-from vicinal._dask import answers_collections, fits_collections, float_numbers
+from vicinal._dask import CollectionClassifierMixin, answers_collections, fits_collections, float_numbers, predictions
 from vicinal._engine import (
     Engine,
     Match,
@@ -153,7 +153,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         return placed.perplexities(queries)
 
 
-class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
+class SoftNeighborsClassifier(CollectionClassifierMixin, _SoftNeighbors):
     r"""Classifier whose class probabilities come from softmax neighbours (NCA's stochastic rule).
 
     .. math:: P(c \mid x) = \sum_{j \in c} p_j(x), \qquad
@@ -424,7 +424,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         -------
         float
         """
-        predicted = np.asarray(self.predict(X))
+        predicted, y, sample_weight = predictions(self, X, y, sample_weight)
         truth = read_numbers(y, len(predicted), "Use SoftNeighborsClassifier for class labels.")
         # R² does not depend on the unit of the targets, but squares of targets of 1e300 would overflow.
         unit = self._unit[0] if self._one_output else self._unit

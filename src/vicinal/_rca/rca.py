@@ -426,10 +426,9 @@ class RCA(LinearMetricMixin, BaseEstimator):
             )
         elif asked is None and rank < d and not spread.all():
             names = getattr(self, "feature_names_in_", None)
-            said = (
-                f"{rank} of {d} directions are kept: {int((spread == 0).sum())} columns are constant "
-                f"({shown_columns(spread == 0, names)}). Drop them to silence this warning."
-            )
+            are, them = ("column is", "it") if (spread == 0).sum() == 1 else ("columns are", "them")
+            said = f"{rank} of {d} directions are kept: {(spread == 0).sum()} {are} constant "
+            said += f"({shown_columns(spread == 0, names)}). Drop {them} to silence this warning."
         elif asked is None and rank < d:
             said = (
                 f"{rank} of {d} directions are kept, because the rows do not vary along the others. Either there are too few rows, "
