@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._density.gaps import Conditional, conditionals
+from vicinal._lca.gauss_steps import mixture_of_directions
 from vicinal._mixtures import SharedMixture
 
 # How often the gaps of all rows are filled in again after some entries were hidden.
@@ -51,9 +52,8 @@ class Filling:
         """Return the centres that complete rows become: LCA-Gauss moves them along its Gaussian directions."""
         if not hasattr(self._density, "gaussian_components_"):
             return rows
-        local, mean = self._density.components_, self._density.mean_
-        inverse = np.linalg.inv(np.concatenate([self._density.gaussian_components_, local]))
-        return mean + (rows - mean) @ (inverse[:, len(inverse) - len(local) :] @ local).T
+        gauss = self._density
+        return mixture_of_directions(gauss.gaussian_components_, gauss.components_, gauss.mean_, rows)[0]
 
     @property
     def constant(self) -> np.ndarray:
