@@ -156,7 +156,7 @@ def test_balanced_rand_forms_no_pairs():
         lambda y: pd.Series([f"c{v}" for v in y]),
         lambda y: pd.Categorical([f"c{v}" for v in y]),
         lambda y: np.array([["a", 3, b"z"][v] for v in y], dtype=object),
-        lambda y: np.datetime64("2000-01-01") + np.asarray(y),
+        lambda y: np.datetime64("2000-01-01") + np.asarray(y).astype("m8[D]"),
     ],
 )
 def test_labels_of_any_type(relabel):

@@ -206,7 +206,7 @@ INCOMPLETE = {
     "NaN among texts": with_gaps(NAMES, np.nan),
     "None as objects": np.where(GAPS, None, NAMES),
     "pandas.NA": with_gaps(CODES, pd.NA),
-    "NaT": np.where(GAPS, np.datetime64("NaT"), DATES),
+    "NaT": np.where(GAPS, np.datetime64("NaT", "D"), DATES),
     "NaT among timestamps": with_gaps(DATES.astype("M8[s]"), pd.NaT),
     "Int64": pd.array(with_gaps(CODES), dtype="Int64"),
     "Series of Int64": pd.Series(with_gaps(CODES), dtype="Int64"),
@@ -368,7 +368,7 @@ def test_classes_whose_rows_all_weigh_nothing_are_not_learned():
 
 
 @pytest.mark.parametrize(
-    "value", [None, np.nan, np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT"), complex("nan")]
+    "value", [None, np.nan, np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT", "D"), complex("nan")]
 )
 def test_missing_values(value):
     assert is_missing(value)
