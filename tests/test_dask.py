@@ -468,8 +468,12 @@ def test_an_interrupted_fit_keeps_the_best_so_far(client, fitted_here, monkeypat
         return finished(*waiting)
 
     monkeypatch.setattr(_dask, "finished", interrupted_while_it_waits)
-    with pytest.warns(ConvergenceWarning, match="it was interrupted"):
-        model = exact_lca("dask", callback=lambda _, iteration: passes.append(iteration)).fit(ROWS)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
+    try:
+        with pytest.warns(ConvergenceWarning, match="it was interrupted"):
+            model = exact_lca("dask", callback=lambda _, iteration: passes.append(iteration)).fit(ROWS)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert model.n_iter_ == 2
     np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_[:2])
     assert not any(client.processing().values())  # nothing goes on behind the user's back
