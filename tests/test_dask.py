@@ -3,6 +3,7 @@
 import concurrent.futures
 import copy
 import itertools
+import math
 import operator
 import os
 import pickle
@@ -384,10 +385,12 @@ def test_a_worker_lost_while_data_are_sent_does_not_hang(client):
 
 
 def broadcast_again(client, things):
-    try:
-        return cluster_module.broadcast(client, things)
-    except cluster_module.LostError:
-        return cluster_module.broadcast(client, {cluster_module.new_key("test"): thing for thing in things.values()})
+    """Send things under new keys until no worker is lost meanwhile, as `sent_to_all` does."""
+    while True:
+        try:
+            return cluster_module.broadcast(client, things)
+        except cluster_module.LostError:
+            things = {cluster_module.new_key("test"): thing for thing in things.values()}
 
 
 def in_time(work, seconds):
@@ -414,24 +417,51 @@ def use_share(share, dask_worker):
     dask_worker.memory_manager.memory_limit = int(dask_worker.monitor.get_process_memory() / share)
 
 
+def set_saturation(value, dask_scheduler):
+    """Set how many tasks a worker may be given per thread, and return the former value."""
+    before, dask_scheduler.WORKER_SATURATION = dask_scheduler.WORKER_SATURATION, value
+    return before
+
+
+def wait_for_event(name):
+    distributed.Event(name).wait()
+
+
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(cluster_module, "PATIENCE", 1.0)
     monkeypatch.setattr(cluster_module, "LOOK_EVERY", 0.2)
 
 
-def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impatient):
+def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impatient, monkeypatch):
     """Dask pauses it and does not reassign its earlier tasks; other workers compute them."""
-    name = next(iter(client.scheduler_info()["workers"]))
-    before = client.submit(time.sleep, 1.0, workers=[name], pure=False)  # so that tasks wait there
-    thread = while_busy(client, lambda _: client.run(use_share, OVERFULL, workers=[name]), name)
+    finished, paused = _dask.finished, []
+    workers = list(cluster_module.threads_of_workers(client))
+    # Both workers are busy until one of them is paused, and the scheduler keeps no queue, so that tasks wait at the workers.
+    saturation = client.run_on_scheduler(set_saturation, math.inf)
+    go = distributed.Event("go", client=client)
+    before = [client.submit(wait_for_event, "go", workers=[worker], pure=False) for worker in workers]
+
+    def workers_with_pieces():
+        return [name for name, keys in client.processing().items() if any(str(key).startswith(PIECES) for key in keys)]
+
+    def paused_while_it_waits(client, tasks, explain):
+        if not paused:
+            wait_until(workers_with_pieces)
+            paused.append(workers_with_pieces()[0])
+            client.run(use_share, OVERFULL, workers=paused)
+            wait_until(lambda: paused[0] not in cluster_module.threads_of_workers(client))
+            go.set()
+        return finished(client, tasks, explain)
+
+    monkeypatch.setattr(_dask, "finished", paused_while_it_waits)
     model = exact_lca("dask").fit(ROWS)
-    thread.join()
-    wait_until(lambda: name not in cluster_module.threads_of_workers(client))
-    assert cluster_module.threads_of_workers(client)
+    assert set(cluster_module.threads_of_workers(client)) == set(workers) - set(paused)
+    assert len(paused) == 1
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
     np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_)
     del before
+    client.run_on_scheduler(set_saturation, saturation)
     client.run(use_share, 0.01)
     wait_for_two_workers(client)
 
