@@ -67,26 +67,9 @@ def in_process(*arguments, folder):
 # -- the experiments ----------------------------------------------------------------------------------------------
 
 
-LONGER = {
-    ("lca", "figure_1"),
-    ("lca", "section_7"),
-    ("mparzen", "figure_1"),
-    ("mparzen", "table_2"),
-    ("nca", "figure_2"),
-    ("rca", "figure_1"),
-    ("rca", "figure_5"),
-    ("rca", "figure_11"),
-    ("rca", "section_3"),
-}
-
-
 @pytest.mark.parametrize(
     ("paper", "name"),
-    [
-        pytest.param(paper, name, marks=[pytest.mark.slow] if (paper, name) in LONGER else [])
-        for paper, names in CHEAP.items()
-        for name in names
-    ],
+    [(paper, name) for paper, names in CHEAP.items() for name in names],
 )
 def test_claims_hold_in_quick_mode(paper, name, tmp_path):
     (experiment,) = [e for e in experiments(paper) if e.name == name]
