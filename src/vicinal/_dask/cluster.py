@@ -3,13 +3,13 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, get_client, get_worker, wait
+from distributed import Client, Future, KilledWorker, default_client, get_client, get_worker, wait
 
 PATIENCE = 20.0  # the time without any worker after which a call raises an error, in seconds
 LOOK_EVERY = 2.0  # the interval at which a waiting call checks whether there are still workers, in seconds
@@ -131,6 +131,17 @@ def _sent(client: Client, send: Callable[..., dict[str, Future]], name: str, thi
     raise RuntimeError(
         f"Dask workers were lost {_ATTEMPTS} times while data were sent to them ({lost}). Look at their logs."
     )
+
+
+def hold(futures: Iterable[Future]) -> None:
+    """Let futures that were unpickled or copied keep their data on the workers, if this process has a client.
+
+    Otherwise the data would be released with the futures that they are copies of.
+    """
+    with suppress(ValueError):
+        client = default_client()
+        for future in futures:
+            future.bind_client(client)
 
 
 def new_key(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, sent_to_all
+from vicinal._dask.cluster import LostError, active_client, answer_of, hold, sent_to_all
 
 _DENSITY = "a density whose rows are on Dask workers"
 
@@ -23,6 +23,10 @@ class DistantMixture:
 
     def __init__(self, future: Any, shape: tuple[int, int], engine: Any) -> None:
         self.future, self.shape, self.engine = future, shape, engine
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        hold([self.future])
 
     @classmethod
     def of(cls, mixture: Any) -> "DistantMixture":

@@ -10,7 +10,7 @@ import numpy as np
 from dask.delayed import Delayed
 from distributed import Future
 
-from vicinal._dask.cluster import active_client, computed, sent_to_some, wait_for_a_worker
+from vicinal._dask.cluster import active_client, computed, hold, sent_to_some, wait_for_a_worker
 from vicinal._dask.rows import RowsInParts, columns_of, delayed_blocks
 
 # The sizes of a block, in bytes: partitions are joined up to the first one, and divided above the second one.  Sums over the pairs of two
@@ -47,6 +47,10 @@ class DistantRows(RowsInParts):
     ) -> None:
         super().__init__(lengths, n_columns, dtype, columns)
         self.futures, self.partition_lengths = futures, partition_lengths
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        hold(self.futures)
 
     @property
     def parts(self) -> list[Delayed]:

@@ -12,7 +12,7 @@ import numpy as np
 from vicinal._checks import check_callback, check_source, check_weights
 from vicinal._dask import are_distant
 from vicinal._density.gaps import forget_gaps
-from vicinal._engine import Problem, as_engine, fit_engine, prepare, resident_rows, resolved_engine
+from vicinal._engine import Placement, Problem, as_engine, fit_engine, prepare, resident_rows, resolved_engine
 from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import LCA_REMEDIES, check_two_rows
@@ -71,6 +71,7 @@ class _DrawnPairs:
         self._rows, self._weight, self._engine, self._passes = rows, weight, engine, passes
         self.backend = engine.kind
         self._drawn: tuple[np.ndarray, Problem] | None = None
+        self._all: np.ndarray | None = None  # the positions of all rows, if these were used
         self._largest_error = 0.0
 
     def some(self, positions: np.ndarray) -> Problem:
@@ -82,6 +83,12 @@ class _DrawnPairs:
             problem = prepare(self._engine, rows, log_weights=weights, leave_one_out=True, passes=self._passes)
             self._drawn = positions, problem
         return self._drawn[1]
+
+    def at(self, metric: np.ndarray) -> Placement:
+        """Return all rows under a metric, which fit into the working memory if some have weight zero."""
+        if self._all is None:
+            self._all = np.arange(len(self._rows))
+        return self.some(self._all).at(metric)
 
     @property
     def certified_row_error(self) -> float:

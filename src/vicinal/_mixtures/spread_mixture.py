@@ -19,7 +19,7 @@ from dask.delayed import Delayed
 from distributed import Future, get_worker
 from scipy.special import logsumexp
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, computed, new_key, wait_for_a_worker
+from vicinal._dask.cluster import LostError, active_client, answer_of, computed, hold, new_key, wait_for_a_worker
 from vicinal._dask.distant_rows import DistantRows, sliced
 from vicinal._dask.rows import taken
 from vicinal._dask.spread_scores import scores_of_call
@@ -60,6 +60,10 @@ class SpreadMixture:
             if weights is None
             else np.array([logsumexp(weights[first:last]) for first, last in pairwise(self.starts)])
         )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        hold(self.blocks)
 
     @classmethod
     def of(
