@@ -47,8 +47,8 @@ SMALL = Engine(memory="1 MB")
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Let a block have about a thousand rows, so that a density of few rows has several."""
-    monkeypatch.setattr(distant_rows, "LEAST_BLOCK", 2**15)
+    """Let a block have two to four thousand rows, so that a density of few rows has several."""
+    monkeypatch.setattr(distant_rows, "LEAST_BLOCK", 2**16)
     monkeypatch.setattr(distant_rows, "MOST_BLOCK", 2**17)
 
 
@@ -89,7 +89,7 @@ def tasks_of_scheduler(client):
 
 def test_partitions_are_joined_and_divided_into_blocks():
     lengths = [10, 0, 5, 3000, 9000, 1, 1]
-    edges = block_edges(lengths, 32)  # between 1024 and 4096 rows
+    edges = block_edges(lengths, 32)  # between 2048 and 4096 rows
     assert edges == [(0, 3015), (3015, 6015), (6015, 9015), (9015, 12015), (12015, 12017)]
     assert block_edges([4], 32) == [(0, 4)]
     assert block_edges([0, 0], 32) == []
@@ -135,8 +135,11 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("bandwidth", [1.0, [1.0, 2.0, 1.0, 0.5], np.eye(4) + 0.3, "scott", "silverman"], ids=str)
+@pytest.mark.parametrize(
+    ("bandwidth", "weights"),
+    [(1.0, "equal"), (1.0, "one"), ([1.0, 2.0, 1.0, 0.5], "some"), (np.eye(4) + 0.3, "equal"), ("scott", "some"),
+     ("scott", "one"), ("silverman", "equal")],
+)  # fmt: skip
 def test_parzen_windows_stay_on_the_workers(client, bandwidth, weights):
     weight = WEIGHTS[weights]
     estimator = ParzenWindows(bandwidth, engine=SMALL)
