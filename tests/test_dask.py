@@ -102,6 +102,22 @@ def test_tasks_are_whole_nodes_of_about_the_same_cost(n_pieces, wanted):
     assert min(wanted, n_pieces) <= len(nodes) <= 4 * wanted
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_tasks_that_are_handed_out_in_turn_are_even(threads):
+    """Dask gives tasks to threads in turn: with the heaviest first in each round, the first thread would always get the most."""
+    costs = list(np.random.default_rng(threads).exponential(size=8 * threads))
+    order = _dask.rounds_of_tasks(costs, threads)
+    assert sorted(order) == list(range(len(costs)))
+    assert costs[order[0]] == max(costs)
+
+    def uneven(handed_out):
+        loads = [sum(costs[i] for i in handed_out[thread::threads]) for thread in range(threads)]
+        return max(loads) - min(loads)
+
+    heaviest_first = sorted(range(len(costs)), key=lambda i: -costs[i])
+    assert uneven(order) <= 0.5 * uneven(heaviest_first)
+
+
 # -- the engine -------------------------------------------------------------------------------------------------------
 
 
