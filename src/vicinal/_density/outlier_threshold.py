@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import false_discovery_control
 
 from vicinal._checks import check_positive
 from vicinal._density.groups import weighted_quantile
@@ -63,6 +64,11 @@ def outlier_threshold(ranks: Ranks, contamination: str | float) -> float:
         low, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.75))
         return float(low - 1.5 * (high - low))
     return weighted_quantile(scores, weight, float(contamination))
+
+
+def tested_together(p_values: np.ndarray, fdr: float) -> np.ndarray:
+    """Return -1 for the rows that a test of all rows together finds, with at most this rate of false discoveries, else 1."""
+    return np.where(false_discovery_control(p_values) <= fdr, -1, 1)
 
 
 def labels_in_blocks(detector: Any) -> Any:
