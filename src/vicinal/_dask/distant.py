@@ -7,7 +7,7 @@ import dask
 from distributed import Client
 
 from vicinal._dask.cluster import LostError, active_client, answer_of, hold, new_key, sent_to_all, wait_for_a_worker
-from vicinal._dask.references import client_of, lost_components
+from vicinal._dask.references import client_of, lost_components, needed_here
 
 _MOST_BYTES = 2**27  # the size up to which the scheduler keeps a copy
 
@@ -87,10 +87,7 @@ class DistantMixture:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise RuntimeError(
-            f"the {self.shape[0]} components of this density are on the workers of a Dask cluster, where rows are scored; "
-            f"{name} needs them in this process. Call gather() on the estimator first."
-        )
+        raise needed_here(self.shape[0], name)
 
 
 def same(thing: Any) -> Any:

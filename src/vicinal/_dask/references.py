@@ -49,6 +49,14 @@ def client_of(components: Sequence[Future], n: int) -> Client:
     return own
 
 
+def needed_here(n: int, name: str) -> RuntimeError:
+    """Return the error for an attribute or a method that needs the n components of a density in this process."""
+    return RuntimeError(
+        f"the {n} components of this density are on the workers of a Dask cluster, where rows are scored; {name} needs them in this "
+        "process. Call gather() on the estimator first."
+    )
+
+
 def lost_components(client: Client, components: Sequence[Future], n: int, reason: object) -> RuntimeError:
     """Return the error for a call that failed because workers were lost: can it be repeated, or are the components lost?"""
     keys = [future.key for future in components]

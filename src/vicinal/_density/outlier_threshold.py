@@ -66,9 +66,11 @@ def outlier_threshold(ranks: Ranks, contamination: str | float) -> float:
     return weighted_quantile(scores, weight, float(contamination))
 
 
-def tested_together(p_values: np.ndarray, fdr: float) -> np.ndarray:
-    """Return -1 for the rows that a test of all rows together finds, with at most this rate of false discoveries, else 1."""
-    return np.where(false_discovery_control(p_values) <= fdr, -1, 1)
+def labels_of(detector: Any, scores: np.ndarray) -> np.ndarray:
+    """Return -1 for outliers and 1 for other rows, given the scores of all rows; with ``fdr``, these are tested together."""
+    if detector.fdr is None:
+        return np.where(scores < detector.offset_, -1, 1)
+    return np.where(false_discovery_control(detector.p_values_from_scores(scores)) <= detector.fdr, -1, 1)
 
 
 def labels_in_blocks(detector: Any) -> Any:

@@ -22,8 +22,8 @@ from vicinal._density.outlier_threshold import (
     Ranks,
     check_outlier_parameters,
     labels_in_blocks,
+    labels_of,
     outlier_threshold,
-    tested_together,
 )
 from vicinal._density.robust_scores import robust_scores
 from vicinal._density.training_rows import (
@@ -283,9 +283,9 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         With ``fdr``, the rows of X are tested together. If X is bitwise equal to the training table, a
         `TrainingRowsWarning` states that its rows are treated as new ones.
         """
-        if self.fdr is None or is_collection(X) or not is_distant(self):
-            return self._predict(X)
-        return tested_together(self.p_values(X), self.fdr)
+        if self.fdr is not None and is_distant(self) and not is_collection(X):
+            return labels_of(self, self.score_samples(X))  # workers score some rows each, and all are tested together
+        return self._predict(X)
 
     @answers_collections(dtype=labels_in_blocks)
     def _predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -298,10 +298,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
                 TrainingRowsWarning,
                 stacklevel=callers_line(),
             )
-        scores = self._score(rows, checked)
-        if self.fdr is None:
-            return np.where(scores < self.offset_, -1, 1)
-        return tested_together(self.p_values_from_scores(scores), self.fdr)
+        return labels_of(self, self._score(rows, checked))
 
     def explain(self, X: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Explanation:
         r"""Explain which columns make rows unusual, given their other columns.
@@ -365,9 +362,8 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        return (1.0 + Ranks(self._sorted_scores, self._cumulated).weight_below(np.asarray(as_host(scores)))) / (
-            len(self.training_scores_) + 1.0
-        )
+        below = Ranks(self._sorted_scores, self._cumulated).weight_below(np.asarray(as_host(scores)))
+        return (1.0 + below) / (len(self.training_scores_) + 1.0)
 
     def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return the rows as passed, which may have column names, and as validated."""
@@ -448,8 +444,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         for train, test in KFold(_REFITS, shuffle=True, random_state=0).split(rows):
             detector = DensityOutlierDetector(clone(density), largest_group=self.largest_group)
             detector._refits = False
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # warnings were already issued for the whole table
+            with warnings.catch_warnings(action="ignore"):  # warnings were already issued for the whole table
                 detector.fit(rows[train], sample_weight=None if weight is None else weight[train])
                 scores[test] = detector.score_samples(rows[test])
         return scores

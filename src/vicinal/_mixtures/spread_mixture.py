@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 
 from vicinal._dask.cluster import LostError, active_client, answer_of, computed, hold, new_key, wait_for_a_worker
 from vicinal._dask.distant_rows import DistantRows, sliced
-from vicinal._dask.references import client_of, lost_components
+from vicinal._dask.references import client_of, lost_components, needed_here
 from vicinal._dask.rows import taken
 from vicinal._dask.spread_scores import scores_of_call
 from vicinal._engine import Engine, as_engine, merged_log_sums
@@ -120,10 +120,7 @@ class SpreadMixture:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise RuntimeError(
-            f"the {self.shape[0]} components of this density are on the workers of a Dask cluster, where rows are scored; "
-            f"{name} needs them in this process. Call gather() on the estimator first."
-        )
+        raise needed_here(self.shape[0], name)
 
     def client(self) -> Client:
         """Return the active client, through which the components can be used; otherwise raise an error with a remedy."""
