@@ -31,7 +31,7 @@ from distributed import Client, get_task_stream, wait  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
 from vicinal import LCA, RCA, Engine, ParzenWindows  # noqa: E402
-from vicinal._engine import prepare  # noqa: E402
+from vicinal._engine import available_threads, prepare  # noqa: E402
 
 PASSES = 4
 
@@ -131,7 +131,7 @@ def lca(n, n_rounds, n_clusters, caller_threads):
         "rows": n,
         "columns": 8,
         "clusters": n_clusters,
-        "caller_threads": caller_threads,
+        "caller_threads": available_threads(caller_threads),
         "passes": plain.n_iter_,
         "same_bits_as_plain": same,
         **summary(rounds),
