@@ -10,6 +10,7 @@ import pytest
 from vicinal import RCA, Engine
 from vicinal import io as model_io
 from vicinal._app import blocks
+from vicinal._app.console import Console
 from vicinal._app.tables import TableOptions, read_table
 from vicinal.cli import main
 
@@ -78,7 +79,7 @@ def test_mixed_columns_have_the_types_of_the_whole_file(folder, in_blocks):
     frame.to_csv("mixed.csv", index=False)
     expected = read_table("mixed.csv", TableOptions())
     in_blocks(8 * 7)
-    found = list(blocks.TableBlocks("mixed.csv", TableOptions(), None))
+    found = list(blocks.TableBlocks("mixed.csv", TableOptions(), Console(quiet=True)))
     assert len(found) > 5
     pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), expected)
 

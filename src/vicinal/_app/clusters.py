@@ -1,4 +1,4 @@
-"""`--workers` and `--cluster`: Dask workers for the pairwise computations of a command."""
+"""`--workers` and `--cluster`: Dask workers for the computations of a command."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     there = parser.add_argument_group("more than one process").add_mutually_exclusive_group()
     there.add_argument(
-        "--workers", type=positive, metavar="N", help="use N Dask workers on this machine for the pairwise computations"
+        "--workers", type=positive, metavar="N", help="use N Dask workers, which are processes on this machine"
     )
     there.add_argument(
         "--cluster", metavar="ADDRESS", help="use the workers of this Dask scheduler, as in tcp://host:8786"
@@ -33,12 +33,17 @@ def wants_cluster(arguments: Namespace) -> bool:
 
 @contextlib.contextmanager
 def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
-    """Make the workers that the command line requests the active Dask client within the context; do nothing otherwise."""
+    """Let the workers that the command line requests do the work within the context; do nothing if it requests none.
+
+    Their client is the active one, and engines that are "auto" use them for computations that are not small.
+    """
     if not wants_cluster(arguments):
         yield
         return
     need("distributed", "--workers and --cluster", "dask")
     from distributed import Client, LocalCluster
+
+    from vicinal._dask import on_cluster
 
     # The logs of the workers are not meant for users of the command.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -58,7 +63,8 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
             ) from error
         n_workers = len(client.scheduler_info(n_workers=-1)["workers"])
         if n_workers:
-            console.say(f"using {count(n_workers, 'Dask worker')} for the pairwise computations.")
+            console.say(f"using {count(n_workers, 'Dask worker')}.")
         else:
             console.say(f"the scheduler at {arguments.cluster} has no workers yet; those that join are used.")
+        stack.enter_context(on_cluster())
         yield

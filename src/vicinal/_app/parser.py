@@ -114,7 +114,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
 
 def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
     transform = commands.add_parser(
-        "transform", parents=[table, general], help="map rows to a space in which the learned distance is Euclidean",
+        "transform", parents=[table, general, cluster_options(positive)], help="map rows to a space in which the learned distance is Euclidean",
         description="Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored.",
     )  # fmt: skip
     _add_model_and_data(transform, in_blocks=True)
@@ -153,7 +153,7 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
 
 def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     neighbors = commands.add_parser(
-        "neighbors", parents=[table, general], help="nearest rows under the learned metric", description=_NEIGHBORS,
+        "neighbors", parents=[table, general, cluster_options(positive)], help="nearest rows under the learned metric", description=_NEIGHBORS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(neighbors)
@@ -180,7 +180,7 @@ def _add_inspect(commands: Any, general: _Parser) -> None:
 
 def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     compare = commands.add_parser(
-        "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
+        "compare", parents=[table, prepared, general, cluster_options(positive)], help="cross-validated comparison of metrics and densities", description=_COMPARE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(compare, "data", metavar="DATA", help="the table, or - for stdin")
@@ -236,7 +236,7 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
 
 def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
     report = commands.add_parser(
-        "report", parents=[table, general], help="write a page about a model file and the rows of a table", description=_REPORT,
+        "report", parents=[table, general, cluster_options(positive)], help="write a page about a model file and the rows of a table", description=_REPORT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(report)
