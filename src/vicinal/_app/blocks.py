@@ -182,7 +182,7 @@ def _rows_in_block(n_columns: int) -> int:
 
 def _share_of_bytes(file: Any, path: str) -> float:
     """Return the share of a text file that has been read, by its position in the file on the disk."""
-    raw = file.fileobj if isinstance(file, gzip.GzipFile) else file
+    raw: Any = file.fileobj if isinstance(file, gzip.GzipFile) else file
     return min(raw.tell() / max(os.path.getsize(path), 1), 1.0)
 
 
@@ -242,7 +242,11 @@ def in_turn(blocks: Any, console: Console) -> Iterator[tuple[int, Any, Messages]
         return
     first, share, work = 0, 0.0, object()
     for frame in blocks:
-        yield first, frame, BlockConsole(console, blocks.source, (first, first + len(frame)), (share, blocks.share), work)
+        yield (
+            first,
+            frame,
+            BlockConsole(console, blocks.source, (first, first + len(frame)), (share, blocks.share), work),
+        )
         first, share = first + len(frame), blocks.share
 
 

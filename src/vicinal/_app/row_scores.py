@@ -89,9 +89,7 @@ def apply_to_rows(method: Any, features: "pd.DataFrame") -> np.ndarray:
 
 def parts_of(features: "pd.DataFrame") -> list[Any]:
     """Return the parts of a table that are given to a model one after the other."""
-    return [
-        features.iloc[start : start + ROWS_IN_PART] for start in range(0, max(len(features), 1), ROWS_IN_PART)
-    ]
+    return [features.iloc[start : start + ROWS_IN_PART] for start in range(0, max(len(features), 1), ROWS_IN_PART)]
 
 
 def scores_of_rows(

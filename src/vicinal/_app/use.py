@@ -93,7 +93,9 @@ def score(arguments: Namespace, console: Console) -> None:
     most = None
     if arguments.fdr is not None and not isinstance(blocks, list):
         # All rows are considered together, so they are read twice.
-        p_values = [values for values, _ in each_block(scorer.p_values, blocks, console, "scoring rows for the first time")]
+        p_values = [
+            values for values, _ in each_block(scorer.p_values, blocks, console, "scoring rows for the first time")
+        ]
         most = _largest_discovery(np.concatenate([np.empty(0), *p_values]), arguments.fdr)
     n_outliers = 0
     with Results(arguments, console, model) as results:
@@ -280,7 +282,9 @@ def _nearest(images: np.ndarray, queries: np.ndarray | None, k: int, console: Co
     # Without workers, one call visits each pair of images only once.
     step = _QUERIES_IN_PART if rows_on_cluster() else n_queries
     parts = [slice(start, start + step) for start in range(0, n_queries, step)]
-    found = each_part(_Search(images, queries, k), parts, console, f"searching the neighbours of {count(n_queries, 'row')}")
+    found = each_part(
+        _Search(images, queries, k), parts, console, f"searching the neighbours of {count(n_queries, 'row')}"
+    )
     return np.concatenate([one.indices for one in found]), np.sqrt(np.concatenate([one.scores for one in found]))
 
 

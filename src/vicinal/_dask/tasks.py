@@ -2,7 +2,7 @@
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import dask
@@ -31,7 +31,7 @@ def n_threads() -> int:
     return max(sum(threads_of_workers(client).values()), 1)
 
 
-def results_in_order(work: Callable[[Any], Any], items: Iterable[Any], name: str) -> Iterator[Any]:
+def results_in_order(work: Callable[[Any], Any], items: Iterable[Any], name: str) -> Generator[Any, None, None]:
     """Yield ``work(item)`` for each item, in the order of the items, computed by the workers of the active client.
 
     The work is sent to each worker once, and is the same object in all tasks of a worker. Items are requested only when a
@@ -94,7 +94,9 @@ class _Tasks:
         """Return the result of the first task; send it again if it was lost with a worker."""
         for _ in range(_ATTEMPTS):
             try:
-                found = answer_of(self._client, self._waiting[0][1], lambda: "A task holds a block of rows and the model.")
+                found = answer_of(
+                    self._client, self._waiting[0][1], lambda: "A task holds a block of rows and the model."
+                )
                 self._waiting.popleft()
                 return found
             except LostError as error:
