@@ -44,6 +44,7 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
     from distributed import Client, LocalCluster
 
     from vicinal._dask import on_cluster
+    from vicinal._dask.cluster import OwnWorker
 
     # The logs of the workers are not meant for users of the command.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -61,6 +62,8 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
                 f"--cluster {arguments.cluster}: no scheduler answers at this address ({one_line(error)}). Start one with `dask scheduler`, "
                 "and pass the address that it prints, as in tcp://192.168.0.1:8786."
             ) from error
+        if arguments.cluster is None:
+            client.register_plugin(OwnWorker())
         n_workers = len(client.scheduler_info(n_workers=-1)["workers"])
         if n_workers:
             console.say(f"using {count(n_workers, 'Dask worker')}.")
