@@ -1,4 +1,4 @@
-"""Tables that are too large to be read at once: CSV, TSV, Parquet (a file or a folder) and NPY, block by block."""
+"""Tables that are too large to be read at once: CSV, TSV, Parquet (a file or a folder), NPY and Zarr, block by block."""
 
 import contextlib
 import gzip
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.console import Console, Messages, count
+from vicinal._app.console import Console, Messages, count, one_line
 from vicinal._app.errors import DataFailure, need
 from vicinal._app.tables import (
     ALL_COLUMNS,
@@ -22,11 +22,12 @@ from vicinal._app.tables import (
 )
 from vicinal._app.text_tables import decoding, text_table
 from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, size_of_values, text_columns, with_plain_texts
+from vicinal._rows_in_files import open_rows
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
 _UNPACKED = 4  # a compressed text unpacks to about this many times its size
-BLOCK_VALUES = 2**21  # values of a block, in all columns together
+BLOCK_VALUES = 2**20  # values of a block, in all columns together
 
 
 class NeededColumns(NamedTuple):
@@ -106,7 +107,9 @@ class TableBlocks:
     def _read(self) -> Iterator[Any]:
         if self._kind in ("csv", "tsv"):
             return self._read_text()
-        return self._read_parquet() if self._kind == "parquet" else self._read_array()
+        if self._kind == "parquet":
+            return self._read_parquet()
+        return self._read_zarr() if self._kind == "zarr" else self._read_array()
 
     def _read_text(self) -> Iterator[Any]:
         import pandas as pd
@@ -174,6 +177,23 @@ class TableBlocks:
         for start in range(0, len(rows), step):
             self.share = min(start + step, len(rows)) / len(rows)
             yield frame_of_array(np.array(rows[start : start + step]), self.source)
+
+    def _read_zarr(self) -> Iterator[Any]:
+        need("zarr", "reading Zarr", "zarr")
+        try:
+            rows = open_rows(self.source)
+            step, n_read = _rows_in_block(rows.shape[1]), 0
+            for chunk in rows.blocks():
+                for start in range(0, len(chunk), step):
+                    part = chunk[start : start + step]
+                    n_read += len(part)
+                    self.share = n_read / rows.shape[0]
+                    yield frame_of_array(part, self.source)
+        except ValueError as error:
+            reason = one_line(error)  # which names the array, unless there is none
+            raise DataFailure(
+                f"cannot read {self.source}: {reason}." if isinstance(error, OSError) else reason
+            ) from error
 
 
 def _rows_in_block(n_columns: int) -> int:
@@ -290,7 +310,7 @@ def is_large(source: str, options: TableOptions) -> bool:
     kind = table_format(source, options)
     path = Path(source)
     if path.is_dir():
-        return kind == "parquet"
+        return kind in ("parquet", "zarr")
     if kind == "parquet":
         with contextlib.suppress(Exception):  # it is damaged, or pyarrow is missing
             from pyarrow.parquet import read_metadata

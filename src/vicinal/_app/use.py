@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from vicinal._app.blocks import NeededColumns, TableBlocks, open_table
-from vicinal._app.columns import Picked, pick_features
+from vicinal._app.columns import Picked, note_order, pick_features
 from vicinal._app.console import Console, Messages, count, shown
 from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
 from vicinal._app.models import Model, load_model, make_engine, read_key, steps_of
@@ -319,6 +319,7 @@ def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataF
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     missing = _about_missing(arguments, model)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    note_order(model, console)
     return model, table, pick_features(table, model, console, missing)
 
 
@@ -336,6 +337,7 @@ def open_model_and_blocks(
         *([] if needed is None else model.encoder.constants_),
     }
     columns = NeededColumns(needed, frozenset(also))
+    note_order(model, console)
     return model, open_table(arguments.data, TableOptions.from_arguments(arguments), console, in_blocks=columns)
 
 
