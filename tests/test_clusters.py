@@ -275,7 +275,19 @@ def test_an_interrupted_comparison_by_workers_is_continued_without_them(folder, 
 
 def test_a_small_model_has_the_same_bits(folder, cluster, capsys):
     """Without workers, NumPy computes small sums; the workers' kernels would differ in the last bits."""
-    learn = ["learn", "rows.csv", "--method", "lca", "--drop", "name,kind", "--set", "reg=0.01", "--max-rows", "60", "-q"]
+    learn = [
+        "learn",
+        "rows.csv",
+        "--method",
+        "lca",
+        "--drop",
+        "name,kind",
+        "--set",
+        "reg=0.01",
+        "--max-rows",
+        "60",
+        "-q",
+    ]
     for output, more in (("one.vicinal", []), ("two.vicinal", ["--cluster", cluster.scheduler_address])):
         assert main([*learn, "-o", output, *more]) == OK
         assert main(["score", output, "rows.csv", "-o", f"{output}.csv", "-q", *more]) == OK

@@ -69,7 +69,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(
-        learn, "data", table=True, metavar="DATA", help="the table to learn from (also a folder of Parquet files), or - for stdin"
+        learn, "data", table=True, metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin"
     )  # fmt: skip
     learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
@@ -395,7 +395,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:
     _add_model(parser)
-    what = "a table (also a folder of Parquet files)" if in_blocks else "a table"
+    what = "a table (also a folder of Parquet files, or a Zarr array)" if in_blocks else "a table"
     add_input(parser, "data", table=in_blocks, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
 
 

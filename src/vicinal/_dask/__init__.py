@@ -8,6 +8,7 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
                            and the fitted density stays there (`distant.py`)
       answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
       rows.py              collections as tables in memory, and as sources of rows
+      tasks.py             coarse tasks, with results in their order
       cluster.py           the active client, looked up at each call, and the handling of lost workers
 """
 
