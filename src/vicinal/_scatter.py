@@ -176,8 +176,7 @@ def _by_size(entries: ChunkletEntries, alone: np.ndarray, most: int) -> tuple[np
     sizes, starts = sizes[order], starts[order]
     ends = np.cumsum(sizes)
     places = np.repeat(starts - (ends - sizes), sizes)
-    places += np.arange(len(places))
-    rows = entries.rows[places]
+    rows = entries.rows[np.add(places, np.arange(len(places)), out=places)]
     jobs = [(1, lo, min(lo + most, len(alone))) for lo in range(0, len(alone), most)]
     for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
         first = len(alone) + int(sizes[sizes < size].sum())
