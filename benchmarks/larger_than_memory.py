@@ -283,7 +283,9 @@ def main():
             best = {work: min((found[work] for found in rounds), key=lambda one: one["seconds"]) for work in works}
             if len(works) == 2:
                 mine, theirs = ([found[work]["seconds"] for found in rounds] for work in works)
-                best["speeds"] = [b / a for a, b in zip(mine, theirs, strict=True)]  # of each round, to show their spread
+                best["speeds"] = [
+                    b / a for a, b in zip(mine, theirs, strict=True)
+                ]  # of each round, to show their spread
                 best["speed"] = float(np.median(best["speeds"]))
             results[case] = {"machine": machine(), "rows": n, **best}
             print(case, {key: value for key, value in results[case].items() if key != "machine"}, flush=True)
