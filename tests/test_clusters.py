@@ -145,7 +145,12 @@ def test_blocks_are_done_by_workers_with_the_same_bytes(command, folder, cluster
     assert main([*command, "--cluster", cluster.scheduler_address]) == OK
     assert output.read_bytes() == expected
     # The messages are the same, and name the same rows.
-    assert capsys.readouterr().err.splitlines() == ["using 2 Dask workers.", *said.splitlines()]
+    assert messages_in(capsys.readouterr().err) == ["using 2 Dask workers.", *messages_in(said)]
+
+
+def messages_in(text):
+    """The lines of stderr, without progress, which appears on slow machines only."""
+    return [line for line in text.splitlines() if not line.startswith("[")]
 
 
 def test_a_failure_on_a_worker_leaves_the_old_output(folder, cluster, monkeypatch, capsys):
