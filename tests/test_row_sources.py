@@ -338,6 +338,15 @@ def test_memory_of_fits_does_not_grow_with_the_file(large_map):
 
 
 @pytest.mark.slow
+def test_labels_take_less_memory_than_ten_columns():
+    """Sorting the labels of a memory map once took as much memory as its rows."""
+    from vicinal._supervision import read_chunklets
+
+    n = 200_000
+    y = np.random.default_rng(0).integers(20, size=n)
+    assert peak_of(lambda: read_chunklets(y, n)) < 50 * n
+
+
 def test_memory_of_scores_does_not_grow_with_the_file(large_map):
     X, _ = large_map
     density = ParzenWindows(0.3, engine=SMALL).fit(np.array(X[:100]))

@@ -8,6 +8,7 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
                            on the workers; otherwise they are loaded into memory. The fitted density stays on the workers
       answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
       rows.py              collections as tables in memory, and as sources of rows
+      tasks.py             coarse tasks, with results in their order
       distant_rows.py      rows that stay on the workers, in blocks
       distant.py           a density that is on every worker as one object
       spread_scores.py     methods of estimators whose densities have blocks of components on several workers

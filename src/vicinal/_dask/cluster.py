@@ -1,6 +1,8 @@
 """The active Dask client, and the handling of lost workers."""
 
 import asyncio
+import logging
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, default_client, get_client, get_worker, wait
+from distributed import Client, Future, KilledWorker, WorkerPlugin, default_client, get_client, get_worker, wait
 
 PATIENCE = 20.0  # the time without any worker after which a call raises an error, in seconds
 LOOK_EVERY = 2.0  # the interval at which a waiting call checks whether there are still workers, in seconds
@@ -21,6 +23,22 @@ _COPY_LOOKS = (
 
 class LostError(Exception):
     """Data or results were on workers that have left."""
+
+
+class OwnWorker(WorkerPlugin):
+    """A worker that belongs to this process.
+
+    Ctrl-C on a terminal reaches the workers as well, but only the calling process handles it: it may still need them to return the
+    best parameters so far, and it stops them. Their logs are not shown.
+    """
+
+    name = "vicinal-own-worker"
+
+    def setup(self, worker: Any) -> None:
+        """Change the settings of a worker when it starts."""
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        with suppress(ValueError):  # not the main thread of its process
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def has_client() -> bool:
