@@ -162,6 +162,40 @@ def test_every_file_of_a_parquet_table_has_the_columns(tmp_path):
             open_rows(folder, columns=columns)
 
 
+def test_every_file_of_a_parquet_table_counts_for_the_precision(tmp_path):
+    """The first file had float32, so that large numbers of the second one became infinite."""
+    X = clusters(300)[0]
+    folder = as_parquet(X.astype(np.float32), tmp_path / "parts", files=1)
+    assert open_rows(folder).dtype == np.float32
+    (folder / "part-0.parquet").rename(folder / "part-.parquet")  # comes first
+    as_parquet(X * 1e300, folder, files=1)
+    source = open_rows(folder)
+    assert source.dtype == np.float64
+    np.testing.assert_array_equal(np.concatenate(list(source.blocks())), np.vstack([X.astype(np.float32), X * 1e300]))
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # in Dask
+def test_the_index_of_a_dataframe_is_no_column_of_its_parquet_table(tmp_path):
+    """That of a dataframe that Dask had written, "__null_dask_index__", was a feature."""
+    pytest.importorskip("pyarrow")
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    X = clusters(300)[0]
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    dd.from_pandas(frame, npartitions=3).to_parquet(tmp_path / "dask")
+    frame.set_index(pd.Index(np.arange(300) ** 2, name="id")).to_parquet(tmp_path / "pandas.parquet")
+    frame.assign(part=np.arange(300) // 100).to_parquet(tmp_path / "hive", partition_cols=["part"])
+    for name in ("dask", "pandas.parquet", "hive"):
+        source = open_rows(tmp_path / name)
+        assert source.columns == ["a", "b", "c"]
+        np.testing.assert_array_equal(np.concatenate(list(source.blocks())), X)
+    named = open_rows(tmp_path / "pandas.parquet", columns=["c", "id"])
+    np.testing.assert_array_equal(named.take(np.array([7])), [[X[7, 2], 49.0]])
+
+    from pyarrow import dataset
+
+    assert as_source(dataset.dataset(tmp_path / "hive", partitioning="hive")).columns == ["a", "b", "c"]
+
+
 def test_arrays_in_memory_are_no_sources(tmp_path):
     X = clusters(50)[0]
     assert as_source(X) is None
