@@ -69,6 +69,21 @@ def nobody_waits_for_the_disk():
         yield
 
 
+@pytest.fixture(scope="module")
+def client():
+    """Two Dask workers, each a separate process with one thread."""
+    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    from dask_workers import ENOUGH
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": ENOUGH}
+    with (
+        dask.config.set({"distributed.worker.profile.enabled": False}),
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
 def pytest_collection(session):
     """Do without garbage collection while tests are collected: nearly all that is made there stays until the end."""
     gc.disable()

@@ -9,6 +9,7 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
       answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
       rows.py              collections as tables in memory, and as sources of rows
       cluster.py           the active client, looked up at each call, and the handling of lost workers
+      heartbeats.py        workers that do not respond
 """
 
 from collections.abc import Callable, Iterator
