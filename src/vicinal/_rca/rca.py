@@ -175,15 +175,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        if is_collection(X) and self.shrinkage != "cv":
-            from vicinal._rca.on_cluster import sums_of_collection  # imported only here, because it imports Dask
-
-            sums, report, extremes = sums_of_collection(self, X, y)
-            self._check_columns(extremes, sums)
-        else:
+        if not is_collection(X) or self.shrinkage == "cv":
             X, (y,), _ = in_memory(X, (y,), {})
             X = mapped(X)
-            sums, report = self._sum(X, y, reset=True, min_rows=2)
+        sums, report = self._sum(X, y, reset=True, min_rows=2)
         if sums.n_contrasts == 0:
             raise ValueError(
                 f"{type(self).__name__} needs at least one chunklet of two or more points, got none: "
@@ -239,7 +234,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X, y
-            The next rows and their chunklets, as in `fit`.
+            The next rows and their chunklets, as in `fit`; they may be Dask collections.
 
         Returns
         -------
@@ -248,6 +243,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self._check_parameters()
         self._refuse_in_parts("partial_fit")
         first = not hasattr(self, "_sums")
+        if not is_collection(X):
+            X, (y,), _ = in_memory(X, (y,), {})
         sums, report = self._sum(X, y, reset=first, min_rows=1)
         return self._solve(sums if first else self._sums + sums, report, may_wait=True)
 
@@ -334,6 +331,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
             raise ValueError(_fourth_powers(X, "underflow"))
 
     def _sum(self, X: ArrayLike, y: ArrayLike, *, reset: bool, min_rows: int) -> tuple[ChunkletScatter, ChunkletReport]:
+        if is_collection(X):
+            from vicinal._rca.on_cluster import sums_of_collection  # imported only here, because it imports Dask
+
+            sums, report, extremes = sums_of_collection(self, X, y, reset=reset)
+            self._check_columns(extremes, sums)
+            return sums, report
         X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
         check_magnitude(X)
         entries, report = read_chunklets(y, len(X))
