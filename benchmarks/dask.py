@@ -1,4 +1,4 @@
-"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [eight] [rca] [traffic] [stream].
+"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [eight] [rca] [traffic] [stream] [memory].
 
     python benchmarks/dask.py                        # needs vicinal[dask]; about 8 minutes on 4 cores
     python benchmarks/dask.py traffic --rows 20000   # some of the figures, on fewer rows
@@ -23,14 +23,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path = [folder for folder in sys.path if Path(folder or ".").resolve() != HERE]  # this file is not Dask
 
+import dask  # noqa: E402
 import dask.array as da  # noqa: E402
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 from distributed import Client, get_task_stream, wait  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
-from vicinal import LCA, RCA, Engine  # noqa: E402
-from vicinal._engine import prepare  # noqa: E402
+from vicinal import LCA, RCA, Engine, ParzenWindows  # noqa: E402
+from vicinal._engine import available_threads, prepare  # noqa: E402
 
 PASSES = 4
 
@@ -91,15 +92,18 @@ def summary(rounds):
     return found
 
 
-def fit_lca(rows, kind):
-    """Fit exactly, starting from fits to samples of the rows; the calling process uses one thread with every engine."""
+def fit_lca(rows, kind, threads):
+    """Fit exactly, starting from fits to samples of the rows; the calling process uses a given number of threads."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return LCA(reg=0.0, solver="accelerated", random_state=0, engine=Engine(kind, threads=1)).fit(rows)
+        return LCA(reg=0.0, solver="accelerated", random_state=0, engine=Engine(kind, threads=threads)).fit(rows)
 
 
-def lca(n, n_rounds, n_clusters):
-    """Measure an exact fit with one worker, with two, and with the plain engine on one thread."""
+def lca(n, n_rounds, n_clusters, caller_threads):
+    """Measure an exact fit with one worker, with two, and with the plain engine on one thread.
+
+    The calling process computes what is too small to be sent, with its own threads.
+    """
     rows = clusters(n, 8, n_clusters)
     with cluster_of(1) as alone, cluster_of(2) as both:
         contenders = {"one worker": alone, "two workers": both}
@@ -107,17 +111,18 @@ def lca(n, n_rounds, n_clusters):
         for name, client in contenders.items():
             with client.as_current():
                 persisted[name] = da.from_array(rows, chunks=(n // 8, 8)).persist()
-                fit_lca(persisted[name], "dask")  # kernels are loaded; workers get no small sums
-        fit_lca(rows, "cpu")
+                fit_lca(persisted[name], "dask", caller_threads)  # kernels are loaded; workers get no small sums
+        fit_lca(rows, "cpu", 1)
         answers, rounds = {}, []
         for _ in range(n_rounds):
             times = {}
             for name, client in contenders.items():
                 with client.as_current():
                     times[name] = timed(
-                        lambda name=name: answers.update({name: fit_lca(persisted[name], "dask")}), client
+                        lambda name=name: answers.update({name: fit_lca(persisted[name], "dask", caller_threads)}),
+                        client,
                     )
-            times["plain engine"] = timed(lambda: answers.update({"plain engine": fit_lca(rows, "cpu")}))
+            times["plain engine"] = timed(lambda: answers.update({"plain engine": fit_lca(rows, "cpu", 1)}))
             rounds.append(times)
             print(times, flush=True)
         plain = answers["plain engine"]
@@ -126,6 +131,7 @@ def lca(n, n_rounds, n_clusters):
         "rows": n,
         "columns": 8,
         "clusters": n_clusters,
+        "caller_threads": available_threads(caller_threads),
         "passes": plain.n_iter_,
         "same_bits_as_plain": same,
         **summary(rounds),
@@ -227,6 +233,44 @@ def stream(n):
     return {"rows": n, "tasks": [(start - begin, stop - begin, worker, name) for start, stop, worker, name in spans]}
 
 
+def block_of_rows(n, seed):
+    """Return rows of 20 clusters in 10 columns, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(20, 10)) * 4
+    return centres[rng.integers(20, size=n)] + rng.normal(size=(n, 10)) * np.linspace(0.2, 1.0, 10)
+
+
+def memory(n):
+    """Measure the memory (RssAnon) of this process while densities are fitted to a collection on two workers, and score rows."""
+    sys.path.append(str(HERE))
+    from larger_than_memory import Watch
+
+    part, new, found = 500_000, block_of_rows(1000, 99), {}
+    estimators = {
+        "ParzenWindows": ParzenWindows("scott"),
+        "stochastic LCA": LCA(solver="stochastic", random_state=0, engine=Engine(memory="64 MB")),
+    }
+    fit_lca(block_of_rows(8_000, 0), "cpu", None)  # compiles
+    with cluster_of(2) as client:
+        make, sizes = dask.delayed(block_of_rows), [min(part, n - start) for start in range(0, n, part)]
+        parts = [da.from_delayed(make(size, place), (size, 10), float) for place, size in enumerate(sizes)]
+        rows = da.concatenate(parts).persist()
+        wait(rows)
+        for name, estimator in estimators.items():
+            with Watch() as fit:
+                estimator.fit(rows)
+                wait(estimator.mixture_.blocks)
+            with Watch() as scoring:
+                mean = float(estimator.score_samples(new).mean())
+            held = client.run(lambda dask_worker: dask_worker.monitor.get_process_memory())
+            found[name] = {
+                **fit.found(blocks=len(estimator.mixture_.blocks), mean=mean),
+                "scoring": scoring.found(),
+                "workers_mb": [size / 1e6 for size in held.values()],
+            }
+    return {"rows": n, "columns": 10, "collection_mb": rows.nbytes / 1e6, **found}
+
+
 def picture(found, file):
     """Draw the results of `stream`."""
     import matplotlib
@@ -260,17 +304,19 @@ def picture(found, file):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("figures", nargs="*", default=["lca", "eight", "rca", "traffic", "stream"])
+    parser.add_argument("figures", nargs="*", default=["lca", "eight", "rca", "traffic", "stream", "memory"])
     parser.add_argument("--rows", type=int, help="the number of rows for all figures; default: as in the documentation")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--caller-threads", type=int, help="threads of the calling process; default: all of its cores")
     parser.add_argument("-o", "--out", type=Path, default=HERE / "results" / "dask.json")
     options = parser.parse_args()
     work = {
-        "lca": lambda: lca(options.rows or 100_000, options.rounds, 40),
-        "eight": lambda: lca(options.rows or 100_000, options.rounds, 8),
+        "lca": lambda: lca(options.rows or 100_000, options.rounds, 40, options.caller_threads),
+        "eight": lambda: lca(options.rows or 100_000, options.rounds, 8, options.caller_threads),
         "rca": lambda: rca(options.rows or 2_000_000, options.rounds),
         "traffic": lambda: traffic(options.rows or 100_000),
         "stream": lambda: stream(options.rows or 100_000),
+        "memory": lambda: memory(options.rows or 10**7),
     }
     found = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     if "picture" in options.figures:

@@ -6,7 +6,6 @@ import itertools
 import math
 import operator
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -25,53 +24,33 @@ da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 
 
+from dask_workers import ENOUGH, clustered, limit_workers, wait_for_two_workers, wait_until  # noqa: E402
+
 from vicinal import (  # noqa: E402
     LCA,
     NCA,
     RCA,
     DensityClassifier,
     DensityOutlierDetector,
-    Engine,
     LCAGauss,
     ManifoldParzen,
     ParzenWindows,
     SoftNeighborsClassifier,
     SoftNeighborsRegressor,
-    io,
     retrieval,
     which_engine,
 )
 from vicinal._dask import cluster as cluster_module  # noqa: E402
-from vicinal._dask.rows import DaskRows  # noqa: E402
 from vicinal._engine import Match, _dask, prepare  # noqa: E402
 from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
-
-ENOUGH = 2**32  # bytes that a worker may use: far more than it needs
-
-
-@pytest.fixture(scope="module")
-def client():
-    """Two workers, each a separate process with one thread."""
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": ENOUGH}
-    with (
-        dask.config.set({"distributed.worker.profile.enabled": False}),
-        distributed.LocalCluster(**options) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.fixture(autouse=True)
 def small_work_is_sent(monkeypatch):
     """Let workers do work that would be faster in this process, so that tests are short."""
     monkeypatch.setattr("vicinal._engine._dask.SHARED_WORK", 4e7)
-
-
-def clustered(n, d, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, d)) + 8.0 * rng.integers(0, 5, size=(n, 1)), rng.integers(0, 3, n)
 
 
 X, Y = clustered(240, 3)
@@ -121,6 +100,22 @@ def test_tasks_are_whole_nodes_of_about_the_same_cost(n_pieces, wanted):
         assert stop == min(first + FAN**level, n_pieces)
         assert level == 0 or costs[first:stop].sum() * wanted <= 1.5 * costs.sum()
     assert min(wanted, n_pieces) <= len(nodes) <= 4 * wanted
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_tasks_that_are_handed_out_in_turn_are_even(threads):
+    """Dask gives tasks to threads in turn: with the heaviest first in each round, the first thread would always get the most."""
+    costs = list(np.random.default_rng(threads).exponential(size=8 * threads))
+    order = _dask.rounds_of_tasks(costs, threads)
+    assert sorted(order) == list(range(len(costs)))
+    assert costs[order[0]] == max(costs)
+
+    def uneven(handed_out):
+        loads = [sum(costs[i] for i in handed_out[thread::threads]) for thread in range(threads)]
+        return max(loads) - min(loads)
+
+    heaviest_first = sorted(range(len(costs)), key=lambda i: -costs[i])
+    assert uneven(order) <= 0.5 * uneven(heaviest_first)
 
 
 # -- the engine -------------------------------------------------------------------------------------------------------
@@ -285,27 +280,6 @@ def test_a_killed_worker_changes_no_bit(client, fitted_here):
     assert model.engine_ == "dask"
     wait_for_two_workers(client)
     assert set(client.run(os.getpid).values()) != set(processes.values())
-
-
-def wait_until(condition):
-    assert any(condition() or time.sleep(0.05) for _ in range(400))
-
-
-def limit_workers(client, size):
-    """Let nannies kill workers that use more than 95 % of a size."""
-    for nanny in client.cluster.workers.values():
-        nanny.memory_manager.memory_limit = size
-
-
-def wait_for_two_workers(client):
-    """Wait until two workers accept tasks.  A nanny may give up after several kills; both workers are then replaced."""
-    limit_workers(client, ENOUGH)
-    if not any(len(cluster_module.threads_of_workers(client)) == 2 or time.sleep(0.05) for _ in range(300)):
-        client.cluster.scale(0)
-        wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"])
-        client.cluster.scale(2)
-    client.wait_for_workers(2, timeout=60)
-    wait_until(lambda: len(cluster_module.threads_of_workers(client)) == 2)
 
 
 def test_data_that_are_lost_are_sent_again_and_the_result_has_the_same_bits(client, fitted_here, monkeypatch):
@@ -681,50 +655,7 @@ def test_columns_of_a_parquet_folder_keep_their_partitions(client, tmp_path):
     assert len(model.predict(some).compute()) == np.count_nonzero(FRAME["a"] > 0.0)
 
 
-def test_a_source_of_rows(client):
-    source = DaskRows(dd.from_pandas(FRAME, npartitions=3))
-    assert (source.shape, source.dtype, source.columns) == ((240, 3), np.dtype(np.float64), ["a", "b", "c"])
-    np.testing.assert_array_equal(np.concatenate(list(source.blocks(start=90))), X[90:])
-    some = np.array([239, 3, 3, 100])
-    np.testing.assert_array_equal(source.take(some), X[some])
-
-
-@pytest.mark.parametrize("method", [LCA, LCAGauss])
-def test_a_stochastic_fit_draws_from_a_collection(client, tmp_path, method):
-    """More rows than the working memory takes stay where they are: the fit is that of the same rows in a file."""
-    rows = clustered(9000, 4)[0]
-    np.save(tmp_path / "rows.npy", rows)
-    engine = Engine(memory="1 MB", keep="metric")
-    estimator = method(reg=0.0, solver="stochastic", max_iter=2, random_state=0, engine=engine)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        there = clone(estimator).fit(da.from_array(rows, chunks=(2500, 4)))
-        here = clone(estimator).fit(np.load(tmp_path / "rows.npy", mmap_mode="r"))
-    np.testing.assert_array_equal(there.components_, here.components_)
-
-
-# -- where a density lives --------------------------------------------------------------------------------------------
-
-
-def test_a_density_stays_on_the_workers_until_it_is_gathered(client, tmp_path):
-    rows = da.from_array(X, chunks=(100, 3))
-    here, model = LCA(reg=0.0).fit(X), LCA(reg=0.0).fit(rows)
-    assert isinstance(model.components_, np.ndarray)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.score_samples(X), here.score_samples(X))
-    assert clone(model).get_params() == LCA(reg=0.0).get_params()
-    with pytest.raises(RuntimeError, match=r"240 components of this density are on the workers.*Call gather\(\)"):
-        model.sample(3)
-    with pytest.raises(RuntimeError, match=r"score_samples\(None\) needs the training rows.*gather\(\)"):
-        model.score_samples()
-    with pytest.raises(TypeError, match=r"never holds a reference.*gather\(\).*keep='metric'"):
-        io.save(model, tmp_path / "model.vicinal")
-    io.save(model, tmp_path / "thin.vicinal", training_rows=False)
-    np.testing.assert_array_equal(io.load(tmp_path / "thin.vicinal").components_, model.components_)
-    assert model.gather() is model
-    np.testing.assert_array_equal(model.score_samples(), here.score_samples())
-    io.save(model, tmp_path / "model.vicinal")
-    np.testing.assert_array_equal(io.load(tmp_path / "model.vicinal").score_samples(X), here.score_samples(X))
+# -- searches ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_search_of_a_collection_is_lazy(client):
@@ -742,28 +673,3 @@ def test_a_search_of_a_collection_is_lazy(client):
 
 def test_which_engine_knows_dask():
     assert which_engine(X, "dask").startswith("dask: it was requested")
-
-
-# -- what needs no cluster --------------------------------------------------------------------------------------------
-
-
-def test_keep_metric_drops_the_rows(tmp_path):
-    model = LCA(reg=0.0, engine=Engine(keep="metric")).fit(X)
-    np.testing.assert_array_equal(model.transform(X), LCA(reg=0.0).fit(X).transform(X))
-    with pytest.raises(NotFittedError, match=r"keep='metric'.*it has no density"):
-        model.score_samples(X)
-    io.save(model, tmp_path / "model.vicinal")
-    assert io.load(tmp_path / "model.vicinal").engine == Engine(keep="metric")
-    with pytest.raises(ValueError, match="keep='metric' is for metrics"):
-        ParzenWindows(engine=Engine(keep="metric")).fit(X)
-
-
-def test_keep_a_sample_of_the_rows():
-    model = ParzenWindows(1.0, engine=Engine(keep=100)).fit(X)
-    assert model.mixture_.centres.shape == (100, 3)
-    assert np.isin(model.mixture_.centres, X).all()
-    assert np.abs(model.score_samples(X) - ParzenWindows(1.0).fit(X).score_samples(X)).mean() < 0.5
-    with pytest.raises(ValueError, match="keep=5 is for densities with one kernel"):
-        ManifoldParzen(1, 10, engine=Engine(keep=5)).fit(X)
-    with pytest.raises(ValueError, match="keep must be 'rows', 'metric' or a positive number"):
-        Engine(keep="nothing")

@@ -2,6 +2,7 @@
 
 import numbers
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,8 @@ from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
 
 from vicinal._address_space import allocate_blas_memory
-from vicinal._row_sources import ArrayRows, RowSource, all_rows, as_source, in_file
+from vicinal._dask import are_distant
+from vicinal._row_sources import ArrayRows, all_rows, as_source, in_file
 from vicinal._tensors import as_host, remember
 
 
@@ -80,7 +82,7 @@ class ColumnRanges(NamedTuple):
     most: np.ndarray
 
 
-def check_source(estimator: Any, source: RowSource, *, min_rows: int = 1) -> ColumnRanges:
+def check_source(estimator: Any, source: Any, *, min_rows: int = 1) -> ColumnRanges:
     """Validate the rows that a source holds, as `check_rows` does for a fit, block by block; return their ranges."""
     allocate_blas_memory()
     n, d = source.shape
@@ -91,19 +93,26 @@ def check_source(estimator: Any, source: RowSource, *, min_rows: int = 1) -> Col
     estimator.n_features_in_ = d
     check_names(estimator, source.columns, reset=True)
     least, most = np.full(d, np.inf, source.dtype), np.full(d, -np.inf, source.dtype)
-    for block in source.blocks():
-        low, high = block.min(axis=0), block.max(axis=0)
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            found = "NaN" if np.isnan(low).any() else "infinity or a value too large for dtype('float64')"
-            message = _culprits(
-                f"Input X contains {found}.", ArrayRows(block, source.columns), type(estimator).__name__
-            )
-            raise ValueError(message)
+    look = partial(_block_ranges, source.columns, type(estimator).__name__)
+    for low, high, fault in source.each(look) if are_distant(source) else map(look, source.blocks()):
+        if fault is not None:
+            raise ValueError(fault)
         np.minimum(least, low, out=least)
         np.maximum(most, high, out=most)
     check_magnitude(np.stack([least, most]))
     remember(estimator, least, None)
     return ColumnRanges(least, most)
+
+
+def _block_ranges(
+    columns: list[str] | None, estimator: str, block: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, str | None]:
+    """Return the smallest and the largest value of each column of a block, and a message if values are not finite."""
+    low, high = block.min(axis=0), block.max(axis=0)
+    if np.isfinite(low).all() and np.isfinite(high).all():
+        return low, high, None
+    found = "NaN" if np.isnan(low).any() else "infinity or a value too large for dtype('float64')"
+    return low, high, _culprits(f"Input X contains {found}.", ArrayRows(block, columns), estimator)
 
 
 def own_rows(rows: NDArray[Any], given: Any) -> NDArray[Any]:

@@ -1,6 +1,6 @@
 """The leave-one-out problem: each row is scored by all other rows."""
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -100,6 +100,49 @@ def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarr
         centred = X[part] - mean
         found += (centred if weight is None else centred * weight[part, None]).T @ centred
     return found / (len(X) if weight is None else weight.sum())
+
+
+class Moments(NamedTuple):
+    """The weight, the mean and the scatter of rows, which may be on the workers of a cluster."""
+
+    mass: float  # the sum of the weights
+    squares: float  # the sum of their squares
+    mean: np.ndarray  # (d,)
+    scatter: np.ndarray  # (d, d), about the mean, not divided
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """The covariance, divided by n (by the weights' sum)."""
+        return self.scatter / self.mass
+
+    @classmethod
+    def of(cls, rows: np.ndarray, weight: np.ndarray | None = None) -> "Moments | None":
+        """Return the moments of rows in memory; None if none of them has weight. Rows of weight zero may hold any numbers."""
+        rows, weight = counted_rows(rows, weight)
+        if len(rows) == 0:
+            return None
+        mass = float(len(rows) if weight is None else weight.sum())
+        squares = mass if weight is None else float(weight @ weight)
+        return cls(mass, squares, mean_of_rows(rows, weight), mass * scatter_of_rows(rows, weight))
+
+    @classmethod
+    def of_blocks(cls, rows: Any, weight: np.ndarray | None = None) -> "Moments":
+        """Return the moments of `DistantRows`, each block of which is summed by a worker."""
+        found = [one for one in rows.each(cls.of, weight) if one is not None]
+        total = found[0]
+        for one in found[1:]:
+            total = total.merged(one)
+        return total
+
+    def merged(self, other: "Moments") -> "Moments":
+        """Return the moments of these rows and others together."""
+        mass, apart = self.mass + other.mass, other.mean - self.mean
+        return Moments(
+            mass,
+            self.squares + other.squares,
+            self.mean + other.mass / mass * apart,
+            self.scatter + other.scatter + self.mass * other.mass / mass * np.outer(apart, apart),
+        )
 
 
 class HasPairs(Protocol):

@@ -4,10 +4,13 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
 
 ::
 
-      fits_collections     a decorator of `fit`: rows are loaded into memory, their pairwise computations run on the workers,
-                           and the fitted density stays there (`distant.py`)
+      fits_collections     a decorator of `fit`: an estimator that needs sums over the rows, or some of them at a time, gets rows that stay
+                           on the workers; otherwise they are loaded into memory. The fitted density stays on the workers
       answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
       rows.py              collections as tables in memory, and as sources of rows
+      distant_rows.py      rows that stay on the workers, in blocks
+      distant.py           a density that is on every worker as one object
+      spread_scores.py     methods of estimators whose densities have blocks of components on several workers
       cluster.py           the active client, looked up at each call, and the handling of lost workers
       heartbeats.py        workers that do not respond
 """
@@ -24,7 +27,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._row_sources import in_file
+from vicinal._row_sources import all_rows, in_file
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -80,7 +83,7 @@ def fits_collections(fit: _Method) -> _Method:
             return self
         from vicinal._dask.cluster import has_client
 
-        asked = _drawn_from(self, X)
+        asked, _held = _where_it_is(self, X)
         drawn = asked is not X  # the steps are then small, and this process computes them
         X, args, options = in_memory(asked, args, options)
         with on_cluster(has_client() and not drawn):
@@ -94,14 +97,41 @@ def fits_collections(fit: _Method) -> _Method:
     return cast(_Method, fit_there)
 
 
-def _drawn_from(estimator: Any, X: Any) -> Any:
-    """Return a collection as a source of rows if the estimator's solver draws some of them at a time, else X unchanged."""
-    if not is_collection(X) or not hasattr(estimator, "_pick_solver"):
-        return X
-    from vicinal._dask.rows import DaskRows
+def _where_it_is(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """Return a collection as a source of rows if a fit does not need all of them in this process, else X unchanged.
 
-    source = DaskRows(X)
-    return source if estimator._pick_solver(source.shape[0]) == "stochastic" else X
+    The second result must be kept until the rows have been loaded: it refers to partitions that were computed to find
+    their sizes.
+    """
+    from vicinal._dask.cluster import has_client
+
+    held = None
+    if hasattr(estimator, "_fits_distant_rows") and has_client() and has_numbers(X):
+        from vicinal._dask.distant_rows import Persisted
+
+        held = Persisted(X)
+        if held.shape[0] and estimator._fits_distant_rows(held.shape, held.dtype):
+            return held.rows(), None
+    if is_collection(X) and hasattr(estimator, "_pick_solver"):
+        from vicinal._dask.rows import DaskRows
+
+        source = DaskRows(X)
+        if estimator._pick_solver(source.shape[0]) == "stochastic":
+            return source, held
+    return X, held
+
+
+def has_numbers(X: Any) -> bool:
+    """Return whether X is a collection of rows of numbers; other collections raise an error where they are loaded."""
+    if not is_collection(X) or hasattr(getattr(X, "_meta", None), "nnz"):
+        return False
+    kinds = list(X.dtypes) if hasattr(X, "columns") else [getattr(X, "dtype", None)]
+    return getattr(X, "ndim", 0) == 2 and all(getattr(kind, "kind", "O") in "fiub" for kind in kinds)
+
+
+def are_distant(rows: Any) -> bool:
+    """Return whether rows are on the workers of a cluster; see `DistantRows`."""
+    return bool(getattr(type(rows), "is_distant", False))
 
 
 def in_memory(X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -114,12 +144,17 @@ def in_memory(X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[A
 
 
 def leave_there(estimator: Any) -> None:
-    """Move the densities of a fitted estimator to the workers."""
+    """Move the densities of a fitted estimator to the workers: a small one to each, a large one in blocks."""
     from vicinal._dask.distant import DistantMixture
+    from vicinal._dask.distant_rows import DistantRows
 
     for density, mixture in _mixtures_of(estimator):
-        if "centres" in vars(mixture):
-            density.mixture_ = DistantMixture.of(mixture)
+        if "centres" not in vars(mixture):
+            continue
+        spread = mixture.spread()
+        density.mixture_ = DistantMixture.of(mixture) if spread is None else spread
+        if spread is not None and "rows_" in vars(density):  # of LCA-Gauss, whose centres have moved away from its rows
+            density.rows_ = DistantRows.sent(density.rows_)
 
 
 def gather(estimator: Any) -> Any:
@@ -130,8 +165,11 @@ def gather(estimator: Any) -> Any:
         elif in_file(vars(mixture).get("centres")):
             density.mixture_ = copy(mixture)  # another object, for which the engine keeps no placement in the file
             density.mixture_.centres = np.array(mixture.centres)
-        if in_file(vars(density).get("rows_")):  # of LCA-Gauss, whose centres have moved away from its rows
-            density.rows_ = np.array(density.rows_)
+        rows = vars(density).get("rows_")  # of LCA-Gauss, whose centres have moved away from its rows
+        if are_distant(rows):
+            density.rows_ = all_rows(rows)
+        elif in_file(rows):
+            density.rows_ = np.array(rows)
     return estimator
 
 
@@ -158,7 +196,7 @@ def answers_collections(
         def answer(self: Any, *args: Any, **options: Any) -> Any:
             X = args[0] if args else options.get("X")
             there = is_collection(X)
-            if not there and not (needs_rows and is_distant(self)):
+            if not there and not (needs_rows and is_distant(self) and X is not None):
                 return method(self, *args, **options)
             from vicinal._dask.lazy import answered, lazily
 
@@ -170,7 +208,7 @@ def answers_collections(
             work = _Asked(method.__name__, args[1:], others)
             width = None if columns is None else columns(self)
             kind = None if dtype is None else dtype(self)
-            return lazily(self, work, X, width, kind) if there else answered(self, work, X)
+            return lazily(self, work, X, width, kind, needs_rows) if there else answered(self, work, X)
 
         return cast(_Method, answer)
 

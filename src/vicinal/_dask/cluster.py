@@ -3,13 +3,13 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, get_client, get_worker, wait
+from distributed import Client, Future, KilledWorker, default_client, get_client, get_worker, wait
 
 from vicinal._dask.heartbeats import heartbeats
 
@@ -157,15 +157,37 @@ def _hold(*things: Any) -> None:
 
 def sent_to_all(client: Client, name: str, thing: Any) -> Future:
     """Send an object to all workers, under a key that begins with a name; try again if workers are lost meanwhile."""
+    return _sent(client, broadcast, name, [thing])[0]
+
+
+def sent_to_some(client: Client, name: str, things: list[Any]) -> list[Future]:
+    """Send each of some objects to one of the workers, under keys that begin with a name; try again if workers are lost meanwhile."""
+    wait_for_a_worker(client)
+    return _sent(client, scattered, name, things)
+
+
+def _sent(client: Client, send: Callable[..., dict[str, Future]], name: str, things: list[Any]) -> list[Future]:
     for _ in range(_ATTEMPTS):
-        key = new_key(name)
+        keyed = {new_key(name): thing for thing in things}
         try:
-            return broadcast(client, {key: thing})[key]
+            found = send(client, keyed)
+            return [found[key] for key in keyed]
         except LostError as error:
             lost = error
     raise RuntimeError(
         f"Dask workers were lost {_ATTEMPTS} times while data were sent to them ({lost}). Look at their logs."
     )
+
+
+def hold(futures: Iterable[Future]) -> None:
+    """Let futures that were unpickled or copied keep their data on the workers, if this process has a client.
+
+    Otherwise the data would be released with the futures that they are copies of.
+    """
+    with suppress(ValueError):
+        client = default_client()
+        for future in futures:
+            future.bind_client(client)
 
 
 def new_key(name: str) -> str:
@@ -243,8 +265,11 @@ def _held_up(client: Client, tasks: list[Future]) -> bool:
     return any(task.key in waiting for task in tasks) or heartbeats(client).nobody_works()
 
 
-def computed(tasks: list[Any]) -> list[Any]:
-    """Compute delayed tasks, on the workers of the active client if there is one, and return the results."""
+def computed(tasks: list[Any], remedy: str = "Load the data again") -> list[Any]:
+    """Compute delayed tasks, on the workers of the active client if there is one, and return the results.
+
+    `remedy` is what to do if data on lost workers cannot be computed again.
+    """
     if not has_client():
         return list(dask.compute(*tasks))
     client = active_client()
@@ -257,16 +282,14 @@ def computed(tasks: list[Any]) -> list[Any]:
             _compute(client, [tasks[place] for place in left], left, answers)
         except LostError as error:
             silent = heartbeats(client).silent()
-            if (
-                silent - avoided
-            ):  # other workers may do its tasks, under new keys, because the old ones are being cancelled
+            if silent - avoided:  # others may do their tasks, under new keys, because the old ones are being cancelled
                 avoided |= silent
                 again = dask.delayed(_itself)
                 tasks = [again(task, dask_key_name=new_key("vicinal.again")) for task in tasks]
                 continue
             raise RuntimeError(
-                f"Dask workers that held parts of the data have left, or accept no tasks ({error}). Load the data again, or give workers "
-                "more memory."
+                f"Dask workers that held parts of the data have left, or accept no tasks ({error}). {remedy}, or give workers more "
+                "memory."
             ) from None
     return [answers[place] for place in range(len(tasks))]
 

@@ -10,15 +10,25 @@ import numpy as np
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import validate_data
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, has_client, sent_to_all, threads_of_workers
+from vicinal._dask.cluster import (
+    LostError,
+    active_client,
+    answer_of,
+    computed,
+    has_client,
+    sent_to_all,
+    threads_of_workers,
+)
 from vicinal._dask.rows import delayed_blocks, table_of
+from vicinal._dask.spread_scores import spread_answers
 
 _LARGE = 2**20  # the size, in bytes, from which data are put on the workers rather than into the graph of tasks
 _ROWS_PER_TASK = 2**14
+_ROWS = -1  # stands for training rows on the workers, which no method needs there
 
 
 class _Light(pickle.Pickler):
-    """A pickler of estimators that leaves out the mixtures that are on the workers."""
+    """A pickler of estimators that leaves out what is on the workers: mixtures, which are numbered, and rows."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -27,6 +37,8 @@ class _Light(pickle.Pickler):
     def persistent_id(self, thing: Any) -> int | None:
         if not getattr(type(thing), "is_distant", False):
             return None
+        if not hasattr(type(thing), "gather"):
+            return _ROWS
         self.distant.append(thing)
         return len(self.distant) - 1
 
@@ -37,7 +49,7 @@ class _Whole(pickle.Unpickler):
         self._mixtures = mixtures
 
     def persistent_load(self, place: int) -> Any:
-        return self._mixtures[place]
+        return self._mixtures[place] if place != _ROWS and self._mixtures else None
 
 
 def _made_whole(code: bytes, *mixtures: Any) -> Any:
@@ -45,18 +57,32 @@ def _made_whole(code: bytes, *mixtures: Any) -> Any:
     return _Whole(code, mixtures).load()
 
 
-def _packed(estimator: Any) -> tuple[bytes, list[Any]]:
-    """Return an estimator as bytes, and the futures of its parts that are on the workers already."""
-    file = io.BytesIO()
-    pickler = _Light(file)
-    pickler.dump(estimator)
-    return file.getvalue(), [mixture.future for mixture in pickler.distant]
+class _Packed:
+    """An estimator as bytes, and its mixtures that are on the workers.
 
+    Parameters
+    ----------
+    estimator : estimator
+    needs_rows : bool
+        Whether a method needs the mixtures; if not, the estimator has none on the workers.
+    """
 
-def _model(estimator: Any) -> Any:
-    """Return the estimator as one node of a graph, which is sent to every worker once."""
-    code, futures = _packed(estimator)
-    return dask.delayed(_made_whole, pure=True)(_shared(code), *futures)
+    def __init__(self, estimator: Any, needs_rows: bool = True) -> None:
+        file = io.BytesIO()
+        pickler = _Light(file)
+        pickler.dump(estimator)
+        self.code = file.getvalue()
+        distant = pickler.distant if needs_rows else []
+        self.spread = [mixture for mixture in distant if hasattr(type(mixture), "delayed_scores")]
+        # Each mixture is a future, or, if its components are on several workers, an outline.
+        self.mixtures = [
+            mixture.outline(self.spread.index(mixture)) if mixture in self.spread else mixture.future
+            for mixture in distant
+        ]
+
+    def model(self) -> Any:
+        """Return the estimator as one node of a graph, which is sent to every worker once."""
+        return dask.delayed(_made_whole, pure=False)(_shared(self.code), *self.mixtures)
 
 
 def _rows_answered(estimator: Any, asked: Any, rows: Any, width: int | None, dtype: Any) -> np.ndarray:
@@ -65,7 +91,7 @@ def _rows_answered(estimator: Any, asked: Any, rows: Any, width: int | None, dty
     return np.asarray(asked(estimator, rows)).astype(dtype, copy=False)
 
 
-def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) -> Any:
+def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any, needs_rows: bool) -> Any:
     """Return the results for the rows of a collection, as a lazy Dask array with blocks of the same rows.
 
     Columns that differ from those of the fit raise an error here, and not later on a worker.
@@ -83,13 +109,16 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) ->
         validate_data(estimator, one, reset=False, skip_check_array=True)
     dtype = np.dtype(dtype)
     lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * X.npartitions
-    model = _model(estimator)
-    apply = dask.delayed(_rows_answered, pure=True, name=f"vicinal.{asked.name}")
+    packed = _Packed(estimator, needs_rows)
+    model = packed.model()
+    if packed.spread:
+        answers = spread_answers(model, packed.spread, asked, blocks, lengths, (width, dtype))
+    else:
+        apply = dask.delayed(_rows_answered, pure=True, name=f"vicinal.{asked.name}")
+        answers = [apply(model, asked, block, width, dtype) for block in blocks]
     parts = [
-        da.from_delayed(
-            apply(model, asked, block, width, dtype), shape=(n,) if width is None else (n, width), dtype=dtype
-        )
-        for n, block in zip(lengths, blocks, strict=True)
+        da.from_delayed(one, shape=(n,) if width is None else (n, width), dtype=dtype)
+        for n, one in zip(lengths, answers, strict=True)
     ]
     return da.concatenate(parts, allow_unknown_chunksizes=True)
 
@@ -129,24 +158,32 @@ def _shared(thing: Any) -> Any:
 
 def answered(estimator: Any, asked: Any, X: Any) -> Any:
     """Return the results for rows in memory, computed by workers that hold the training rows."""
-    if X is None:
-        raise RuntimeError(
-            f"{asked.name}(None) needs the training rows, which are on the workers of a Dask cluster. Call gather() "
-            "first, or pass the collection that the estimator was fitted to."
-        )
     client = active_client("a density whose rows are on Dask workers")
     rows = X if hasattr(X, "iloc") else np.asarray(X)
-    code, futures = _packed(estimator)
-    whole = client.submit(_made_whole, code, *futures, pure=False)
-    step = min(_ROWS_PER_TASK, max(-(-len(rows) // max(sum(threads_of_workers(client).values()), 1)), 1))
+    packed = _Packed(estimator)
+    threads = max(sum(threads_of_workers(client).values()), 1)
+    step = min(_ROWS_PER_TASK, max(-(-len(rows) // threads), 1))
     some = [rows[first : first + step] for first in range(0, max(len(rows), 1), step)]
-    tasks = [client.submit(_answer, whole, asked, part, pure=False) for part in some]
+    if packed.spread:
+        lengths = [len(part) for part in some]
+        # As results of tasks, they are sent again if a worker is lost.
+        blocks = [dask.delayed(client.submit(_same, part, pure=False)) for part in some]
+        tasks = spread_answers(packed.model(), packed.spread, asked, blocks, lengths, None)
+        return np.concatenate(computed(tasks, "Fit the density again"))
+    whole = client.submit(_made_whole, packed.code, *packed.mixtures, pure=False)
+    futures = [client.submit(_answer, whole, asked, part, pure=False) for part in some]
     try:
-        return np.concatenate([answer_of(client, task, lambda: "Each holds the whole density.") for task in tasks])
+        return np.concatenate(
+            [answer_of(client, future, lambda: "Each holds the whole density.") for future in futures]
+        )
     except LostError as error:
         raise RuntimeError(f"Dask workers were lost while rows were scored ({error}). Repeat the call.") from None
     finally:
-        client.cancel(tasks, force=True)
+        client.cancel(futures, force=True)
+
+
+def _same(thing: Any) -> Any:
+    return thing
 
 
 def _answer(estimator: Any, asked: Any, rows: Any) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Dask collections as tables in memory, and as sources of rows."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ def tables_in_memory(
     if n == 0:
         raise ValueError(f"X has no rows: all of its {len(lengths['X'])} partitions are empty. Check how it was read.")
     for name, counts in lengths.items():
-        _check_lengths(name, counts, lengths.get("X"), n)
+        _check_lengths(name, counts, lengths.get("X", getattr(X, "partition_lengths", None)), n)
     tables = {name: _together(parts) for name, parts in found.items()}
     whole = [tables.get(name, value) for name, value in zip(names, args, strict=True)]
     return tables.get("X", X), tuple(whole), {name: tables.get(name, value) for name, value in options.items()}
@@ -139,8 +140,68 @@ def _together(parts: list[Any]) -> Any:
     return np.concatenate(filled) if len(filled) > 1 else np.asarray(filled[0])
 
 
-class DaskRows:
-    """A Dask array or dataframe as a source of rows; see `vicinal._row_sources`.
+class RowsInParts(ABC):
+    """Rows in the partitions of a Dask collection as a source of rows; see `vicinal._row_sources`.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        The numbers of rows of the parts.
+    n_columns : int
+    dtype : numpy.dtype
+    columns : list of str or None
+    """
+
+    def __init__(self, lengths: Iterable[int], n_columns: int, dtype: np.dtype, columns: list[str] | None) -> None:
+        self.lengths = [int(length) for length in lengths]
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+        self.shape, self.dtype, self.columns = (int(self.starts[-1]), int(n_columns)), np.dtype(dtype), columns
+
+    @property
+    @abstractmethod
+    def parts(self) -> list[Delayed]:
+        """The parts as delayed tables."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the rows from position `start` on, a part at a time."""
+        for i, part in enumerate(self.parts):
+            first = max(start - int(self.starts[i]), 0)
+            if first < self.lengths[i]:
+                yield np.asarray(computed([part])[0][first:], dtype=self.dtype)
+
+    def take(self, positions: np.ndarray) -> np.ndarray:
+        """Return the rows at some positions; only these are transferred."""
+        return taken(self.parts, self.starts, positions, self.shape[1], self.dtype)
+
+
+def taken(
+    parts: list[Delayed], starts: np.ndarray, positions: np.ndarray, n_columns: int, dtype: np.dtype
+) -> np.ndarray:
+    """Return the rows at some positions among those of all parts, of which the first ones are at `starts`."""
+    positions = np.asarray(positions, dtype=np.int64)
+    of_part = np.searchsorted(starts, positions, side="right") - 1
+    some = np.unique(of_part)
+    where = [np.flatnonzero(of_part == i) for i in some]
+    asked = [
+        dask.delayed(_rows_at)(parts[i], positions[places] - starts[i], dtype)
+        for i, places in zip(some, where, strict=True)
+    ]
+    rows = np.empty((len(positions), n_columns), dtype=dtype)
+    for places, found in zip(where, computed(asked), strict=True):
+        rows[places] = found
+    return rows
+
+
+def _rows_at(part: Any, positions: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    rows = getattr(part, "centres", part)  # of a mixture, or of a table
+    return np.asarray(rows.iloc[positions] if hasattr(rows, "iloc") else rows[positions], dtype=dtype)
+
+
+class DaskRows(RowsInParts):
+    """A Dask array or dataframe as a source of rows, which computes its partitions whenever some of their rows are needed.
 
     Parameters
     ----------
@@ -149,42 +210,22 @@ class DaskRows:
 
     def __init__(self, collection: Any) -> None:
         self._parts = delayed_blocks(collection, "X")
-        self._lengths = computed([dask.delayed(len, pure=True)(part) for part in self._parts])
-        self._starts = np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64)
-        columns = getattr(collection, "columns", None)
-        self.columns = None if columns is None else [str(name) for name in columns]
-        self.dtype = _precision([collection.dtype] if columns is None else collection.dtypes)
-        self.shape = int(self._starts[-1]), int(collection.shape[1] if columns is None else len(columns))
+        lengths = computed([dask.delayed(len, pure=True)(part) for part in self._parts])
+        super().__init__(lengths, *columns_of(collection))
 
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the rows from position `start` on, a partition at a time."""
-        for i, part in enumerate(self._parts):
-            first = max(start - int(self._starts[i]), 0)
-            if first < self._lengths[i]:
-                yield np.asarray(computed([part])[0][first:], dtype=self.dtype)
-
-    def __len__(self) -> int:
-        return self.shape[0]
+    @property
+    def parts(self) -> list[Delayed]:
+        """The partitions."""
+        return self._parts
 
     def kept(self) -> np.ndarray:
         """Return all rows in memory, as the components of a density."""
         return np.concatenate([np.empty((0, self.shape[1]), dtype=self.dtype), *self.blocks()])
 
-    def take(self, positions: np.ndarray) -> np.ndarray:
-        """Return the rows at some positions; only these are transferred."""
-        positions = np.asarray(positions, dtype=np.int64)
-        of_part = np.searchsorted(self._starts, positions, side="right") - 1
-        some = np.unique(of_part)
-        where = [np.flatnonzero(of_part == i) for i in some]
-        asked = [
-            dask.delayed(_rows_at)(self._parts[i], positions[places] - self._starts[i], self.dtype)
-            for i, places in zip(some, where, strict=True)
-        ]
-        rows = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
-        for places, found in zip(where, computed(asked), strict=True):
-            rows[places] = found
-        return rows
 
-
-def _rows_at(part: Any, positions: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return np.asarray(part.iloc[positions] if hasattr(part, "iloc") else part[positions], dtype=dtype)
+def columns_of(collection: Any) -> tuple[int, np.dtype, list[str] | None]:
+    """Return the number of columns of a collection, the precision of its rows, and the names of its columns, if any."""
+    if not hasattr(collection, "columns"):
+        return int(collection.shape[1]), _precision([collection.dtype]), None
+    names = [str(name) for name in collection.columns]
+    return len(names), _precision(collection.dtypes), names

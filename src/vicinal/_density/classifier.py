@@ -1,5 +1,6 @@
 """Bayes' rule with one density for each class."""
 
+from functools import reduce
 from typing import Any, Self
 
 import numpy as np
@@ -9,17 +10,24 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_weights, validate_data
-from vicinal._dask import CollectionClassifierMixin, answers_collections, fits_collections, float_numbers, gather
+from vicinal._dask import (
+    CollectionClassifierMixin,
+    answers_collections,
+    are_distant,
+    fits_collections,
+    float_numbers,
+)
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
+from vicinal._density.distant_fits import InnerDensityMixin, checked_rows
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._leave_one_out import scatter_of_rows
+from vicinal._leave_one_out import Moments
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin
 from vicinal._supervision import code_classes
 from vicinal._tensors import as_host
 
 
-class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator):
+class DensityClassifier(InnerDensityMixin, NotebookMixin, CollectionClassifierMixin, BaseEstimator):
     r"""Classify by Bayes' rule, with a density fitted to each class.
 
     .. math:: P(c \mid x) = \frac{\pi_c \, p_c(x)}{\sum_{c'} \pi_{c'} \, p_{c'}(x)}
@@ -92,54 +100,49 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
         -------
         self
         """
-        passed = X
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
-        labels = code_classes(y, len(X))
+        passed, rows = X, checked_rows(self, X)
+        labels = code_classes(y, len(rows))
         density = self._inner_estimator()
-        weight = check_weights(sample_weight, X)
+        weight = check_weights(sample_weight, rows)
         check_takes_weights(density, weight)
-        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+        counted = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)
         kept, codes = np.unique(labels.codes[counted], return_inverse=True)
         self.classes_ = labels.classes[kept]
         shares = np.bincount(codes, weights=None if weight is None else weight[counted])
         self.priors_ = self._class_priors(shares / shares.sum())
         if getattr(getattr(density, "selection", None), "classifies", False):
             # A classification criterion chooses the parameters of all classes together.
-            options = {} if weight is None else {"sample_weight": weight}
-            density = density.selected(rows_as_passed(passed, X, density=density), y, **options)
+            options: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
+            density = density.selected(rows_as_passed(passed, rows, density=density), y, **options)
+        places = [counted[codes == code] for code in range(len(kept))]
+        tables = rows.classes(places) if are_distant(rows) else None
+        weights = [None if weight is None else weight[some] for some in places]
         self.densities_ = []
         for code, label in enumerate(self.classes_.tolist()):
-            rows = counted[codes == code]
-            options = {} if weight is None else {"sample_weight": weight[rows]}
+            some, options = places[code], {} if weight is None else {"sample_weight": weights[code]}
+            table = rows_as_passed(passed, rows, some, density=density) if tables is None else tables[code]
             try:
-                fitted = _fit_in_all_columns(clone(density), rows_as_passed(passed, X, rows, density=density), options)
+                fitted = _fit_in_all_columns(clone(density), table, options)
             except ValueError as error:
-                raise ValueError(f"class {label!r} with {len(rows)} training rows: {error}") from error
+                raise ValueError(f"class {label!r} with {len(some)} training rows: {error}") from error
             self.densities_.append(fitted)
-        self.constant_variances_ = self._constant_variances(
-            X[counted], codes, None if weight is None else weight[counted]
-        )
+        self.constant_variances_ = np.zeros((len(kept), self.n_features_in_))
+        if any(len(_ignored_columns(density)) for density in self.densities_):
+            moments = [
+                Moments.of(rows[places[code]], some) if tables is None else Moments.of_blocks(tables[code], some)
+                for code, some in enumerate(weights)
+            ]
+            self._set_constant_variances(moments)
         return self
 
-    def gather(self) -> Self:
-        """Copy the training rows of densities that were fitted to a Dask collection into memory; see `LCA.gather`."""
-        check_is_fitted(self)
-        return gather(self)
-
-    def _constant_variances(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-        """Return the variances of columns that the densities of classes ignore, (n_classes, n_features)."""
-        masses = np.bincount(codes, weights=weight)
-        within = sum(
-            masses[c] * scatter_of_rows(X[codes == c], None if weight is None else weight[codes == c]).diagonal()
-            for c in range(len(masses))
-        )
-        total = scatter_of_rows(X, weight).diagonal()
-        usual = np.where(within > 0, within / masses.sum(), total)
-        found = np.zeros((len(masses), X.shape[1]))
+    def _set_constant_variances(self, moments: list[Any]) -> None:
+        """Set the variances of columns that the densities of classes ignore, from the moments of the classes."""
+        total = reduce(Moments.merged, moments)
+        within = sum(one.scatter.diagonal() for one in moments)
+        usual = np.where(within > 0, within, total.scatter.diagonal()) / total.mass
         for c, density in enumerate(self.densities_):
             ignored = _ignored_columns(density)
-            found[c, ignored] = usual[ignored] / (masses[c] + 1.0)
-        return found
+            self.constant_variances_[c, ignored] = usual[ignored] / (moments[c].mass + 1.0)
 
     def _off_constants(self, X: np.ndarray) -> np.ndarray:
         """Return the terms of the log-densities of columns that are constant in a class, (n_samples, n_classes)."""

@@ -7,7 +7,7 @@ inside a cluster of more than k rows.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def scale_of_scores(scores: np.ndarray, weight: np.ndarray | None) -> ScoreScale
     return ScoreScale(median, high - low)
 
 
-def reference_rows(mixture: SharedMixture) -> np.ndarray:
+def reference_rows(mixture: Any) -> np.ndarray:
     """Return the positions of the reference centres: all, or an evenly spaced sample in proportion to their weights."""
     shares = np.exp(mixture.log_weights)
     cumulated = np.cumsum(shares)
@@ -59,7 +59,7 @@ class TrainingViews(NamedTuple):
 
 
 def training_views(
-    mixture: SharedMixture, log_densities: np.ndarray, largest_group: float, weight: np.ndarray | None
+    mixture: Any, log_densities: np.ndarray, largest_group: float, weight: np.ndarray | None
 ) -> TrainingViews | None:
     """Return the scores of the training rows, each without itself; None if there is no second score.
 
@@ -74,14 +74,12 @@ def training_views(
     return TrainingViews(scores, scales, reference) if min(scale.width for scale in scales) > 0 else None
 
 
-def group_scores(
-    mixture: SharedMixture, reference: np.ndarray, largest_group: float, X: np.ndarray | None = None
-) -> np.ndarray:
+def group_scores(mixture: Any, reference: np.ndarray, largest_group: float, X: np.ndarray | None = None) -> np.ndarray:
     """Return the logarithm of the kernel at the k-th nearest reference row: minus half the squared distance, in units of the kernel.
 
     Parameters
     ----------
-    mixture : SharedMixture
+    mixture : SharedMixture, or one whose components are on the workers of a cluster
         Its centres are the training rows.
     reference : integer array
         The positions of the training rows that are neighbours.
@@ -90,17 +88,36 @@ def group_scores(
     X : array of shape (m, d), optional
         New rows. None scores the training rows, none of which is its own neighbour.
     """
-    placed = prepare(mixture.engine, mixture.centres[reference]).at(mixture.kernel_units)
-    k = min(max(int(np.ceil(largest_group * len(reference))), _FEWEST_NEIGHBORS), len(reference) - 1)
-    queries, own = mixture.centres if X is None else X, None
-    if X is None:
-        own = np.full(len(queries), -1)
-        own[reference] = np.arange(len(reference))
-    squares = np.empty(len(queries))
-    for start in range(0, len(queries), _QUERIES):
-        some = slice(start, start + _QUERIES)
-        squares[some] = placed.kth_squares(k, queries[some], None if own is None else own[some])
-    return -0.5 * squares
+    near = _Near(mixture.centres_at(reference), mixture.kernel_units, mixture.engine, largest_group)
+    if X is not None:
+        return near.scores(X)
+    own = np.full(len(mixture.log_weights), -1)
+    own[reference] = np.arange(len(reference))
+    return mixture.each(near.scores_of_centres, own)
+
+
+class _Near(NamedTuple):
+    """The rows that are neighbours for the scores of groups."""
+
+    rows: np.ndarray
+    kernel_units: np.ndarray
+    engine: Any
+    largest_group: float
+
+    def scores_of_centres(self, mixture: SharedMixture, own: np.ndarray) -> np.ndarray:
+        """Return the scores of the centres of a mixture; see `scores`."""
+        return self.scores(mixture.centres, own)
+
+    def scores(self, queries: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
+        """Return the scores of rows; `own` is the position of each among the neighbours, or -1."""
+        placed = prepare(self.engine, self.rows).at(self.kernel_units)
+        n = len(self.rows)
+        k = min(max(int(np.ceil(self.largest_group * n)), _FEWEST_NEIGHBORS), n - 1)
+        squares = np.empty(len(queries))
+        for start in range(0, len(queries), _QUERIES):
+            some = slice(start, start + _QUERIES)
+            squares[some] = placed.kth_squares(k, queries[some], None if own is None else own[some])
+        return -0.5 * squares
 
 
 def strangest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.ndarray:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._dask import are_distant, is_distant
 from vicinal._density.rows_left_out import RowsLeftOut
 from vicinal._engine import as_engine
 from vicinal._mixtures import SharedMixture
@@ -25,9 +26,9 @@ def drop_rows(density: Any) -> None:
     if keep == "metric":
         density.mixture_ = RowsLeftOut(type(density).__name__)
         vars(density).pop("rows_", None)
-    elif isinstance(keep, numbers.Integral) and keep < len(density.mixture_.centres):
+    elif isinstance(keep, numbers.Integral) and keep < len(density.mixture_.log_weights):
         mixture = density.mixture_
-        if type(mixture) is not SharedMixture:
+        if type(mixture) is not SharedMixture and not is_distant(density):
             raise ValueError(
                 f"keep={keep} is for densities with one kernel that all rows share (ParzenWindows, LCA, LCAGauss); "
                 f"{type(density).__name__} has one kernel per row. Leave keep='rows', or fit a sample of the rows."
@@ -36,7 +37,5 @@ def drop_rows(density: Any) -> None:
         among = len(counted) if counted.all() else np.flatnonzero(counted)
         some = np.sort(np.random.default_rng(0).choice(among, min(keep, int(counted.sum())), replace=False))
         if hasattr(density, "rows_"):
-            density.rows_ = density.rows_[some]
-        density.mixture_ = SharedMixture(
-            mixture.centres[some], mixture.covariance, mixture.log_weights[some], mixture.engine, mixture.feature_names
-        )
+            density.rows_ = density.rows_.take(some) if are_distant(density.rows_) else density.rows_[some]
+        density.mixture_ = mixture.some(some)

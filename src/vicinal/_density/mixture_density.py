@@ -57,6 +57,7 @@ class MixtureDensityMixin(NotebookMixin):
         *,
         width: str,
         kept: NDArray[Any] | None = None,
+        n_rows: int | None = None,
     ) -> NDArray[Any]:
         """Return the columns of the training rows that vary, with a warning that names the others.
 
@@ -69,6 +70,8 @@ class MixtureDensityMixin(NotebookMixin):
             The parameter that can give the kernel a width, for the message if all rows are equal.
         kept : boolean array of shape (d,), optional
             Columns that stay although they are constant, because a parameter gives the kernel a width along them.
+        n_rows : int, optional
+            The number of rows, if X holds only their smallest and their largest values.
         """
         counted = X if weight is None else X[weight > 0]
         constant = constant_columns(counted)
@@ -76,7 +79,7 @@ class MixtureDensityMixin(NotebookMixin):
             constant &= ~kept
         if constant.all():
             raise ValueError(
-                f"all {len(counted)} rows are equal, so there is no scale to learn. Check the data, or pass {width} as a "
+                f"all {len(counted) if n_rows is None else n_rows} rows are equal, so there is no scale to learn. Check the data, or pass {width} as a "
                 "number greater than 0."
             )
         self._constants = None
@@ -143,6 +146,10 @@ class MixtureDensityMixin(NotebookMixin):
         Return None if the kernel has so few parameters that a single row hardly affects it.
         """
         return None
+
+    def _needs_refits(self, n_rows: int, n_features: int) -> bool:
+        """Return whether leaving a row out of the sums alone would be biased, for a number of rows and of columns."""
+        return False
 
     def _training_rows(self) -> NDArray[Any] | None:
         """Return the training rows, of the columns that vary; None if a model file of an earlier version has none."""

@@ -13,9 +13,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_weights, validate_data
-from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
+from vicinal._checks import check_weights
+from vicinal._dask import answers_collections, are_distant, fits_collections, float_numbers
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
+from vicinal._density.distant_fits import InnerDensityMixin, checked_rows, constant_values
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views
 from vicinal._density.outlier_threshold import Ranks, check_outlier_parameters, labels_in_blocks, outlier_threshold
@@ -26,7 +27,7 @@ from vicinal._density.training_rows import (
     fingerprint,
     last_step,
     left_out_scores,
-    rows_in,
+    mixture_of_rows,
     scores_by_folds,
     table_in,
     weights_in,
@@ -41,7 +42,7 @@ class TrainingRowsWarning(UserWarning):
     """Warning that `predict` received the training table and treats its rows as new; `fit_predict` labels training rows."""
 
 
-class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
+class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, BaseEstimator):
     r"""Detect outliers as rows of low density.
 
     A density that includes each training row's own kernel hides outliers: the smaller the bandwidth, the higher the
@@ -246,14 +247,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         scores, last = left_out_scores(self.density_), self.density_
         if scores is None:
             scores, last = scores_by_folds(density, self.cv, passed, rows, weight), None
-        counted = rows if weight is None else rows[weight > 0]
-        self._store_training_table(np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64), rows)
+        self._store_training_table(constant_values(rows, weight), None if are_distant(rows) else rows)
         return self._set_training_scores(scores, weight, last)
-
-    def gather(self) -> Self:
-        """Move the training rows of a density that was fitted to a Dask collection into this process; see `LCA.gather`."""
-        check_is_fitted(self)
-        return gather(self)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -370,10 +365,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         checked = self._checked(X, self.density_, reset=False)
         return rows_as_passed(X, checked, density=self.density_), checked
 
-    def _checked(self, X: ArrayLike, density: Any, **options: Any) -> np.ndarray:
+    def _checked(self, X: Any, density: Any, **options: Any) -> Any:
         """Return the rows as numbers; missing values are left to the steps of a pipeline, which may impute them."""
         gaps = {"ensure_all_finite": "allow-nan"} if isinstance(density, Pipeline) else {}
-        return validate_data(self, X, dtype=[np.float64, np.float32], **gaps, **options)
+        return checked_rows(self, X, **gaps, **options)
 
     def _score(self, rows: Any, checked: np.ndarray) -> np.ndarray:
         scores = as_host(self.density_.score_samples(rows))
@@ -411,7 +406,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         `last` is the density that left out single rows, or None if folds were used.
         """
         self._reference, self._score_scales, self._group = None, None, 0.0
-        robust, mixture = None, None if rows_in(last) is None else last._mixture()
+        robust, mixture = None, mixture_of_rows(last)
         if self.largest_group is not None and mixture is not None:
             views = training_views(mixture, scores, self.largest_group, weight)
             if views is not None:

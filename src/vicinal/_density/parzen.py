@@ -11,19 +11,21 @@ from vicinal._checks import (
     bandwidth_covariance,
     check_choice,
     check_rows,
+    check_source,
     check_spread,
     check_weights,
     has_gaps,
     is_positive_definite,
     own_rows,
 )
-from vicinal._dask import fits_collections
+from vicinal._dask import are_distant, fits_collections
+from vicinal._density.distant_fits import ranges_there
 from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, forget_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, forget_scores_of_fit, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
+from vicinal._engine import Engine, Work, as_engine, choose, fit_engine, resident_rows
 from vicinal._fit_loops import Recorder, warn_if_not_converged
-from vicinal._leave_one_out import leave_one_out, merged_twins, scatter_of_rows
+from vicinal._leave_one_out import Moments, leave_one_out, merged_twins, scatter_of_rows
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 
@@ -128,6 +130,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         -------
         self
         """
+        if are_distant(X) and self._fit_to_distant(X, sample_weight):
+            return self
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
         forget_gaps(self)
@@ -148,11 +152,42 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
             self.covariance_ = self._covariance_by_rule(rows, weight)
         else:
             self.covariance_ = bandwidth_covariance(self.bandwidth, rows.shape[1])
+        self._keep_density(own_rows(rows, X), weight)
+        return self
+
+    def _keep_density(self, rows: Any, weight: np.ndarray | None) -> None:
+        """Store the density: p(x) = sum_j w_j N(x; x_j, Sigma)."""
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
-        # p(x) = sum_j w_j N(x; x_j, Sigma)
-        self.mixture_ = SharedMixture(own_rows(rows, X), self.covariance_, log_weights, self.engine, self._active_names)
-        return self
+        self.mixture_ = SharedMixture.of(rows, self.covariance_, log_weights, self.engine, self._active_names)
+
+    def _fits_distant_rows(self, shape: tuple[int, int], dtype: Any) -> bool:
+        """Return whether rows of this shape stay on the workers of a cluster: unless they are few, or "loo" needs their pairs."""
+        return not self._searches and shape[0] > resident_rows(self.engine, shape[1], dtype)
+
+    def _fit_to_distant(self, rows: Any, sample_weight: Any) -> bool:
+        """Fit the density to rows on the workers of a cluster, which stay there; return False if values are missing."""
+        weight = check_weights(sample_weight, np.broadcast_to(0.0, rows.shape))
+        ranges = ranges_there(rows, weight)
+        if ranges.has_gaps:
+            return False
+        check_source(self, rows)
+        forget_gaps(self)
+        forget_scores_of_fit(self)
+        given = not isinstance(self.bandwidth, str)
+        kept = np.full(rows.shape[1], given or len(rows) < 2)
+        extremes = self._keep_active(ranges.extremes, width="bandwidth", kept=kept, n_rows=ranges.n_rows)
+        rows = rows if self._constants is None else rows.of_columns(self.active_features_)
+        self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*rows.shape)).backend
+        self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
+        self.certified_row_error_ = 0.0
+        if given:
+            self.covariance_ = bandwidth_covariance(self.bandwidth, rows.shape[1])
+        else:
+            self._check_rule(ranges.n_rows, extremes)
+            self.covariance_ = _rule_of_thumb(Moments.of_blocks(rows, weight), len(rows), str(self.bandwidth))
+        self._keep_density(rows, weight)
+        return True
 
     def _fit_to_gaps(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         """Find the covariance, and return the rows with their missing entries filled in."""
@@ -171,7 +206,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                     raise np.linalg.LinAlgError("the likelihood grows without bound as the bandwidth shrinks")
                 return variance * np.eye(d)
             covariance = scatter_of_rows(found.rows, weight) + found.uncertainty / mass
-            return _thumb_factor(len(X), d, weight, self.bandwidth) * covariance
+            effective = len(X) if weight is None else weight.sum() ** 2 / (weight**2).sum()
+            return _thumb_factor(effective, d, self.bandwidth) * covariance
 
         if not isinstance(self.bandwidth, str):
             fixed = bandwidth_covariance(self.bandwidth, d)
@@ -195,22 +231,35 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, or of scoring its rows if the fit has none."""
-        searched = isinstance(self.bandwidth, str) and self.bandwidth == "loo"
-        return Work(n_samples, n_samples, n_features, LOO_PASSES if searched else 1)
+        return Work(n_samples, n_samples, n_features, LOO_PASSES if self._searches else 1)
 
-    def _covariance_by_rule(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    @property
+    def _searches(self) -> bool:
+        """Whether the bandwidth is found by passes over the pairs."""
+        return isinstance(self.bandwidth, str) and self.bandwidth == "loo"
+
+    def _check_rule(self, n_rows: int, X: np.ndarray) -> None:
+        """Raise an error if there is no such rule, or if it does not apply to a number of rows of positive weight.
+
+        X holds all rows, or the two with the smallest and the largest value of each column.
+        """
         if self.bandwidth not in _RULES:
             raise ValueError(
                 f"bandwidth must be a number, a vector, a matrix or one of {', '.join(map(repr, _RULES))}, got "
                 f"{self.bandwidth!r}."
             )
-        if np.count_nonzero(np.ones(len(X)) if weight is None else weight) < 2:
+        if n_rows < 2:
             raise ValueError(
                 f"bandwidth={self.bandwidth!r} needs at least 2 rows, got 1 sample. Pass a number instead."
             )
         check_spread(X)
+
+    def _covariance_by_rule(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+        self._check_rule(len(X) if weight is None else int(np.count_nonzero(weight)), X)
         if self.bandwidth != "loo":
-            return _rule_of_thumb(X, weight, self.bandwidth)
+            moments = Moments.of(X, weight)
+            assert moments is not None
+            return _rule_of_thumb(moments, len(X), str(self.bandwidth))
         rows, counts = merged_twins(X, weight)
         problem = leave_one_out(rows, counts, fit_engine(self), passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
@@ -221,25 +270,23 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         return path.parameters * np.eye(X.shape[1])
 
 
-def _rule_of_thumb(X: np.ndarray, weight: np.ndarray | None, rule: str) -> np.ndarray:
-    """Return SciPy's factor squared times the full (weighted) covariance of the data."""
-    n, d = X.shape
-    effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
+def _rule_of_thumb(moments: Moments, n: int, rule: str) -> np.ndarray:
+    """Return SciPy's factor squared times the full (weighted) covariance of n rows."""
+    d, effective = len(moments.mean), moments.mass**2 / moments.squares
     if effective < 1.001:
         raise ValueError(
             f"bandwidth={rule!r} needs an effective number of rows greater than 1, got {effective:.3g}, because one row "
             "has nearly all of sample_weight. Pass a number instead."
         )
-    covariance = np.atleast_2d(np.cov(X.T.astype(np.float64), aweights=weight))
+    covariance = moments.scatter / (moments.mass - moments.squares / moments.mass)
     if not np.all(np.isfinite(covariance)) or not is_positive_definite(covariance):
         raise ValueError(
             f"bandwidth={rule!r} needs data of full rank, got {n} rows in {d} columns that vary, whose covariance is "
             "singular. Drop dependent columns, or use bandwidth='loo' or a number."
         )
-    return _thumb_factor(n, d, weight, rule) * covariance
+    return _thumb_factor(effective, d, rule) * covariance
 
 
-def _thumb_factor(n: int, d: int, weight: np.ndarray | None, rule: Any) -> float:
-    """Return SciPy's factor, squared."""
-    effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
+def _thumb_factor(effective: float, d: int, rule: Any) -> float:
+    """Return SciPy's factor, squared, for an effective number of rows."""
     return (effective if rule == "scott" else effective * (d + 2) / 4.0) ** (-2.0 / (d + 4))

@@ -5,6 +5,8 @@ training rows, because these are the only information about ordinary rows.  The 
 count as neighbours: the most unusual rows are left out as neighbours (they keep a score), and all rows are compared with the rest.
 """
 
+from typing import Any
+
 import numpy as np
 
 from vicinal._density.groups import ScoreScale, TrainingViews, scale_of_scores, strangest_of, weighted_quantile
@@ -18,7 +20,7 @@ _NEIGHBOR = 5  # the neighbour whose distance is the third score
 _LISTED = 10  # neighbours that are listed, so that five remain without those that are left out
 
 
-def robust_scores(mixture: SharedMixture, views: TrainingViews, weight: np.ndarray | None) -> np.ndarray | None:
+def robust_scores(mixture: Any, views: TrainingViews, weight: np.ndarray | None) -> np.ndarray | None:
     """Return scores of the training rows, low for outliers, also for those that raise each other's density.
 
     There are three scores per row: the log-density, the kernel at a row outside of small groups, and the kernel at the fifth
@@ -29,7 +31,7 @@ def robust_scores(mixture: SharedMixture, views: TrainingViews, weight: np.ndarr
 
     Parameters
     ----------
-    mixture : SharedMixture
+    mixture : SharedMixture, or one whose components are on the workers of a cluster
         Its centres are the training rows.
     views : TrainingViews
         The log-densities and the scores of groups.
@@ -38,10 +40,13 @@ def robust_scores(mixture: SharedMixture, views: TrainingViews, weight: np.ndarr
     Returns
     -------
     array of shape (n,) or None
-        None if there are too few neighbours, or if the rows stay in a file, where only densities can be computed.
+        None if there are too few neighbours, or if the rows stay in a file or on the workers of a cluster, where only densities can
+        be computed.
     """
+    if not isinstance(mixture, SharedMixture) or is_streamed(mixture.centres, mixture.engine):
+        return None
     counted = np.ones(len(mixture.centres), dtype=bool) if weight is None else weight > 0
-    if counted.sum() < _NEIGHBOR + 2 or is_streamed(mixture.centres, mixture.engine):
+    if counted.sum() < _NEIGHBOR + 2:
         return None
     density, groups = views.scores
     listed = mixture.placement(len(counted), LOO_PASSES).nearest(min(_LISTED, int(counted.sum()) - 1))

@@ -25,21 +25,22 @@ def left_out_scores(density: Any) -> np.ndarray | None:
     """Return log-densities of a density's training rows without themselves; None if it cannot leave rows out."""
     if hasattr(density, "held_out_score_samples"):
         return density.held_out_score_samples()
-    rows = rows_in(density)
-    if rows is not None:
+    mixture = mixture_of_rows(density)
+    if mixture is not None:
         known = scores_of_fit(density)
-        if known is not None and len(known) == len(rows):
+        if known is not None and len(known) == len(mixture.log_weights):
             return known.copy()
-        return density._mixture().left_out_score_samples(LOO_PASSES)
+        return mixture.left_out_score_samples(LOO_PASSES)
     return density.score_samples(None) if isinstance(density, MixtureDensityMixin) else None
 
 
-def rows_in(density: Any) -> np.ndarray | None:
-    """Return the training rows if they are the centres of a mixture with one kernel, else None."""
+def mixture_of_rows(density: Any) -> Any:
+    """Return the mixture of a density if it has one kernel, and its centres are the training rows; else None."""
     mixture = getattr(density, "mixture_", None)
     # LCA-Gauss, which Local LCA may choose, moves its centres along the Gaussian directions.
     moved = hasattr(density, "gaussian_components_") or getattr(density, "center_", None) == "gauss"
-    return mixture.centres if isinstance(mixture, SharedMixture) and not moved else None
+    spread = hasattr(type(mixture), "delayed_scores")
+    return density._mixture() if (isinstance(mixture, SharedMixture) or spread) and not moved else None
 
 
 def table_in(density: Any) -> np.ndarray | None:

@@ -46,7 +46,8 @@
 
 The placements that a fitted density needs for scoring are kept in a cache outside the estimator (`resident`, in `_resident.py`).
 
-Points in a file that is larger than the working memory are placed block by block for log-sums (`_streamed.py`).
+Points in a file that is larger than the working memory are placed block by block for log-sums (`_streamed.py`, which also merges
+log-sums over blocks of points that different workers hold).
 
 A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`; its sums are in
 `_frame_kernels.py`, compiled, `_frame_arrays.py`, `_frame_scores.py` and `_frame_tiles.py`, and on a GPU in `_triton_frames.py`), or a full
@@ -69,7 +70,7 @@ from vicinal._engine._problem import Problem, prepare
 from vicinal._engine._resident import forget, resident
 from vicinal._engine._row_search import RowSearch
 from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
-from vicinal._engine._streamed import StreamedPlacement, is_streamed, large_source, resident_rows
+from vicinal._engine._streamed import StreamedPlacement, is_streamed, large_source, merged_log_sums, resident_rows
 
 __all__ = [
     "TIED",
@@ -97,6 +98,7 @@ __all__ = [
     "in_order",
     "is_streamed",
     "large_source",
+    "merged_log_sums",
     "one_blas_thread",
     "one_blas_thread_beside_pairs",
     "prepare",

@@ -121,6 +121,17 @@ class _PlacedOnCluster:
             yield pairs
 
 
+def rounds_of_tasks(costs: list[float], threads: int) -> list[int]:
+    """Return the order in which tasks are handed out: the most expensive ones first, in rounds over the threads of the workers.
+
+    Dask assigns the tasks to the threads in turn, before it knows how long they take.  Every second round goes backwards, so that
+    no thread gets the more expensive task in each round and works alone at the end.
+    """
+    heaviest_first = sorted(range(len(costs)), key=lambda i: -costs[i])
+    rounds = [heaviest_first[i : i + threads] for i in range(0, len(costs), threads)]
+    return [i for k, some in enumerate(rounds) for i in (some[::-1] if k % 2 else some)]
+
+
 class _Sent:
     """An array that the workers of a client have."""
 
@@ -227,12 +238,9 @@ class ClusterSharing:
     def _answers(
         self, work: Callable[[Any], Any], groups: list[Group], filled: Filled, costs: list[float]
     ) -> Iterator[Any]:
-        """Yield the results of tasks on groups of pieces, in order, and copy the arrays that they fill.
-
-        The most expensive tasks are started first, so that no worker waits long for another one at the end.
-        """
+        """Yield the results of tasks on groups of pieces, in order, and copy the arrays that they fill."""
         self._was_asked = True
-        heaviest_first = sorted(range(len(groups)), key=lambda i: -costs[i])
+        handed_out = rounds_of_tasks(costs, max(sum(self._threads_of_workers(active_client()).values()), 1))
         packed = Packed(self._recipes, filled.arrays)
         job = self._job(packed, packed.dumps((work, filled.rows)), filled)
         answers: dict[int, Answer] = {}
@@ -242,7 +250,7 @@ class ClusterSharing:
             tasks: dict[Future, int] = {}
             try:
                 data = self._data(client, packed.data)
-                left = [i for i in heaviest_first if i >= following and i not in answers]
+                left = [i for i in handed_out if i >= following and i not in answers]
                 tasks = dict(zip(self._submit(client, work, job, [groups[i] for i in left], data), left, strict=True))
                 while following < len(groups):
                     while following not in answers:

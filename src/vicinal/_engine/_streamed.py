@@ -1,5 +1,6 @@
 """Points that stay in a file: how many rows fit into the working memory, and sums over those that do not."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,41 @@ def large_source(X: Any, engine: "Engine | str | None") -> RowSource | None:
 def is_streamed(points: Any, engine: "Engine | str | None") -> bool:
     """Return whether points stay in their file: a memory map that does not fit into the working memory."""
     return in_file(points) and len(points) > resident_rows(engine, points.shape[1], points.dtype)
+
+
+class LogSums:
+    """The logarithms of sums over points that are visited a block at a time: for each query a maximum, and a sum scaled by it.
+
+    Parameters
+    ----------
+    n_queries : int
+    """
+
+    def __init__(self, n_queries: int) -> None:
+        self._largest, self._scaled = np.full(n_queries, -np.inf), np.zeros(n_queries)
+
+    def add(self, log_sums: np.ndarray) -> None:
+        """Add the sums over other points, given by their logarithms."""
+        largest = np.maximum(self._largest, log_sums)
+        shift = np.where(largest > -np.inf, largest, 0.0)
+        self._scaled = self._scaled * np.exp(self._largest - shift) + np.exp(log_sums - shift)
+        self._largest = largest
+
+    def total(self) -> np.ndarray:
+        """Return the logarithms of the sums so far; -inf where there are no terms."""
+        with np.errstate(divide="ignore"):
+            return self._largest + np.log(self._scaled)
+
+
+def merged_log_sums(found: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the logarithms of sums over all points, given those over disjoint blocks of them, in their order."""
+    sums: LogSums | None = None
+    for log_sums in found:
+        sums = LogSums(len(log_sums)) if sums is None else sums
+        sums.add(log_sums)
+    if sums is None:
+        raise TypeError("there are no blocks of points.")
+    return sums.total()
 
 
 class StreamedPlacement:
@@ -65,7 +101,7 @@ class StreamedPlacement:
         rows, own = np.asarray(queries), None if left_out is None else np.asarray(left_out, dtype=np.int64)
         if rows.ndim == 1:
             rows, own = self._points[rows], rows.astype(np.int64)
-        found = np.full(len(rows), -np.inf)
+        found = LogSums(len(rows))
         for part in self._blocks:
             # Each block is copied into memory, because reading a map repeatedly would wait for the disk.
             problem = prepare(
@@ -77,8 +113,8 @@ class StreamedPlacement:
                 passes=self._work.passes,
             )
             here = None if own is None else np.where((own >= part.start) & (own < part.stop), own - part.start, -1)
-            np.logaddexp(found, problem.at(self._metric).log_sums(rows, here), out=found)
-        return found
+            found.add(problem.at(self._metric).log_sums(rows, here))
+        return found.total()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -1,7 +1,7 @@
 """LCA and LCA-Gauss of rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
 
 The checks, the penalty and the units of the data come from a sample of the rows; every step draws its terms and its
-possible neighbours from all rows.  The components of the density stay in the source.
+possible neighbours from all rows.  The components of the density stay in the source: a file, or the workers of a cluster.
 """
 
 from collections.abc import Iterator
@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._checks import check_callback, check_source, check_weights
+from vicinal._dask import are_distant
 from vicinal._density.gaps import forget_gaps
-from vicinal._engine import Problem, as_engine, fit_engine, prepare, resident_rows, resolved_engine
+from vicinal._engine import Placement, Problem, as_engine, fit_engine, prepare, resident_rows, resolved_engine
 from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import LCA_REMEDIES, check_two_rows
 from vicinal._lca.gauss_steps import GaussProblem, local_metric
 from vicinal._lca.stochastic import Metrics
-from vicinal._leave_one_out import LeaveOneOut, mean_of_rows, scatter_of_rows, weight_of_others
+from vicinal._leave_one_out import LeaveOneOut, Moments, mean_of_rows, scatter_of_rows, weight_of_others
 from vicinal._mixtures import SharedMixture
 from vicinal._row_sources import ColumnsOf, RowSource
 
@@ -70,6 +71,7 @@ class _DrawnPairs:
         self._rows, self._weight, self._engine, self._passes = rows, weight, engine, passes
         self.backend = engine.kind
         self._drawn: tuple[np.ndarray, Problem] | None = None
+        self._all: np.ndarray | None = None  # the positions of all rows, if these were used
         self._largest_error = 0.0
 
     def some(self, positions: np.ndarray) -> Problem:
@@ -82,6 +84,12 @@ class _DrawnPairs:
             self._drawn = positions, problem
         return self._drawn[1]
 
+    def at(self, metric: np.ndarray) -> Placement:
+        """Return all rows under a metric, which fit into the working memory if some have weight zero."""
+        if self._all is None:
+            self._all = np.arange(len(self._rows))
+        return self.some(self._all).at(metric)
+
     @property
     def certified_row_error(self) -> float:
         """The largest relative error of any row's sum in any pass so far."""
@@ -91,7 +99,7 @@ class _DrawnPairs:
 class _Draw(NamedTuple):
     """A source whose rows have been checked, and the sample of its rows that determines the penalty and the units."""
 
-    source: RowSource
+    source: Any  # a RowSource
     weight: np.ndarray | None  # of all rows
     counted: np.ndarray | None  # the positions of the rows of positive weight; None for all
     of_counted: np.ndarray | None  # the weights of these rows
@@ -104,7 +112,9 @@ class _Draw(NamedTuple):
         """Return the source of the columns that the estimator uses; the sample has these columns already."""
         if estimator._constants is None:
             return self
-        return self._replace(source=ColumnsOf(self.source, estimator.active_features_))
+        columns = estimator.active_features_
+        there = are_distant(self.source)
+        return self._replace(source=self.source.of_columns(columns) if there else ColumnsOf(self.source, columns))
 
     def log_weights(self) -> np.ndarray | None:
         """Return the log-weights of all rows."""
@@ -159,7 +169,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
 
     estimator._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
     if as_engine(estimator.engine).keep != "metric":
-        estimator.mixture_ = SharedMixture(
+        estimator.mixture_ = SharedMixture.of(
             draw.source.kept(), estimator.covariance_, draw.log_weights(), estimator.engine, estimator._active_names
         )
 
@@ -197,6 +207,9 @@ def fit_lca_gauss_to_source(estimator: Any, source: RowSource, sample_weight: An
 
 def _moments(draw: _Draw, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the covariance of all rows of positive weight, in one pass; `centre` is a point near the mean."""
+    if are_distant(draw.source):
+        moments = Moments.of_blocks(draw.source, draw.weight)
+        return moments.mean, moments.covariance
     d = len(centre)
     mass, first, second = 0.0, np.zeros(d), np.zeros((d, d))
     start = 0

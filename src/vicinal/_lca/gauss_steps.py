@@ -8,11 +8,13 @@ eigenvalues limited to 1, and a direction is Gaussian if its eigenvalue reaches 
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from vicinal._dask import are_distant
 from vicinal._engine import Engine, Problem, Work
 from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
@@ -118,8 +120,8 @@ def directions(split: Split, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mixture_of_directions(
-    gaussian: np.ndarray, local: np.ndarray, mean: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    gaussian: np.ndarray, local: np.ndarray, mean: np.ndarray, rows: Any
+) -> tuple[Any, np.ndarray]:
     """Return the centres of the mixture, the rows moved to the mean along the Gaussian directions, and its covariance.
 
     Parameters
@@ -129,21 +131,24 @@ def mixture_of_directions(
     local : array of shape (d2, d)
         The rows of B_L'.
     mean : array of shape (d,)
-    rows : array of shape (n, d)
-        If they are a memory map, the centres are written to a temporary one.
+    rows : array of shape (n, d), or `DistantRows`
+        If they are a memory map, the centres are written to a temporary one. If they are on the workers of a cluster, these move them.
     """
     inverse = np.linalg.inv(np.concatenate([gaussian, local]))
     projection = inverse[:, len(gaussian) :] @ local
-
-    def moved(some: np.ndarray) -> np.ndarray:
-        return mean + (some - mean) @ projection.T
-
+    moved = partial(_moved, mean, projection)
+    if are_distant(rows):
+        return rows.mapped(moved), inverse @ inverse.T
     if not in_file(rows):
         return moved(rows), inverse @ inverse.T
     with RowsFile(rows.shape[1], rows.dtype) as file:
         for block in ArrayRows(rows).blocks():
             file.write(moved(block))
         return file.mapped(), inverse @ inverse.T
+
+
+def _moved(mean: np.ndarray, projection: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return mean + (rows - mean) @ projection.T
 
 
 def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:

@@ -19,7 +19,7 @@ from vicinal._checks import (
     has_gaps,
     own_rows,
 )
-from vicinal._dask import fits_collections
+from vicinal._dask import fits_collections, is_distant
 from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, large_source, one_blas_thread_beside_pairs
@@ -363,12 +363,15 @@ class LCA(
         return X, weight, structure
 
     def _without_search(self) -> Self | None:
-        n_rows = np.count_nonzero(self.mixture_.log_weights > -np.inf)
+        n_rows = int(np.count_nonzero(self.mixture_.log_weights > -np.inf))
         gaps = getattr(self, "_left_out_scores", None) is not None
-        enough = PLENTY * free_parameters(self._check_parameters(self.n_features_in_), self.mixture_.n_features)
-        if gaps or n_rows < _FEWEST_REFITTED or n_rows >= enough:
+        if gaps or is_distant(self) or not self._needs_refits(n_rows, self.mixture_.n_features):
             return None
         return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
+
+    def _needs_refits(self, n_rows: int, n_features: int) -> bool:
+        enough = PLENTY * free_parameters(self._check_parameters(n_features), n_features)
+        return _FEWEST_REFITTED <= n_rows < enough
 
     def _check_parameters(self, n_features: int) -> Structure:
         """Return the structure; raise an error for invalid parameters."""

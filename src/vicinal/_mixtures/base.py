@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, prepare, resident, robust_centre
+from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, forget, prepare, resident, robust_centre
 from vicinal._mixtures.components import (
     LOG_2PI,
     RandomState,
@@ -136,17 +136,40 @@ class MixtureBase(ABC):
         if on_device(X):
             placement = self.placement(len(X), engine=engine_at(self.engine, X))
             return check_log_density(placement.log_sums(self._as_placed(X)) + self._log_norm)
+        return check_log_density(self.log_densities(X))
+
+    def log_densities(
+        self,
+        X: ArrayLike | None = None,
+        left_out: np.ndarray | None = None,
+        *,
+        passes: int = 1,
+        engine: Engine | str | None = None,
+    ) -> np.ndarray:
+        """Return the log-density of each row of X, shape (m,); -inf for rows that are too far from every component.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, D), optional
+            None means the centres, each without its own component.
+        left_out : integer array of shape (m,), optional
+            A component that is left out for each row. The weights of the others are not normalised again.
+        passes : int
+            The expected number of such calls, from which the engine chooses a backend.
+        engine : None, str or Engine
+            The default is that of the mixture.
+        """
+        if X is None:
+            return self.placement(len(self.centres), passes, engine).log_sums() + self._log_norm
         rows = self._as_placed(check_queries(X, self.n_features, self.feature_names))
-        return check_log_density(self.placement(len(rows)).log_sums(rows) + self._log_norm)
+        return self.placement(len(rows), passes, engine).log_sums(rows, left_out) + self._log_norm
 
     def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,).
 
         `passes` is the expected number of such calls, from which the engine chooses a backend.
         """
-        others = log_weight_of_others(self.log_weights)
-        sums = self.placement(len(self.centres), passes).log_sums()
-        return check_log_density(sums + self._log_norm - others)
+        return check_log_density(self.log_densities(passes=passes) - log_weight_of_others(self.log_weights))
 
     def left_out_scores_of(self, rows: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
         """Return the log-density of rows, each without one component, shape (m,).
@@ -161,6 +184,21 @@ class MixtureBase(ABC):
         left_out = np.arange(len(rows)) if left_out is None else left_out
         sums = self.placement(len(rows)).log_sums(self._as_placed(rows), left_out)
         return check_log_density(sums + self._log_norm - log_weight_of_others(self.log_weights)[left_out])
+
+    def centres_at(self, positions: np.ndarray) -> np.ndarray:
+        """Return the centres of the components at some positions."""
+        return self.centres[positions]
+
+    def spread(self) -> Any:
+        """Return the mixture with its components in blocks on the workers of a cluster; None if they stay together.
+
+        They do if each has its own kernel, or if they fit into the working memory.
+        """
+        return None
+
+    def forget_placement(self) -> None:
+        """Drop the components as placed by the engine; the next use places them again."""
+        forget(self)
 
     def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""
