@@ -21,7 +21,7 @@ from vicinal._checks import (
     shown_columns,
     validate_data,
 )
-from vicinal._dask import in_memory, is_collection
+from vicinal._dask import answers_collections, in_memory, is_collection
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
 from vicinal._rca.shrinkage import contrast_shrinkage, shrunk
@@ -276,6 +276,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self._refuse_in_parts("merge")
         return self._solve(self._sums + other._sums, other.chunklet_report_, may_wait=True)
 
+    @answers_collections(lambda self: self.n_features_in_, needs_rows=False)
     def inverse_transform(self, X: ArrayLike) -> Any:
         """Map images back into the feature space ("RCAfaces").
 
@@ -291,6 +292,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         Returns
         -------
         X_original : array of shape (n, n_features)
+            A lazy Dask array when X is a Dask collection.
         """
         check_is_fitted(self, "components_")
         Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
