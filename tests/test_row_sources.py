@@ -4,9 +4,21 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import vicinal._row_sources as row_sources
-from vicinal import LCA, NCA, RCA, DensityOutlierDetector, Engine, ParzenWindows, StochasticEM, StochasticGradient
+from vicinal import (
+    LCA,
+    NCA,
+    RCA,
+    DensityOutlierDetector,
+    Engine,
+    ParzenWindows,
+    StochasticEM,
+    StochasticGradient,
+    retrieval,
+)
 from vicinal._engine import StreamedPlacement
 from vicinal._row_sources import ArrayRows, ColumnsOf, as_source, in_file
 from vicinal.io import load, open_rows, save
@@ -138,6 +150,34 @@ def test_a_zarr_array_that_is_not_complete_warns(tmp_path):
     (folder / "c" / "1" / "0").unlink()
     with pytest.warns(UserWarning, match=r"stores only 4 of its 5 chunks; Zarr reads the others as 0"):
         open_rows(folder)
+
+
+def test_a_zarr_group_names_its_arrays(tmp_path):
+    """It was reported as damaged."""
+    zarr, X = pytest.importorskip("zarr"), clusters(300)[0]
+    for version in (2, 3):
+        folder = tmp_path / f"group{version}.zarr"
+        group = zarr.open_group(str(folder), mode="w", zarr_format=version)
+        with pytest.raises(ValueError, match=r"is a Zarr group, and a table is one array\. It has no array"):
+            open_rows(folder)
+        for name in ("rows", "others"):
+            group.create_array(name, shape=X.shape, dtype=X.dtype, chunks=(100, 3))[:] = X
+        with pytest.raises(ValueError, match=r"\(others, rows\), as in open_rows\('.*group..zarr.others'\)"):
+            open_rows(folder)
+        np.testing.assert_array_equal(np.concatenate(list(open_rows(folder / "rows").blocks())), X)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_other_functions_read_all_rows_into_memory(form, tmp_path, small_blocks):
+    """retrieval.search saw a table of shape (), and scikit-learn a scalar."""
+    X, y = clusters(303)
+    source = FORMATS[form](X, tmp_path)
+    np.testing.assert_array_equal(np.asarray(source), X)
+    assert np.asarray(source, dtype=np.float32).dtype == np.float32
+    for there, here in zip(retrieval.search(source, source, 3), retrieval.search(X, X, 3), strict=True):
+        np.testing.assert_array_equal(there, here)
+    there, here = (make_pipeline(StandardScaler(), RCA()).fit(rows, y) for rows in (source, X))
+    np.testing.assert_array_equal(there[1].components_, here[1].components_)
 
 
 def test_every_file_of_a_parquet_table_has_the_columns(tmp_path):

@@ -110,7 +110,7 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
     Parameters
     ----------
     path : path
-        A ``.npy`` file (which is memory-mapped), a Zarr array (a folder that ends in ``.zarr``), a Parquet file, or a
+        A ``.npy`` file (which is memory-mapped), a Zarr array (a folder that ends in ``.zarr``, or an array in such a group), a Parquet file, or a
         folder of Parquet files, all of which must have the columns; the rows are float32 if all of these columns are, in all
         files, and float64 otherwise. If parts of a Zarr array are not stored, Zarr reads them as its
         fill value, and a warning says so. Do not change or shorten a file while its rows are in use.
@@ -146,7 +146,7 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
                 f"{found} holds an array of {rows.dtype}, shape {rows.shape}; expected a table of numbers."
             )
         return ArrayRows(rows)
-    if found.suffix == ".zarr":
+    if found.suffix == ".zarr" or any((found / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
         _refuse_columns(columns, found)
         return _open_zarr(found)
     if found.is_dir() or found.suffix in (".parquet", ".pq"):
@@ -169,7 +169,18 @@ def _open_zarr(path: Path) -> ZarrRows:
     import zarr
 
     with _reading(path):
-        array = zarr.open_array(str(path), mode="r")
+        array: Any = zarr.open(str(path), mode="r")
+        inner = None if hasattr(array, "nchunks") else sorted(name for name, _ in array.arrays())
+    if inner is not None:
+        raise ValueError(
+            f"{path} is a Zarr group, and a table is one array. "
+            + (
+                f"Open one of its arrays ({', '.join(inner)}), as in open_rows({str(path / inner[0])!r})."
+                if inner
+                else "It has no array."
+            )
+        )
+    with _reading(path):
         missing = array.nchunks - array.nchunks_initialized if array.nchunks <= MOST_CHUNKS else 0
     if missing > 0:
         warnings.warn(
