@@ -103,7 +103,7 @@ def test_sums_of_partitions_are_done_by_workers_that_respond(client):
 
 def test_data_on_a_frozen_worker_are_an_error(client):
     there = list(cluster_module.threads_of_workers(client))[:1]
-    rows = da.from_array(ROWS, chunks=(400, 4)).persist(workers=there)
+    rows = da.from_array(ROWS + 1.0, chunks=(400, 4)).persist(workers=there)  # has no keys of other tests
     distributed.wait(rows)
     with frozen(client, there) as freeze:
         freeze()

@@ -51,10 +51,8 @@ class PartSums(NamedTuple):
     high: np.ndarray
 
 
-def sums_of_collection(
-    estimator: Any, X: Any, y: Any, *, reset: bool
-) -> tuple[ChunkletScatter, ChunkletReport, np.ndarray]:
-    """Return the sums of a collection, the report on its chunklets, and its smallest and its largest values as two rows.
+def sums_of_collection(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[ChunkletScatter, ChunkletReport]:
+    """Return the sums of a collection and the report on its chunklets; raise an error for columns that RCA cannot use.
 
     Parameters
     ----------
@@ -87,11 +85,9 @@ def sums_of_collection(
     if n_large:
         large = _merged([part.counts for part in mine], [part.means for part in mine], [part.scatters for part in mine])
         total = total + _without_rows(*large, total.resolution)
-    return (
-        total,
-        report,
-        np.array([np.min([part.low for part in mine], axis=0), np.max([p.high for p in mine], axis=0)]),
-    )
+    extremes = np.array([np.min([part.low for part in mine], axis=0), np.max([part.high for part in mine], axis=0)])
+    estimator._check_columns(extremes, total)
+    return total, report
 
 
 def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Share], int, int]:

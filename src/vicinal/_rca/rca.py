@@ -175,9 +175,9 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        if not is_collection(X) or self.shrinkage == "cv":
+        if self.shrinkage == "cv":
             X, (y,), _ = in_memory(X, (y,), {})
-            X = mapped(X)
+        X = X if is_collection(X) else mapped(X)
         sums, report = self._sum(X, y, reset=True, min_rows=2)
         if sums.n_contrasts == 0:
             raise ValueError(
@@ -243,8 +243,6 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self._check_parameters()
         self._refuse_in_parts("partial_fit")
         first = not hasattr(self, "_sums")
-        if not is_collection(X):
-            X, (y,), _ = in_memory(X, (y,), {})
         sums, report = self._sum(X, y, reset=first, min_rows=1)
         return self._solve(sums if first else self._sums + sums, report, may_wait=True)
 
@@ -291,8 +289,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
         Returns
         -------
-        X_original : array of shape (n, n_features)
-            A lazy Dask array when X is a Dask collection.
+        X_original : array of shape (n, n_features), or a lazy Dask array when X is a Dask collection
         """
         check_is_fitted(self, "components_")
         Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
@@ -336,9 +333,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
         if is_collection(X):
             from vicinal._rca.on_cluster import sums_of_collection  # imported only here, because it imports Dask
 
-            sums, report, extremes = sums_of_collection(self, X, y, reset=reset)
-            self._check_columns(extremes, sums)
-            return sums, report
+            return sums_of_collection(self, X, y, reset=reset)
+        X, (y,), _ = in_memory(X, (y,), {})
         X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
         check_magnitude(X)
         entries, report = read_chunklets(y, len(X))
