@@ -13,6 +13,7 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
       distant.py           a density that is on every worker as one object
       spread_scores.py     methods of estimators whose densities have blocks of components on several workers
       cluster.py           the active client, looked up at each call, and the handling of lost workers
+      heartbeats.py        workers that do not respond
 """
 
 from collections.abc import Callable, Iterator

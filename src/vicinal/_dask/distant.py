@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, hold, sent_to_all
+from vicinal._dask.cluster import LostError, active_client, answer_of, hold, only_responding, sent_to_all
 
 _DENSITY = "a density whose rows are on Dask workers"
 
@@ -46,12 +46,16 @@ class DistantMixture:
     def left_out_score_samples(self, passes: int = 1) -> Any:
         """Return the log-density of each centre under the mixture of the *other* components, computed by a worker."""
         client = active_client(_DENSITY)
-        return self._answer(client, client.submit(_left_out, self.future, None, passes, pure=False))
+        return self._answer(
+            client, client.submit(_left_out, self.future, None, passes, workers=only_responding(client), pure=False)
+        )
 
     def left_out_scores_of(self, rows: Any) -> Any:
         """Return the log-density of rows, each without the component at the same position, computed by a worker."""
         client = active_client(_DENSITY)
-        return self._answer(client, client.submit(_left_out, self.future, rows, 1, pure=False))
+        return self._answer(
+            client, client.submit(_left_out, self.future, rows, 1, workers=only_responding(client), pure=False)
+        )
 
     def _answer(self, client: Any, task: Any) -> Any:
         try:

@@ -16,6 +16,7 @@ from vicinal._dask.cluster import (
     answer_of,
     computed,
     has_client,
+    only_responding,
     sent_to_all,
     threads_of_workers,
 )
@@ -80,6 +81,11 @@ class _Packed:
             for mixture in distant
         ]
 
+    def check(self, asked: Any) -> None:
+        """Raise an error for a method that needs all components of a row's density at once, if these are on several workers."""
+        if self.spread and asked.name == "score_incomplete":
+            getattr(self.spread[0], asked.name)  # raises an error that names the remedy
+
     def model(self) -> Any:
         """Return the estimator as one node of a graph, which is sent to every worker once."""
         return dask.delayed(_made_whole, pure=False)(_shared(self.code), *self.mixtures)
@@ -110,6 +116,7 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any, ne
     dtype = np.dtype(dtype)
     lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * X.npartitions
     packed = _Packed(estimator, needs_rows)
+    packed.check(asked)
     model = packed.model()
     if packed.spread:
         answers = spread_answers(model, packed.spread, asked, blocks, lengths, (width, dtype))
@@ -161,17 +168,20 @@ def answered(estimator: Any, asked: Any, X: Any) -> Any:
     client = active_client("a density whose rows are on Dask workers")
     rows = X if hasattr(X, "iloc") else np.asarray(X)
     packed = _Packed(estimator)
+    packed.check(asked)
     threads = max(sum(threads_of_workers(client).values()), 1)
     step = min(_ROWS_PER_TASK, max(-(-len(rows) // threads), 1))
     some = [rows[first : first + step] for first in range(0, max(len(rows), 1), step)]
     if packed.spread:
         lengths = [len(part) for part in some]
         # As results of tasks, they are sent again if a worker is lost.
-        blocks = [dask.delayed(client.submit(_same, part, pure=False)) for part in some]
+        blocks = [
+            dask.delayed(client.submit(_same, part, workers=only_responding(client), pure=False)) for part in some
+        ]
         tasks = spread_answers(packed.model(), packed.spread, asked, blocks, lengths, None)
         return np.concatenate(computed(tasks, "Fit the density again"))
-    whole = client.submit(_made_whole, packed.code, *packed.mixtures, pure=False)
-    futures = [client.submit(_answer, whole, asked, part, pure=False) for part in some]
+    whole = client.submit(_made_whole, packed.code, *packed.mixtures, workers=only_responding(client), pure=False)
+    futures = [client.submit(_answer, whole, asked, part, workers=only_responding(client), pure=False) for part in some]
     try:
         return np.concatenate(
             [answer_of(client, future, lambda: "Each holds the whole density.") for future in futures]
