@@ -13,6 +13,7 @@ from vicinal._dask.cluster import (
     active_client,
     answer_of,
     new_key,
+    only_responding,
     sent_to_all,
     threads_of_workers,
     wait_for_a_worker,
@@ -87,8 +88,9 @@ class _Tasks:
             self._there = sent_to_all(self._client, f"{self._name}-work", self._work)
         with dask.config.set({_LARGE_TASK: "1TB"}):  # a task contains a block of rows
             return self._client.submit(
-                _worked, __version__, self._there, code, key=new_key(self._name), pure=False, retries=0
-            )
+                _worked, __version__, self._there, code,
+                key=new_key(self._name), workers=only_responding(self._client), pure=False, retries=0,
+            )  # fmt: skip
 
     def first_result(self) -> Any:
         """Return the result of the first task; send it again if it was lost with a worker."""
