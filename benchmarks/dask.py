@@ -31,7 +31,7 @@ from distributed import Client, get_task_stream, wait  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
 from vicinal import LCA, RCA, Engine, ParzenWindows  # noqa: E402
-from vicinal._engine import prepare  # noqa: E402
+from vicinal._engine import available_threads, prepare  # noqa: E402
 
 PASSES = 4
 
@@ -92,15 +92,18 @@ def summary(rounds):
     return found
 
 
-def fit_lca(rows, kind):
-    """Fit exactly, starting from fits to samples of the rows; the calling process uses one thread with every engine."""
+def fit_lca(rows, kind, threads):
+    """Fit exactly, starting from fits to samples of the rows; the calling process uses a given number of threads."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return LCA(reg=0.0, solver="accelerated", random_state=0, engine=Engine(kind, threads=1)).fit(rows)
+        return LCA(reg=0.0, solver="accelerated", random_state=0, engine=Engine(kind, threads=threads)).fit(rows)
 
 
-def lca(n, n_rounds, n_clusters):
-    """Measure an exact fit with one worker, with two, and with the plain engine on one thread."""
+def lca(n, n_rounds, n_clusters, caller_threads):
+    """Measure an exact fit with one worker, with two, and with the plain engine on one thread.
+
+    The calling process computes what is too small to be sent, with its own threads.
+    """
     rows = clusters(n, 8, n_clusters)
     with cluster_of(1) as alone, cluster_of(2) as both:
         contenders = {"one worker": alone, "two workers": both}
@@ -108,17 +111,18 @@ def lca(n, n_rounds, n_clusters):
         for name, client in contenders.items():
             with client.as_current():
                 persisted[name] = da.from_array(rows, chunks=(n // 8, 8)).persist()
-                fit_lca(persisted[name], "dask")  # kernels are loaded; workers get no small sums
-        fit_lca(rows, "cpu")
+                fit_lca(persisted[name], "dask", caller_threads)  # kernels are loaded; workers get no small sums
+        fit_lca(rows, "cpu", 1)
         answers, rounds = {}, []
         for _ in range(n_rounds):
             times = {}
             for name, client in contenders.items():
                 with client.as_current():
                     times[name] = timed(
-                        lambda name=name: answers.update({name: fit_lca(persisted[name], "dask")}), client
+                        lambda name=name: answers.update({name: fit_lca(persisted[name], "dask", caller_threads)}),
+                        client,
                     )
-            times["plain engine"] = timed(lambda: answers.update({"plain engine": fit_lca(rows, "cpu")}))
+            times["plain engine"] = timed(lambda: answers.update({"plain engine": fit_lca(rows, "cpu", 1)}))
             rounds.append(times)
             print(times, flush=True)
         plain = answers["plain engine"]
@@ -127,6 +131,7 @@ def lca(n, n_rounds, n_clusters):
         "rows": n,
         "columns": 8,
         "clusters": n_clusters,
+        "caller_threads": available_threads(caller_threads),
         "passes": plain.n_iter_,
         "same_bits_as_plain": same,
         **summary(rounds),
@@ -245,7 +250,7 @@ def memory(n):
         "ParzenWindows": ParzenWindows("scott"),
         "stochastic LCA": LCA(solver="stochastic", random_state=0, engine=Engine(memory="64 MB")),
     }
-    fit_lca(block_of_rows(8_000, 0), "cpu")  # compiles
+    fit_lca(block_of_rows(8_000, 0), "cpu", None)  # compiles
     with cluster_of(2) as client:
         make, sizes = dask.delayed(block_of_rows), [min(part, n - start) for start in range(0, n, part)]
         parts = [da.from_delayed(make(size, place), (size, 10), float) for place, size in enumerate(sizes)]
@@ -302,11 +307,12 @@ def main():
     parser.add_argument("figures", nargs="*", default=["lca", "eight", "rca", "traffic", "stream", "memory"])
     parser.add_argument("--rows", type=int, help="the number of rows for all figures; default: as in the documentation")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--caller-threads", type=int, help="threads of the calling process; default: all of its cores")
     parser.add_argument("-o", "--out", type=Path, default=HERE / "results" / "dask.json")
     options = parser.parse_args()
     work = {
-        "lca": lambda: lca(options.rows or 100_000, options.rounds, 40),
-        "eight": lambda: lca(options.rows or 100_000, options.rounds, 8),
+        "lca": lambda: lca(options.rows or 100_000, options.rounds, 40, options.caller_threads),
+        "eight": lambda: lca(options.rows or 100_000, options.rounds, 8, options.caller_threads),
         "rca": lambda: rca(options.rows or 2_000_000, options.rounds),
         "traffic": lambda: traffic(options.rows or 100_000),
         "stream": lambda: stream(options.rows or 100_000),

@@ -5,7 +5,8 @@
     python benchmarks/larger_than_memory.py --scale 0.01       # a hundredth of the rows
 
 Every case runs in a separate process, which reports the peak of RssAnon in /proc/self/status (the memory of the process without
-pages of mapped files); a thread reads it every 5 ms.  A case and its contender are timed in turn, in one run.
+pages of mapped files); a thread reads it every 5 ms.  With workers, the largest peak of any of the processes is reported.  A case and
+its contender are timed in turn, in one run.
 The script writes results/larger_than_memory.json.
 """
 
@@ -20,9 +21,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from run import machine
 
 HERE = Path(__file__).parent
+# This folder has a dask.py, which must not be imported instead of Dask.
+sys.path[:] = [*(path for path in sys.path if Path(path or ".").resolve() != HERE.resolve()), str(HERE)]
+
+from run import machine  # noqa: E402
+
 BLOCK = 500_000
 D = 10
 
@@ -59,11 +64,20 @@ def make_map(path, n):
 # -- what is measured -----------------------------------------------------------------------------------------------------
 
 
-def anonymous():
-    for line in Path("/proc/self/status").read_text().splitlines():
+def anonymous(process="self"):
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     raise OSError("/proc/self/status has no RssAnon")
+
+
+def largest_of_children():
+    """Return the largest RssAnon of the workers, 0 if there are none; workers are children of this process."""
+    found = [0]
+    for tasks in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread or a worker has ended meanwhile
+            found += [anonymous(child) for child in tasks.read_text().split()]
+    return max(found)
 
 
 class Watch:
@@ -71,6 +85,7 @@ class Watch:
 
     def __enter__(self):
         self.before = self.peak = anonymous()
+        self.workers = 0
         self._done, self._start = threading.Event(), time.perf_counter()
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
@@ -79,6 +94,7 @@ class Watch:
     def _look(self):
         while not self._done.wait(0.005):
             self.peak = max(self.peak, anonymous())
+            self.workers = max(self.workers, largest_of_children())
 
     def __exit__(self, *error):
         self.seconds = time.perf_counter() - self._start
@@ -86,6 +102,8 @@ class Watch:
         self._thread.join()
 
     def found(self, **more):
+        if self.workers:
+            more["worker_rss_anon_mb"] = self.workers / 1e6
         return {"seconds": self.seconds, "rss_anon_mb": self.peak / 1e6, "before_mb": self.before / 1e6, **more}
 
 
@@ -139,7 +157,38 @@ def transform_in_memory(folder, n):
     return _command(folder, {"LARGE": 2**60})
 
 
-def _command(folder, patched):
+def transform_by_workers(folder, n):
+    """Run the same command with two workers."""
+    return _command(folder, {}, "--workers", "2")
+
+
+def score_command(folder, n):
+    """Run `vicinal score` of a Parquet folder under a ParzenWindows of 10^4 rows, with two threads."""
+    return _score_command(folder, "--threads", "2")
+
+
+def score_by_workers(folder, n):
+    """Run the same command with two workers of one thread each."""
+    return _score_command(folder, "--workers", "2")
+
+
+def _score_command(folder, *options):
+    import pandas as pd
+
+    from vicinal import ParzenWindows
+    from vicinal import io as model_io
+    from vicinal.cli import main
+
+    with tempfile.TemporaryDirectory(dir=folder.parent) as out:
+        rows = pd.DataFrame(some_rows(10_000, 0)[0], columns=NAMES)
+        model_io.save(ParzenWindows("scott").fit(rows), f"{out}/parzen.vicinal")
+        with Watch() as watch:
+            code = main(["score", f"{out}/parzen.vicinal", str(folder), "-o", f"{out}/scores.npy", "-q", *options])
+        assert code == 0
+        return watch.found(mean=float(np.load(f"{out}/scores.npy")[:, 1].mean()))
+
+
+def _command(folder, patched, *options):
     import pandas as pd
 
     from vicinal import RCA
@@ -158,7 +207,7 @@ def _command(folder, patched):
             parquet.write_table(parquet.read_table(folder), source, row_group_size=100_000)
             blocks.LARGE = patched["LARGE"]
         with Watch() as watch:
-            code = main(["transform", f"{out}/rca.vicinal", str(source), "-o", f"{out}/images.parquet", "-q"])
+            code = main(["transform", f"{out}/rca.vicinal", str(source), "-o", f"{out}/images.parquet", "-q", *options])
         assert code == 0
         size = Path(f"{out}/images.parquet").stat().st_size
     return watch.found(bytes=size)
@@ -192,6 +241,8 @@ def rca(path, n):
 CASES = {
     "score": (["score", "score_in_memory"], 10**7, make_parquet),
     "transform": (["transform", "transform_in_memory"], 10**7, make_parquet),
+    "transform_workers": (["transform_by_workers", "transform"], 10**7, make_parquet),
+    "score_workers": (["score_by_workers", "score_command"], 10**6, make_parquet),
     "lca": (["lca"], 2 * 10**7, make_map),
     "rca": (["rca"], 2 * 10**7, make_map),
 }
@@ -232,7 +283,10 @@ def main():
             best = {work: min((found[work] for found in rounds), key=lambda one: one["seconds"]) for work in works}
             if len(works) == 2:
                 mine, theirs = ([found[work]["seconds"] for found in rounds] for work in works)
-                best["speed"] = float(np.median([b / a for a, b in zip(mine, theirs, strict=True)]))
+                best["speeds"] = [
+                    b / a for a, b in zip(mine, theirs, strict=True)
+                ]  # of each round, to show their spread
+                best["speed"] = float(np.median(best["speeds"]))
             results[case] = {"machine": machine(), "rows": n, **best}
             print(case, {key: value for key, value in results[case].items() if key != "machine"}, flush=True)
             options.output.write_text(json.dumps(results, indent=1) + "\n")

@@ -10,6 +10,7 @@ import pytest
 from vicinal import RCA, Engine
 from vicinal import io as model_io
 from vicinal._app import blocks
+from vicinal._app.console import Console
 from vicinal._app.tables import TableOptions, read_table
 from vicinal.cli import main
 
@@ -78,7 +79,7 @@ def test_mixed_columns_have_the_types_of_the_whole_file(folder, in_blocks):
     frame.to_csv("mixed.csv", index=False)
     expected = read_table("mixed.csv", TableOptions())
     in_blocks(8 * 7)
-    found = list(blocks.TableBlocks("mixed.csv", TableOptions(), None))
+    found = list(blocks.TableBlocks("mixed.csv", TableOptions(), Console(quiet=True)))
     assert len(found) > 5
     pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), expected)
 
@@ -106,6 +107,49 @@ def test_transform_in_blocks_writes_the_same_table(form, output, table, metric, 
         assert found == expected
     else:
         pd.testing.assert_frame_equal(found, expected)
+
+
+def test_a_zarr_array_is_a_table(folder, in_blocks, capsys):
+    zarr = pytest.importorskip("zarr")
+    rows = np.random.default_rng(0).normal(size=(90, 3))
+    np.save("rows.npy", rows)
+    zarr.create_array("rows.zarr", data=rows, chunks=(25, 3))
+    model_io.save(RCA().fit(rows, np.arange(90) % 4), "m.vicinal")
+    assert run("transform", "m.vicinal", "rows.npy", "-o", "whole.npy", "-q") == OK
+    in_blocks(60)
+    assert run("transform", "m.vicinal", "rows.zarr", "-o", "out.npy") == OK
+    np.testing.assert_array_equal(np.load("out.npy"), np.load("whole.npy"))
+    said = capsys.readouterr().err
+    assert said.count("the model has no column names") == 1  # and not for every block
+    (folder / "nothing.zarr").mkdir()
+    assert run("transform", "m.vicinal", "nothing.zarr", "-o", "out.npy") == DATA
+    assert "cannot read nothing.zarr" in capsys.readouterr().err
+    assert run("learn", "rows.zarr", "--method", "lca", "--set", "reg=0.1", "-o", "lca.vicinal", "-q") == OK
+
+
+def test_progress_is_the_share_of_the_table(table, metric, in_blocks, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        Console, "progress", lambda self, done, total, text, **options: shown.append((done, total, text))
+    )
+    in_blocks()
+    for form in ("table.csv", "table.parquet", "parts"):
+        assert run("transform", "m.vicinal", form, "-o", "out.csv", "-q") == OK
+        done = [share for share, total, text in shown if text == f"% of {form}: transforming rows"]
+        assert len(done) > 2
+        assert done == sorted(done)
+        assert done[-1] == 100
+
+
+def test_no_complete_row_is_no_discovery(table, in_blocks, capsys):
+    learn = ["learn", "table.csv", "--method", "parzen", "--set", "bandwidth=0.4", "--target", "kind"]
+    assert run(*learn, "--max-rows", "50", "-o", "m.vicinal", "-q") == OK
+    table["hue"] = np.nan
+    table.to_csv("gaps.csv", index=False)
+    in_blocks()
+    capsys.readouterr()
+    assert run("score", "m.vicinal", "gaps.csv", "--fdr", "0.1", "--missing", "drop", "-q") == DATA
+    assert "no row is complete" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [[], ["--fdr", "0.2"], ["--explain", "--keep", "name"], ["--as-new"], ["--json"]])

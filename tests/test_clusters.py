@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,11 +13,12 @@ import pandas as pd
 import pytest
 
 from vicinal import io as model_io
+from vicinal._app import blocks, use
 from vicinal.cli import main
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 
-OK, USAGE = 0, 2
+OK, USAGE, DATA, INTERRUPTED = 0, 2, 3, 130
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Dask
 
 
@@ -80,3 +83,277 @@ def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys
     assert "--cluster tcp://127.0.0.1:9: no scheduler answers" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([*learn, "--cluster", "tcp://127.0.0.1:9", "--workers", "2"])
+
+
+# -- commands whose rows, folds or queries are tasks of the workers --------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two workers, each a separate process with one thread, for all commands of these tests."""
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as found:
+        yield found
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a table, another one with gaps, and three models."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=300)
+    frame = pd.DataFrame(rng.normal(size=(300, 3)) * [1000.0, 0.01, 1.0], columns=["length", "width", "hue"])
+    frame["hue"] += 3.0 * kind
+    frame["whole"], frame["kind"] = rng.integers(0, 9, size=300), np.where(kind, "b", "a")
+    frame["name"] = [f"=row {i}" for i in range(300)]
+    frame.to_csv("rows.csv", index=False)
+    frame.loc[[10, 150], "hue"] = np.nan
+    frame.to_csv("gaps.csv", index=False)
+    quick = ["--max-rows", "100", "--drop", "name", "-q"]
+    assert main(["learn", "rows.csv", "--method", "rca", "--target", "kind", *quick, "-o", "rca.vicinal"]) == OK
+    parzen = ["--method", "parzen", "--set", "bandwidth=0.5", "--target", "kind"]
+    assert main(["learn", "rows.csv", *parzen, *quick, "-o", "parzen.vicinal"]) == OK
+    return tmp_path
+
+
+def in_blocks(monkeypatch, values=480):
+    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", values)
+
+
+def not_here(*args, **options):
+    raise AssertionError("this work was not done by a worker")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["transform", "rca.vicinal", "rows.csv", "--keep", "name", "-o", "out.csv"],
+        ["transform", "rca.vicinal", "gaps.csv", "--missing", "drop", "-o", "out.npy"],
+        ["score", "parzen.vicinal", "rows.csv", "--explain", "--keep", "name", "-o", "out.parquet"],
+        ["score", "parzen.vicinal", "gaps.csv", "--missing", "drop", "--fdr", "0.3", "-o", "out.csv"],
+    ],
+    ids=["transform", "transform with gaps", "score", "score with a false discovery rate"],
+)
+def test_blocks_are_done_by_workers_with_the_same_bytes(command, folder, cluster, monkeypatch, capsys):
+    in_blocks(monkeypatch)
+    capsys.readouterr()
+    output = folder / command[-1]
+    assert main(command) == OK
+    expected, said = output.read_bytes(), capsys.readouterr().err
+    output.unlink()
+    monkeypatch.setattr(use, "pick_features", not_here)  # in this process only
+    assert main([*command, "--cluster", cluster.scheduler_address]) == OK
+    assert output.read_bytes() == expected
+    # The messages are the same, and name the same rows.
+    assert messages_in(capsys.readouterr().err) == ["using 2 Dask workers.", *messages_in(said)]
+
+
+def messages_in(text):
+    """The lines of stderr, without progress, which appears on slow machines only."""
+    return [line for line in text.splitlines() if not line.startswith("[")]
+
+
+def test_a_failure_on_a_worker_leaves_the_old_output(folder, cluster, monkeypatch, capsys):
+    in_blocks(monkeypatch)
+    (folder / "out.csv").write_text("old")
+    command = ["transform", "rca.vicinal", "gaps.csv", "-o", "out.csv", "-q"]
+    assert main(command) == DATA
+    said = capsys.readouterr().err
+    assert main([*command, "--cluster", cluster.scheduler_address]) == DATA
+    assert capsys.readouterr().err == said
+    assert "Pass --missing drop" in said
+    assert (folder / "out.csv").read_text() == "old"
+
+
+def tasks_of(name, dask_scheduler):
+    return [key for key in dask_scheduler.tasks if str(key).startswith(name)]
+
+
+def test_an_interruption_leaves_the_old_output_and_no_tasks(folder, cluster, monkeypatch, capsys):
+    in_blocks(monkeypatch, 60)
+    (folder / "out.csv").write_text("old")
+    written = []
+
+    def write(self, frame):
+        written.append(frame)
+        if len(written) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5.0)
+
+    monkeypatch.setattr(use.Results, "write", write)
+    command = ["transform", "rca.vicinal", "rows.csv", "-o", "out.csv", "-q"]
+    assert main([*command, "--cluster", cluster.scheduler_address]) == INTERRUPTED
+    assert (folder / "out.csv").read_text() == "old"
+    with distributed.Client(cluster) as client:
+        assert not client.run_on_scheduler(tasks_of, "vicinal.block")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["transform", "rca.vicinal", "rows.csv", "-o", "out.csv"],
+        ["score", "parzen.vicinal", "rows.csv", "--explain", "--fdr", "0.3", "-o", "out.csv"],
+        ["neighbors", "rca.vicinal", "rows.csv", "-k", "3", "-o", "out.csv"],
+        ["neighbors", "rca.vicinal", "rows.csv", "--query", "rows.csv", "-k", "3", "-o", "out.csv"],
+        ["report", "parzen.vicinal", "rows.csv", "-o", "out.html"],
+    ],
+    ids=["transform", "score", "neighbors", "neighbors of queries", "report"],
+)
+def test_parts_of_a_table_in_memory_are_done_by_workers_with_the_same_bytes(command, folder, cluster, monkeypatch):
+    from vicinal._app import row_scores
+
+    monkeypatch.setattr(row_scores, "ROWS_IN_PART", 32)
+    monkeypatch.setattr(use, "_QUERIES_IN_PART", 64)
+    output = folder / command[-1]
+    assert main([*command, "-q"]) == OK
+    expected = output.read_bytes()
+    output.unlink()
+    monkeypatch.setattr(row_scores, "_scores_as_new", Elsewhere(row_scores._scores_as_new))
+    monkeypatch.setattr(use, "apply_to_rows", Elsewhere(use.apply_to_rows))
+    monkeypatch.setattr(use._Search, "_placed", property(not_here))
+    assert main([*command, "-q", "--cluster", cluster.scheduler_address]) == OK
+    assert output.read_bytes() == expected
+
+
+class Elsewhere:
+    """A function that fails in the process of the tests; a worker gets the function itself."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, *args):
+        not_here()
+
+    def __reduce__(self):
+        return getattr, (sys.modules[self._function.__module__], self._function.__name__)
+
+
+def test_a_comparison_by_workers_is_that_of_one_process(folder, cluster, monkeypatch, capsys):
+    from vicinal._compare import running
+
+    command = ["compare", "rows.csv", "--target", "kind", "--methods", "z-scored,nca,parzen-scott,manifold-parzen", "--fast", "--drop", "name", "--json"]  # fmt: skip
+    capsys.readouterr()
+    assert main(command) == OK
+    expected = without_seconds(json.loads(capsys.readouterr().out))
+    monkeypatch.setattr(running, "outcome_of", not_here)
+    assert main([*command, "--cluster", cluster.scheduler_address]) == OK
+    found = capsys.readouterr()
+    assert without_seconds(json.loads(found.out)) == expected
+    assert "first metrics" in found.err
+
+
+def without_seconds(value):
+    if isinstance(value, dict):
+        return {key: without_seconds(inner) for key, inner in value.items() if key != "seconds"}
+    return [without_seconds(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_an_interrupted_comparison_by_workers_is_continued_without_them(folder, cluster, monkeypatch, capsys):
+    from vicinal._compare import running
+
+    command = ["compare", "rows.csv", "--target", "kind", "--methods", "z-scored,nca", "--fast", "--drop", "name", "--json"]  # fmt: skip
+    assert main([*command, "--report", "whole.html"]) == OK
+    expected = without_seconds(json.loads(capsys.readouterr().out))
+    finished = []
+    finish = running.Run._finish
+
+    def stop_after_some(self, *args):
+        finish(self, *args)
+        finished.append(args)
+        if len(finished) == 8:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5.0)
+
+    monkeypatch.setattr(running.Run, "_finish", stop_after_some)
+    assert main([*command, "--report", "page.html", "--cluster", cluster.scheduler_address]) == INTERRUPTED
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert not (folder / "page.html").exists()
+    computed = []
+    outcome_of = running.outcome_of
+    monkeypatch.setattr(running, "outcome_of", lambda *args: computed.append(args) or outcome_of(*args))
+    capsys.readouterr()
+    assert main([*command, "--report", "page.html", "--resume"]) == OK
+    assert without_seconds(json.loads(capsys.readouterr().out)) == expected
+    assert len(computed) == 2  # of 10
+
+
+def test_a_small_model_has_the_same_bits(folder, cluster, capsys):
+    """Without workers, NumPy computes small sums; the workers' kernels would differ in the last bits."""
+    learn = [
+        "learn",
+        "rows.csv",
+        "--method",
+        "lca",
+        "--drop",
+        "name,kind",
+        "--set",
+        "reg=0.01",
+        "--max-rows",
+        "60",
+        "-q",
+    ]
+    for output, more in (("one.vicinal", []), ("two.vicinal", ["--cluster", cluster.scheduler_address])):
+        assert main([*learn, "-o", output, *more]) == OK
+        assert main(["score", output, "rows.csv", "-o", f"{output}.csv", "-q", *more]) == OK
+    assert (folder / "one.vicinal").read_bytes() == (folder / "two.vicinal").read_bytes()
+    assert (folder / "one.vicinal.csv").read_bytes() == (folder / "two.vicinal.csv").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["inspect", "demo", "adapt", "papers"])
+def test_commands_without_work_for_workers_do_not_offer_them(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert "--workers" not in capsys.readouterr().out
+
+
+# -- tasks in order -------------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """The square of a number, and the process that computed it; small numbers take longer than large ones."""
+
+    def __call__(self, number):
+        time.sleep(0.2 if number < 2 else 0.01)
+        return number**2, os.getpid()
+
+
+def test_results_come_in_order_and_few_items_are_in_memory(cluster):
+    from vicinal._dask.tasks import results_in_order
+
+    requested = []
+
+    def items():
+        for number in range(40):
+            requested.append(number)
+            yield number
+
+    with distributed.Client(cluster):
+        for place, (found, process) in enumerate(results_in_order(Slow(), items(), "test.slow")):
+            assert found == place**2
+            assert process != os.getpid()
+            assert len(requested) - place <= 5  # two for each of two threads, and the one that is returned
+        assert place == 39
+
+
+class Fatal:
+    """The square of a number; the process is killed once, at the number 5."""
+
+    def __init__(self, marker):
+        self._marker = marker
+
+    def __call__(self, number):
+        if number == 5 and not self._marker.exists():
+            self._marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number**2
+
+
+def test_a_killed_worker_changes_no_result(cluster, tmp_path):
+    from vicinal._dask.tasks import results_in_order
+
+    with distributed.Client(cluster) as client:
+        found = list(results_in_order(Fatal(tmp_path / "killed"), range(12), "test.fatal"))
+        assert (tmp_path / "killed").exists()
+        client.wait_for_workers(2, timeout=60)
+    assert found == [number**2 for number in range(12)]

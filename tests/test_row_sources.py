@@ -4,9 +4,21 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import vicinal._row_sources as row_sources
-from vicinal import LCA, NCA, RCA, Engine, ParzenWindows, StochasticEM, StochasticGradient
+from vicinal import (
+    LCA,
+    NCA,
+    RCA,
+    DensityOutlierDetector,
+    Engine,
+    ParzenWindows,
+    StochasticEM,
+    StochasticGradient,
+    retrieval,
+)
 from vicinal._engine import StreamedPlacement
 from vicinal._row_sources import ArrayRows, ColumnsOf, as_source, in_file
 from vicinal.io import load, open_rows, save
@@ -140,6 +152,34 @@ def test_a_zarr_array_that_is_not_complete_warns(tmp_path):
         open_rows(folder)
 
 
+def test_a_zarr_group_names_its_arrays(tmp_path):
+    """It was reported as damaged."""
+    zarr, X = pytest.importorskip("zarr"), clusters(300)[0]
+    for version in (2, 3):
+        folder = tmp_path / f"group{version}.zarr"
+        group = zarr.open_group(str(folder), mode="w", zarr_format=version)
+        with pytest.raises(ValueError, match=r"is a Zarr group, and a table is one array\. It has no array"):
+            open_rows(folder)
+        for name in ("rows", "others"):
+            group.create_array(name, shape=X.shape, dtype=X.dtype, chunks=(100, 3))[:] = X
+        with pytest.raises(ValueError, match=r"\(others, rows\), as in open_rows\('.*group..zarr.others'\)"):
+            open_rows(folder)
+        np.testing.assert_array_equal(np.concatenate(list(open_rows(folder / "rows").blocks())), X)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_other_functions_read_all_rows_into_memory(form, tmp_path, small_blocks):
+    """retrieval.search saw a table of shape (), and scikit-learn a scalar."""
+    X, y = clusters(303)
+    source = FORMATS[form](X, tmp_path)
+    np.testing.assert_array_equal(np.asarray(source), X)
+    assert np.asarray(source, dtype=np.float32).dtype == np.float32
+    for there, here in zip(retrieval.search(source, source, 3), retrieval.search(X, X, 3), strict=True):
+        np.testing.assert_array_equal(there, here)
+    there, here = (make_pipeline(StandardScaler(), RCA()).fit(rows, y) for rows in (source, X))
+    np.testing.assert_array_equal(there[1].components_, here[1].components_)
+
+
 def test_every_file_of_a_parquet_table_has_the_columns(tmp_path):
     """A column that a later file lacked was a KeyError, and texts such as "1.5" were taken for numbers."""
     pa = pytest.importorskip("pyarrow")
@@ -160,6 +200,40 @@ def test_every_file_of_a_parquet_table_has_the_columns(tmp_path):
     for columns in ("c0", ["c0", "c0"]):
         with pytest.raises(ValueError, match="is not a list of different names"):
             open_rows(folder, columns=columns)
+
+
+def test_every_file_of_a_parquet_table_counts_for_the_precision(tmp_path):
+    """The first file had float32, so that large numbers of the second one became infinite."""
+    X = clusters(300)[0]
+    folder = as_parquet(X.astype(np.float32), tmp_path / "parts", files=1)
+    assert open_rows(folder).dtype == np.float32
+    (folder / "part-0.parquet").rename(folder / "part-.parquet")  # comes first
+    as_parquet(X * 1e300, folder, files=1)
+    source = open_rows(folder)
+    assert source.dtype == np.float64
+    np.testing.assert_array_equal(np.concatenate(list(source.blocks())), np.vstack([X.astype(np.float32), X * 1e300]))
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # in Dask
+def test_the_index_of_a_dataframe_is_no_column_of_its_parquet_table(tmp_path):
+    """That of a dataframe that Dask had written, "__null_dask_index__", was a feature."""
+    pytest.importorskip("pyarrow")
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    X = clusters(300)[0]
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    dd.from_pandas(frame, npartitions=3).to_parquet(tmp_path / "dask")
+    frame.set_index(pd.Index(np.arange(300) ** 2, name="id")).to_parquet(tmp_path / "pandas.parquet")
+    frame.assign(part=np.arange(300) // 100).to_parquet(tmp_path / "hive", partition_cols=["part"])
+    for name in ("dask", "pandas.parquet", "hive"):
+        source = open_rows(tmp_path / name)
+        assert source.columns == ["a", "b", "c"]
+        np.testing.assert_array_equal(np.concatenate(list(source.blocks())), X)
+    named = open_rows(tmp_path / "pandas.parquet", columns=["c", "id"])
+    np.testing.assert_array_equal(named.take(np.array([7])), [[X[7, 2], 49.0]])
+
+    from pyarrow import dataset
+
+    assert as_source(dataset.dataset(tmp_path / "hive", partitioning="hive")).columns == ["a", "b", "c"]
 
 
 def test_arrays_in_memory_are_no_sources(tmp_path):
@@ -264,6 +338,16 @@ def test_a_density_in_a_large_file_says_what_it_cannot_do(tmp_path):
         density.mixture_.mean_shift(X[:2])
 
 
+def test_a_density_in_a_file_cannot_be_saved_and_the_error_names_remedies_that_it_has(tmp_path):
+    """keep='metric' was named for densities that refuse it."""
+    rows = as_map(clusters(300)[0], tmp_path)
+    with pytest.raises(TypeError, match=r"never holds a reference\. Call gather\(\).*engine=Engine\(keep='metric'\)"):
+        save(LCA(reg=0.0).fit(rows), tmp_path / "model")
+    for density in (ParzenWindows(0.3), DensityOutlierDetector(LCA(reg=0.0))):
+        with pytest.raises(TypeError, match=r"never holds a reference\. Call gather\(\).* into memory\.$"):
+            save(density.fit(rows), tmp_path / "model")
+
+
 def test_leave_one_out_in_a_large_file(tmp_path):
     X, some = clusters(9_000, d=5)[0], np.arange(0, 9_000, 900)
     there, here = (
@@ -338,6 +422,15 @@ def test_memory_of_fits_does_not_grow_with_the_file(large_map):
 
 
 @pytest.mark.slow
+def test_labels_take_less_memory_than_ten_columns():
+    """Sorting the labels of a memory map once took as much memory as its rows."""
+    from vicinal._supervision import read_chunklets
+
+    n = 200_000
+    y = np.random.default_rng(0).integers(20, size=n)
+    assert peak_of(lambda: read_chunklets(y, n)) < 50 * n
+
+
 def test_memory_of_scores_does_not_grow_with_the_file(large_map):
     X, _ = large_map
     density = ParzenWindows(0.3, engine=SMALL).fit(np.array(X[:100]))
@@ -368,7 +461,7 @@ def test_a_density_in_a_file_is_brought_home_before_it_is_saved(engine, tmp_path
     X = clusters(9_000)[0]
     density = ParzenWindows(0.3, engine=engine).fit(as_map(X, tmp_path))
     expected = density.score_samples(X[:20])
-    with pytest.raises(TypeError, match=r"in a file of rows.*gather\(\).*keep='metric'"):
+    with pytest.raises(TypeError, match=r"in a file of rows.*gather\(\)"):
         save(density, tmp_path / "m.vicinal")
     assert not (tmp_path / "m.vicinal").exists()
     assert density.gather() is density

@@ -12,7 +12,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -60,7 +60,16 @@ class RowSource(Protocol):
         ...
 
 
-class ArrayRows:
+class _AsArray:
+    """A source that functions of NumPy and scikit-learn read into memory."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return all rows in memory, or the memory map itself if the source is one."""
+        rows = np.asarray(all_rows(cast(RowSource, self)), dtype=dtype)
+        return rows.copy() if copy else rows
+
+
+class ArrayRows(_AsArray):
     """An array, or a memory map, as a source of rows; only the rows that are yielded from a memory map are copied.
 
     Parameters
@@ -93,7 +102,7 @@ class ArrayRows:
         return self._rows if self._rows.dtype == self.dtype else _spill(self)
 
 
-class FileRows(ABC):
+class FileRows(_AsArray, ABC):
     """Rows in files that can only be read in blocks; `take` uses a copy of them in a temporary file.
 
     The copy is a memory map that is created at the first use, in the folder of temporary files (``TMPDIR``), and is deleted

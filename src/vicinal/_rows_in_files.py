@@ -52,19 +52,22 @@ class ParquetRows(FileRows):
     ----------
     dataset : pyarrow.dataset.Dataset
     columns : list of str, optional
-        The columns to read, in this order; the default is all, which must hold numbers.
+        The columns to read, in this order; the default is all that hold data (see `_data_columns`), which must be numbers.
     """
 
     def __init__(self, dataset: Any, columns: list[str] | None = None) -> None:
         import pyarrow as pa
 
-        names = list(dataset.schema.names) if columns is None else list(columns)
-        kinds = _kinds_of_numbers(dataset.schema, names, "the table")
+        names = _data_columns(dataset) if columns is None else list(columns)
+        kinds, n = set(_kinds_of_numbers(dataset.schema, names, "the table")), 0
+        for fragment in dataset.get_fragments():  # any file may need float64, and not only the first one
+            with _reading(fragment.path):
+                schema, n = fragment.physical_schema, n + fragment.count_rows()
+            kinds.update(_kinds_of_numbers(schema, names, fragment.path))
         self._dataset, self.columns = dataset, names
         single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in kinds)
         self.dtype = np.dtype(np.float32 if single else np.float64)
-        with _reading("the Parquet table"):
-            self.shape = int(dataset.count_rows()), len(names)
+        self.shape = int(n), len(names)
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Yield the rows, file by file."""
@@ -89,9 +92,7 @@ class ParquetRows(FileRows):
         with contextlib.ExitStack() as stack:
             with _reading(fragment.path):
                 content = stack.enter_context(parquet.ParquetFile(stack.enter_context(fragment.open())))
-                schema = content.schema_arrow
                 batches = content.iter_batches(rows_in_block(self), columns=self.columns)
-            _kinds_of_numbers(schema, self.columns, fragment.path)
             while True:
                 with _reading(fragment.path):
                     batch = next(batches, None)
@@ -109,11 +110,14 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
     Parameters
     ----------
     path : path
-        A ``.npy`` file (which is memory-mapped), a Zarr array (a folder that ends in ``.zarr``), a Parquet file, or a
-        folder of Parquet files, all of which must have the columns. If parts of a Zarr array are not stored, Zarr reads them as its
+        A ``.npy`` file (which is memory-mapped), a Zarr array (a folder that ends in ``.zarr``, or an array in such a group), a Parquet file, or a
+        folder of Parquet files, all of which must have the columns; the rows are float32 if all of these columns are, in all
+        files, and float64 otherwise. If parts of a Zarr array are not stored, Zarr reads them as its
         fill value, and a warning says so. Do not change or shorten a file while its rows are in use.
     columns : list of str, optional
-        The columns of a Parquet table to read, in this order. By default all are read; they must hold numbers.
+        The columns of a Parquet table to read, in this order. By default all are read, and they must hold numbers. The index
+        of a dataframe that pandas or Dask has written is not one of them, unless it is named here. Values that are stored only in
+        the names of folders, such as ``year=2020`` (Hive partitions), are not read.
 
     Returns
     -------
@@ -142,7 +146,7 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
                 f"{found} holds an array of {rows.dtype}, shape {rows.shape}; expected a table of numbers."
             )
         return ArrayRows(rows)
-    if found.suffix == ".zarr":
+    if found.suffix == ".zarr" or any((found / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
         _refuse_columns(columns, found)
         return _open_zarr(found)
     if found.is_dir() or found.suffix in (".parquet", ".pq"):
@@ -165,7 +169,18 @@ def _open_zarr(path: Path) -> ZarrRows:
     import zarr
 
     with _reading(path):
-        array = zarr.open_array(str(path), mode="r")
+        array: Any = zarr.open(str(path), mode="r")
+        inner = None if hasattr(array, "nchunks") else sorted(name for name, _ in array.arrays())
+    if inner is not None:
+        raise ValueError(
+            f"{path} is a Zarr group, and a table is one array. "
+            + (
+                f"Open one of its arrays ({', '.join(inner)}), as in open_rows({str(path / inner[0])!r})."
+                if inner
+                else "It has no array."
+            )
+        )
+    with _reading(path):
         missing = array.nchunks - array.nchunks_initialized if array.nchunks <= MOST_CHUNKS else 0
     if missing > 0:
         warnings.warn(
@@ -189,6 +204,18 @@ def _reading(name: Any) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
         raise ValueError(f"cannot read {name}; it may be damaged ({type(error).__name__}: {reason}).") from error
+
+
+def _data_columns(dataset: Any) -> list[str]:
+    """Return the columns of a Parquet table without the index of the dataframe that was written, and without partition columns,
+    whose values are in the names of folders."""
+    index = (dataset.schema.pandas_metadata or {}).get(
+        "index_columns", []
+    )  # texts, or records of ranges that are not stored
+    partitioning = getattr(dataset, "partitioning", None)
+    left_out = {name for name in index if isinstance(name, str)}
+    left_out.update(() if partitioning is None else partitioning.schema.names)
+    return [name for name in dataset.schema.names if name not in left_out]
 
 
 def _kinds_of_numbers(schema: Any, names: list[str], where: str) -> list[Any]:

@@ -133,6 +133,7 @@ def chunklet_scatter(X: np.ndarray, entries: ChunkletEntries) -> ChunkletScatter
     # Rows outside chunklets are chunklets of one.  Then total = within + between, and the data are read once;
     # with rows in several chunklets that does not hold, and the total is summed on its own.
     alone = np.arange(n) if shared else np.flatnonzero(in_chunklet == 0)
+    del in_chunklet
     most = max(2**17 // d, min(d, 4096), 64)  # rows of a block: 1 MB, but no fewer than columns, for BLAS
     rows, jobs = _by_size(entries, alone, most)
     within, about_origin, moment, fourth = _sum_jobs(X, origin, rows, jobs, most, shared)
@@ -174,14 +175,15 @@ def _by_size(entries: ChunkletEntries, alone: np.ndarray, most: int) -> tuple[np
     order = np.argsort(sizes, kind="stable")
     sizes, starts = sizes[order], starts[order]
     ends = np.cumsum(sizes)
-    rows = entries.rows[np.repeat(starts - (ends - sizes), sizes) + np.arange(len(entries.rows))]
+    places = np.repeat(starts - (ends - sizes), sizes)
+    rows = entries.rows[np.add(places, np.arange(len(places)), out=places)]
     jobs = [(1, lo, min(lo + most, len(alone))) for lo in range(0, len(alone), most)]
     for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
         first = len(alone) + int(sizes[sizes < size].sum())
         last = first + int(size * count)
         step = int(size) * max(1, most // int(size))
         jobs += [(int(size), lo, min(lo + step, last)) for lo in range(first, last, step)]
-    return np.concatenate([alone, rows]), jobs
+    return np.concatenate([alone, rows]) if len(alone) else rows, jobs
 
 
 def _sum_jobs(

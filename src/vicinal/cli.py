@@ -120,6 +120,8 @@ def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
         console.fail(f"out of memory: {one_line(error) or 'use fewer rows or columns, or lower --memory'}.")
         return errors.FIT
     except Exception as error:
+        if signals.came():  # an interruption inside a callback of a compiler is lost and leaves it in disorder
+            raise KeyboardInterrupt from error
         if os.environ.get("VICINAL_DEBUG"):
             raise
         console.fail(

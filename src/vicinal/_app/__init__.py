@@ -13,7 +13,8 @@
       reading                tables.py (text_tables.py for CSV), blocks.py for large tables, vectors.py for embeddings,
                              unpacking.py limits compressed files
       columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves and loads models;
-                             row_scores.py scores and explains rows; clusters.py starts Dask workers
+                             row_scores.py scores and explains rows; clusters.py starts Dask workers, to
+                             which sharing.py gives blocks of a table or parts of its rows
       writing                outputs.py, table_writer.py (block by block), adapt_report.py, reading_code.py (code in reports)
       messages               words.py refers to parameters as command line options
 

@@ -1,4 +1,4 @@
-"""Tables that are too large to be read at once: CSV, TSV, Parquet (a file or a folder) and NPY, block by block."""
+"""Tables that are too large to be read at once: CSV, TSV, Parquet (a file or a folder), NPY and Zarr, block by block."""
 
 import contextlib
 import gzip
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.console import Console, Messages, count
+from vicinal._app.console import Console, Messages, count, one_line
 from vicinal._app.errors import DataFailure, need
 from vicinal._app.tables import (
     ALL_COLUMNS,
@@ -22,11 +22,12 @@ from vicinal._app.tables import (
 )
 from vicinal._app.text_tables import decoding, text_table
 from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, size_of_values, text_columns, with_plain_texts
+from vicinal._rows_in_files import open_rows
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
 _UNPACKED = 4  # a compressed text unpacks to about this many times its size
-BLOCK_VALUES = 2**21  # values of a block, in all columns together
+BLOCK_VALUES = 2**20  # values of a block, in all columns together
 
 
 class NeededColumns(NamedTuple):
@@ -60,14 +61,21 @@ class TableBlocks:
     console : Console
         Receives warnings about the header.
     choice : ColumnChoice or NeededColumns
+
+    Attributes
+    ----------
+    source : str
+    share : float
+        The share of the table that has been read, from 0 to 1.
     """
 
     def __init__(
         self, source: str, options: TableOptions, console: Console, choice: ColumnChoice | NeededColumns = ALL_COLUMNS
     ) -> None:
-        self._source, self._options, self._console, self._choice = source, options, console, choice
+        self.source, self._options, self._console, self._choice = source, options, console, choice
         self._kind = table_format(source, options)
         self._types: dict[Any, Any] | None = None
+        self.share = 0.0
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the blocks; none is empty."""
@@ -75,21 +83,21 @@ class TableBlocks:
         for frame in self._with_failures(self._read()):
             frame.columns = [str(column) for column in frame.columns]
             frame = frame.reset_index(drop=True)
-            chosen = self._choice.of(list(frame.columns), self._source)
+            chosen = self._choice.of(list(frame.columns), self.source)
             frame = frame if chosen is None else frame[chosen]
             columns = len(frame.columns)
             if not columns:
-                raise DataFailure(f"{self._source} has no columns.")
+                raise DataFailure(f"{self.source} has no columns.")
             if len(frame):
                 seen += len(frame)
                 yield frame
         if not seen:
-            raise DataFailure(f"{self._source} has {count(columns, 'column')} but no rows.")
+            raise DataFailure(f"{self.source} has {count(columns, 'column')} but no rows.")
 
     def _with_failures(self, frames: Iterator[Any]) -> Iterator[Any]:
         """Yield the same frames; errors while reading become failures of the command."""
         while True:
-            with reading_errors(self._source):
+            with reading_errors(self.source):
                 try:
                     frame = next(frames)
                 except StopIteration:
@@ -99,22 +107,29 @@ class TableBlocks:
     def _read(self) -> Iterator[Any]:
         if self._kind in ("csv", "tsv"):
             return self._read_text()
-        return self._read_parquet() if self._kind == "parquet" else self._read_array()
+        if self._kind == "parquet":
+            return self._read_parquet()
+        return self._read_zarr() if self._kind == "zarr" else self._read_array()
 
     def _read_text(self) -> Iterator[Any]:
         import pandas as pd
 
-        if self._types is None and self._source.lower().endswith(".gz"):
-            refuse_gzip_bomb(self._source, self._options.max_unpacked)
+        if self._types is None and self.source.lower().endswith(".gz"):
+            refuse_gzip_bomb(self.source, self._options.max_unpacked)
         with self._opened() as file:
             console = self._console if self._types is None else None  # the header is reported only once
-            text = text_table(file, self._source, self._kind, self._options, console, self._choice)
+            text = text_table(file, self.source, self._kind, self._options, console, self._choice)
         rows = _rows_in_block(text.n_columns)
         if self._types is None:
-            self._types = {}
+            types: dict[Any, str] = {}
             with self._opened() as file, text.errors():
                 for frame in pd.read_csv(file, chunksize=rows, **text.arguments):
-                    _widen(self._types, frame)
+                    _widen(types, frame)
+                    share = _share_of_bytes(file, self.source)
+                    self._console.progress(
+                        int(100 * share), 100, f"% of {self.source}: detecting numbers and texts", work=id(types)
+                    )
+            self._types = types
         with self._opened() as file:
             with text.errors():
                 reader = pd.read_csv(file, chunksize=rows, dtype=_dtypes(self._types), **text.arguments)
@@ -123,22 +138,23 @@ class TableBlocks:
                     frame = next(reader, None)
                 if frame is None:
                     return
+                self.share = _share_of_bytes(file, self.source)
                 yield text.named(frame)
 
     def _opened(self) -> Any:
-        return gzip.open(self._source) if self._source.lower().endswith(".gz") else open(self._source, "rb")
+        return gzip.open(self.source) if self.source.lower().endswith(".gz") else open(self.source, "rb")
 
     def _read_parquet(self) -> Iterator[Any]:
         need("pyarrow", "reading Parquet")
         from pyarrow import Table, dataset
         from pyarrow.parquet import ParquetFile, read_schema
 
-        with decoding(self._source, "a Parquet table"):
-            files = dataset.dataset(self._source, format="parquet").files
+        with decoding(self.source, "a Parquet table"):
+            files = dataset.dataset(self.source, format="parquet").files
         if not files:
-            raise DataFailure(f"cannot read {self._source}: the folder holds no Parquet file.")
-        whole, unpacked = UnpackLimit(self._source, sum(map(os.path.getsize, files)), self._options.max_unpacked), 0
-        for path in files:
+            raise DataFailure(f"cannot read {self.source}: the folder holds no Parquet file.")
+        whole, unpacked = UnpackLimit(self.source, sum(map(os.path.getsize, files)), self._options.max_unpacked), 0
+        for place, path in enumerate(files):
             with decoding(path, "a Parquet table"):
                 schema = read_schema(path)
             texts = text_columns(schema)
@@ -148,19 +164,46 @@ class TableBlocks:
                 # A block is small, but some commands concatenate the blocks, and a decompression bomb has any number of them.
                 unpacked += size_of_values(content.metadata, chosen)
                 whole.check(unpacked)
+                n_read, n_rows = 0, max(content.metadata.num_rows, 1)
                 for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):
+                    n_read += len(batch)
+                    self.share = (place + n_read / n_rows) / len(files)
                     yield with_plain_texts(Table.from_batches([batch]), texts, limit).to_pandas()
 
     def _read_array(self) -> Iterator[Any]:
-        with decoding(self._source, "NPY"):
-            rows = np.load(self._source, mmap_mode="r", allow_pickle=False)
+        with decoding(self.source, "NPY"):
+            rows = np.load(self.source, mmap_mode="r", allow_pickle=False)
         step = _rows_in_block(rows.shape[1] if rows.ndim == 2 else 1)
         for start in range(0, len(rows), step):
-            yield frame_of_array(np.array(rows[start : start + step]), self._source)
+            self.share = min(start + step, len(rows)) / len(rows)
+            yield frame_of_array(np.array(rows[start : start + step]), self.source)
+
+    def _read_zarr(self) -> Iterator[Any]:
+        need("zarr", "reading Zarr", "zarr")
+        try:
+            rows = open_rows(self.source)
+            step, n_read = _rows_in_block(rows.shape[1]), 0
+            for chunk in rows.blocks():
+                for start in range(0, len(chunk), step):
+                    part = chunk[start : start + step]
+                    n_read += len(part)
+                    self.share = n_read / rows.shape[0]
+                    yield frame_of_array(part, self.source)
+        except ValueError as error:
+            reason = one_line(error)  # which names the array, unless there is none
+            raise DataFailure(
+                f"cannot read {self.source}: {reason}." if isinstance(error, OSError) else reason
+            ) from error
 
 
 def _rows_in_block(n_columns: int) -> int:
     return max(BLOCK_VALUES // max(n_columns, 1), 1)
+
+
+def _share_of_bytes(file: Any, path: str) -> float:
+    """Return the share of a text file that has been read, by its position in the file on the disk."""
+    raw: Any = file.fileobj if isinstance(file, gzip.GzipFile) else file
+    return min(raw.tell() / max(os.path.getsize(path), 1), 1.0)
 
 
 # -- the types of the columns of a text file ------------------------------------------------------------------------------
@@ -213,17 +256,45 @@ def open_table(
 
 def in_turn(blocks: Any, console: Console) -> Iterator[tuple[int, Any, Messages]]:
     """Yield the number of the first row of each block, the block, and a console whose messages name the rows of the block."""
-    first = 0
+    if isinstance(blocks, list):
+        for frame in blocks:
+            yield 0, frame, console
+        return
+    first, share, work = 0, 0.0, object()
     for frame in blocks:
-        yield first, frame, console if isinstance(blocks, list) else _BlockConsole(console, first, len(frame))
-        first += len(frame)
+        yield (
+            first,
+            frame,
+            BlockConsole(console, blocks.source, (first, first + len(frame)), (share, blocks.share), work),
+        )
+        first, share = first + len(frame), blocks.share
 
 
-class _BlockConsole:
-    """A console whose messages refer to some rows of a table."""
+class BlockConsole:
+    """A console whose messages refer to some rows of a table, and whose progress is that of the whole table.
 
-    def __init__(self, console: Console, first: int, n_rows: int) -> None:
-        self._console, self._rows = console, f"rows {first:,} to {first + n_rows - 1:,}"
+    Parameters
+    ----------
+    console : Console
+    source : str
+        The name of the table.
+    rows : (int, int)
+        The numbers of the first row and of the row after the last one.
+    shares : (float, float)
+        The shares of the table that have been read before the block and after it.
+    work : object
+        The same for all blocks of a table that is read once.
+    """
+
+    def __init__(
+        self, console: Console, source: str, rows: tuple[int, int], shares: tuple[float, float], work: object
+    ) -> None:
+        self._console, self._source, self._shares, self._work = console, source, shares, work
+        self._rows = f"rows {rows[0]:,} to {rows[1] - 1:,}"
+
+    def progress(self, done: float, total: float, text: str) -> None:
+        share = self._shares[0] + (self._shares[1] - self._shares[0]) * done / total
+        self._console.progress(int(100 * share), 100, f"% of {self._source}: {text}", work=self._work)
 
     def say(self, text: str) -> None:
         self._console.say(f"{self._rows}: {text}")
@@ -239,7 +310,7 @@ def is_large(source: str, options: TableOptions) -> bool:
     kind = table_format(source, options)
     path = Path(source)
     if path.is_dir():
-        return kind == "parquet"
+        return kind in ("parquet", "zarr")
     if kind == "parquet":
         with contextlib.suppress(Exception):  # it is damaged, or pyarrow is missing
             from pyarrow.parquet import read_metadata

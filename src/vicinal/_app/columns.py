@@ -174,7 +174,7 @@ def pick_features(
 
     encoder = model.encoder
     if encoder is None:
-        encoder = TableEncoder.of_features(_names_of(frame, model, console), frame)
+        encoder = TableEncoder.of_features(_names_of(frame, model), frame)
     try:
         features = encoder.pick(frame)
         numbers = np.asarray(encoder.transform(frame))
@@ -188,7 +188,7 @@ def pick_features(
     return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows, broken, encoder.constants_)
 
 
-def _names_of(frame: "pd.DataFrame", model: "Model", console: Messages) -> list[str]:
+def _names_of(frame: "pd.DataFrame", model: "Model") -> list[str]:
     from pandas.api.types import is_numeric_dtype
 
     if model.names is not None:
@@ -199,8 +199,13 @@ def _names_of(frame: "pd.DataFrame", model: "Model", console: Messages) -> list[
             f"the model was fitted without column names on {count(model.n_features, 'column')}; the table has "
             f"{count(len(numeric), 'numeric column')} ({shown(numeric)}). Pass a table with just those columns, in the same order."
         )
-    console.say("the model has no column names, so the numeric columns are used in their order.")
     return numeric
+
+
+def note_order(model: "Model", console: Messages) -> None:
+    """Print that columns are matched by their order, if the model has no names for them."""
+    if model.encoder is None and model.names is None:
+        console.say("the model has no column names, so the numeric columns are used in their order.")
 
 
 def _warn_of_unseen(unseen: dict[str, list[str]], console: Messages) -> None:

@@ -24,6 +24,9 @@ class Messages(Protocol):
     def warn(self, text: str) -> None:
         """Print a warning; each message is printed only once."""
 
+    def progress(self, done: float, total: float, text: str) -> None:
+        """Show how much of the work is done; the text says what is done with the rows."""
+
 
 class Console:
     """The output of a command: messages, warnings, errors and progress.

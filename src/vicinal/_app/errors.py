@@ -19,7 +19,7 @@ BROKEN_PIPE = 141
 class Failure(Exception):
     """A failure that the user can fix: a message without a traceback, and an exit code."""
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int = BUG) -> None:  # a default, so that a worker can send a failure
         super().__init__(message)
         self.code = code
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vicinal._app.clusters import wants_cluster
 from vicinal._app.console import one_line, shown
 from vicinal._app.errors import ModelFailure, UsageFailure
 from vicinal._app.outputs import output_failure
@@ -76,21 +75,25 @@ def _literal(text: str) -> Any:
 
 
 def make_engine(arguments: Namespace) -> "Engine":
-    """Return the Engine of ``--threads``, ``--memory``, ``--workers`` and ``--cluster``."""
+    """Return the Engine of ``--threads`` and ``--memory``."""
     from vicinal import Engine
 
     try:
-        kind = "dask" if wants_cluster(arguments) else "auto"
-        return Engine(kind, threads=arguments.threads, memory=arguments.memory)
+        return Engine(threads=arguments.threads, memory=arguments.memory)
     except ValueError as error:
         raise UsageFailure(f"--memory: {error}") from error
 
 
 def engine_for(engine: "Engine", n_rows: int) -> "Engine":
-    """Return the engine for a whole fit: with many passes, compiled kernels are worthwhile for fewer rows."""
+    """Return the engine for a whole fit: with many passes, compiled kernels are worthwhile for fewer rows.
+
+    With ``--workers`` and ``--cluster``, the workers run these kernels.
+    """
     from dataclasses import replace
 
-    return replace(engine, kind="cpu") if engine.kind == "auto" and n_rows > 1_000 else engine
+    from vicinal._dask import rows_on_cluster
+
+    return replace(engine, kind="dask" if rows_on_cluster() else "cpu") if n_rows > 1_000 else engine
 
 
 def set_engine(estimator: Any, engine: "Engine | None") -> None:

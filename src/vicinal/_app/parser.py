@@ -69,7 +69,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(
-        learn, "data", table=True, metavar="DATA", help="the table to learn from (also a folder of Parquet files), or - for stdin"
+        learn, "data", table=True, metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin"
     )  # fmt: skip
     learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
@@ -114,7 +114,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
 
 def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
     transform = commands.add_parser(
-        "transform", parents=[table, general], help="map rows to a space in which the learned distance is Euclidean",
+        "transform", parents=[table, general, cluster_options(positive)], help="map rows to a space in which the learned distance is Euclidean",
         description="Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored.",
     )  # fmt: skip
     _add_model_and_data(transform, in_blocks=True)
@@ -153,7 +153,7 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
 
 def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     neighbors = commands.add_parser(
-        "neighbors", parents=[table, general], help="nearest rows under the learned metric", description=_NEIGHBORS,
+        "neighbors", parents=[table, general, cluster_options(positive)], help="nearest rows under the learned metric", description=_NEIGHBORS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(neighbors)
@@ -180,7 +180,7 @@ def _add_inspect(commands: Any, general: _Parser) -> None:
 
 def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     compare = commands.add_parser(
-        "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
+        "compare", parents=[table, prepared, general, cluster_options(positive)], help="cross-validated comparison of metrics and densities", description=_COMPARE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(compare, "data", metavar="DATA", help="the table, or - for stdin")
@@ -236,7 +236,7 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
 
 def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
     report = commands.add_parser(
-        "report", parents=[table, general], help="write a page about a model file and the rows of a table", description=_REPORT,
+        "report", parents=[table, general, cluster_options(positive)], help="write a page about a model file and the rows of a table", description=_REPORT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(report)
@@ -395,7 +395,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:
     _add_model(parser)
-    what = "a table (also a folder of Parquet files)" if in_blocks else "a table"
+    what = "a table (also a folder of Parquet files, or a Zarr array)" if in_blocks else "a table"
     add_input(parser, "data", table=in_blocks, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
 
 

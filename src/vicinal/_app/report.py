@@ -103,7 +103,7 @@ def _outliers(
     model: Model, features: "pd.DataFrame", row_names: np.ndarray, arguments: Namespace, console: Console
 ) -> dict[str, Any]:
     """Return the least likely rows, as `vicinal score` ranks them, with the reasons."""
-    scores, reasons = scores_and_reasons(model, features, arguments, console, _MOST_UNUSUAL)
+    scores, reasons = scores_and_reasons(model, features, console, _MOST_UNUSUAL)
     log_densities = scores["log_density"] - np.nan_to_num(model.log_scale)
     return {
         "density": model.kind,

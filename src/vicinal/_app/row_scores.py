@@ -1,7 +1,5 @@
 """Scores, p-values and explanations of rows for `score` and `report`."""
 
-from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +8,7 @@ import numpy as np
 
 from vicinal._app.console import Console, Messages, count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
+from vicinal._app.sharing import ROWS_IN_PART, each_part
 from vicinal._density.explanation import Explanation
 from vicinal._density.gaps import incomplete_rows_in
 from vicinal._density.incomplete import score_incomplete_rows
@@ -28,13 +27,8 @@ if TYPE_CHECKING:
     from vicinal._density.outliers import DensityOutlierDetector
 
 
-_BLOCK = 8192  # rows that are scored at a time
-# Applies a function to blocks of the rows of some tables, and puts its results together.
-InBlocks = Callable[[list[Any], Callable[[Any], dict[str, np.ndarray]]], dict[str, np.ndarray]]
-
-
 def scores_and_reasons(
-    model: "Model", features: "pd.DataFrame", arguments: Namespace, console: Console, most: int
+    model: "Model", features: "pd.DataFrame", console: Console, most: int
 ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
     """Return the scores of some rows, and explanations of the `most` unusual ones as a list of strings per row.
 
@@ -49,7 +43,7 @@ def scores_and_reasons(
     versions = versions_of(model, features)
     own = training_rows_of(model, versions[0])
     note_training_rows(own, console)
-    scores = scores_of_rows(model, detector, versions, own, in_blocks_of(arguments, console))
+    scores = scores_of_rows(model, detector, versions, own, console)
     scores["outlier"] = scores["score"] < detector.offset_
     scores["most_unusual"] = np.argsort(scores["score"], kind="stable")[:most]
     try:
@@ -93,24 +87,13 @@ def apply_to_rows(method: Any, features: "pd.DataFrame") -> np.ndarray:
         raise DataFailure(one_line(error)) from error
 
 
-def in_blocks_of(arguments: Namespace, console: Console) -> InBlocks:
-    """Return a function that applies another to blocks of rows and shows progress."""
-
-    def in_blocks(versions: list[Any], score: Callable[[Any], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        blocks = [(rows, start) for rows in versions for start in range(0, max(len(rows), 1), _BLOCK)]
-        found = []
-        for done, (rows, start) in enumerate(blocks):
-            arguments.check_interrupted()
-            if len(blocks) > 1:
-                console.progress(done, len(blocks), f"scoring {count(len(versions[0]), 'row')}")
-            found.append(score(rows.iloc[start : start + _BLOCK]))
-        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-
-    return in_blocks
+def parts_of(features: "pd.DataFrame") -> list[Any]:
+    """Return the parts of a table that are given to a model one after the other."""
+    return [features.iloc[start : start + ROWS_IN_PART] for start in range(0, max(len(features), 1), ROWS_IN_PART)]
 
 
 def scores_of_rows(
-    model: "Model", detector: "DensityOutlierDetector", versions: list[Any], own: np.ndarray, in_blocks: InBlocks
+    model: "Model", detector: "DensityOutlierDetector", versions: list[Any], own: np.ndarray, console: Messages
 ) -> dict[str, np.ndarray]:
     """Return scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
 
@@ -121,8 +104,12 @@ def scores_of_rows(
     if versions[0] is None:
         scores = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
     else:
-        found = in_blocks(versions, partial(_scores_as_new, model, detector))
-        scores = {name: values.reshape(len(versions), -1).mean(axis=0) for name, values in found.items()}
+        parts = [part for version in versions for part in parts_of(version)]
+        found = each_part(partial(_scores_as_new, model, detector), parts, console, f"scoring {count(len(own), 'row')}")
+        names = [*found[0]]
+        scores = {
+            name: np.concatenate([one[name] for one in found]).reshape(len(versions), -1).mean(axis=0) for name in names
+        }
     if known.any():
         plain = left_out_scores(last_step(detector.density_))
         of_training = {

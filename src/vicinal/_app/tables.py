@@ -98,7 +98,7 @@ def table_format(source: str, options: TableOptions) -> str:
     if source == "-" or options.format:
         return options.format or "csv"
     if Path(source).is_dir():
-        return "parquet"
+        return "zarr" if Path(source).suffix == ".zarr" else "parquet"
     try:
         return format_of(source)
     except UsageFailure as failure:
@@ -182,7 +182,7 @@ def _opened(source: str, options: TableOptions) -> BinaryIO:
         return io.BytesIO(sys.stdin.buffer.read())
     if Path(source).is_dir():
         raise DataFailure(
-            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files.)"
+            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files, and Zarr arrays.)"
         )
     if not source.lower().endswith(".gz"):
         return open(source, "rb")

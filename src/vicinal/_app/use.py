@@ -1,14 +1,14 @@
 """`vicinal transform`, `vicinal score` and `vicinal neighbors`: use a saved model."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from vicinal._app.blocks import NeededColumns, TableBlocks, in_turn, open_table
-from vicinal._app.columns import Picked, pick_features
+from vicinal._app.blocks import NeededColumns, TableBlocks, open_table
+from vicinal._app.columns import Picked, note_order, pick_features
 from vicinal._app.console import Console, Messages, count, shown
 from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
 from vicinal._app.models import Model, load_model, make_engine, read_key, steps_of
@@ -16,16 +16,18 @@ from vicinal._app.outputs import output_format, write_json
 from vicinal._app.row_scores import (
     apply_to_rows,
     detector_of,
-    in_blocks_of,
     log_probabilities,
     note_training_rows,
+    parts_of,
     reasons_of,
     scores_of_rows,
     training_rows_of,
     versions_of,
 )
+from vicinal._app.sharing import Silent, each_block, each_part, plain_options
 from vicinal._app.table_writer import TableWriter
 from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
+from vicinal._dask import rows_on_cluster
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,24 +35,39 @@ if TYPE_CHECKING:
     from vicinal._density.outliers import DensityOutlierDetector
 
 
+_QUERIES_IN_PART = 1024  # of a search by workers
+
+
 def transform(arguments: Namespace, console: Console) -> None:
     """Run `vicinal transform`."""
-    import pandas as pd
-
     _check_output(arguments)
     model, blocks = open_model_and_blocks(arguments, console)
-    missing, map_rows = _about_missing(arguments, model), _method(model, "transform", "a density without a metric")
+    missing = _about_missing(arguments, model)
+    _method(model, "transform", "a density without a metric")
     with Results(arguments, console, model) as results:
-        for first, table, messages in in_turn(blocks, console):
-            picked = pick_features(table, model, messages, missing, whole=messages is console)
-            if not len(picked.rows):
-                continue
-            images = apply_to_rows(map_rows, picked.features)
-            kept = _kept(arguments, table, picked.rows)
-            parts = [kept, pd.DataFrame(images, columns=_output_names(model, images.shape[1]))]
-            if arguments.missing == "drop":
-                parts.insert(0, pd.DataFrame({"row": first + picked.rows}))
-            results.write(pd.concat(parts, axis=1))
+        for frame, _ in each_block(_Mapper(model, arguments, missing), blocks, console, "transforming rows"):
+            results.write(frame)
+
+
+class _Mapper:
+    """The output rows of `vicinal transform`, for one block of rows at a time."""
+
+    def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
+        self._model, self._arguments, self._missing = model, plain_options(arguments), missing
+
+    def __call__(self, first: int, table: "pd.DataFrame", messages: Messages, whole: bool) -> "pd.DataFrame | None":
+        import pandas as pd
+
+        model = self._model
+        picked = pick_features(table, model, messages, self._missing, whole=whole)
+        if not len(picked.rows):
+            return None
+        images = _mapped(model.whole.transform, picked.features, messages)
+        kept = _kept(self._arguments, table, picked.rows)
+        parts = [kept, pd.DataFrame(images, columns=_output_names(model, images.shape[1]))]
+        if self._arguments.missing == "drop":
+            parts.insert(0, pd.DataFrame({"row": first + picked.rows}))
+        return pd.concat(parts, axis=1)
 
 
 def score(arguments: Namespace, console: Console) -> None:
@@ -71,15 +88,22 @@ def score(arguments: Namespace, console: Console) -> None:
             "Omit --fdr or --training."
         )
     scorer = _Scorer(model, arguments, missing)
+    if rows_on_cluster():
+        _ = scorer.detector  # computed by all workers together, and then sent to each of them
     most = None
     if arguments.fdr is not None and not isinstance(blocks, list):
         # All rows are considered together, so they are read twice.
-        p_values = [block.scores["p_value"] for block in scorer.scored_blocks(blocks, console)]
-        most = _largest_discovery(np.concatenate(p_values), arguments.fdr)
+        p_values = [
+            values for values, _ in each_block(scorer.p_values, blocks, console, "scoring rows for the first time")
+        ]
+        most = _largest_discovery(np.concatenate([np.empty(0), *p_values]), arguments.fdr)
     n_outliers = 0
     with Results(arguments, console, model) as results:
-        for block in scorer.scored_blocks(blocks, console):
-            frame = scorer.frame(block, most)
+        if blocks is None:
+            frames = iter([scorer.training_rows(console)])
+        else:
+            frames = (frame for frame, _ in each_block(partial(scorer, most), blocks, console, "scoring rows"))
+        for frame in frames:
             n_outliers += int(frame["outlier"].sum())
             results.write(frame)
         console.say(f"{count(n_outliers, 'outlier')} in {count(results.n_rows, 'row')}.")
@@ -89,6 +113,8 @@ def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
     """Return the largest p-value that is a discovery at a false discovery rate, or -1 if there is none."""
     from scipy.stats import false_discovery_control
 
+    if not len(p_values):
+        return -1.0
     return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
 
 
@@ -110,37 +136,48 @@ class _Scorer:
     """The scores and the output rows of `vicinal score`, for one block of rows at a time."""
 
     def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
-        self._model, self._arguments, self._missing = model, arguments, missing
+        self._model, self._arguments, self._missing = model, plain_options(arguments), missing
 
     @cached_property
-    def _detector(self) -> "DensityOutlierDetector":
+    def detector(self) -> "DensityOutlierDetector":
+        """The detector of the model, which is computed when the first row is scored."""
         return detector_of(self._model, self._arguments.contamination)
 
-    def scored_blocks(self, blocks: "Iterable[pd.DataFrame] | None", console: Console) -> Iterator[_ScoredBlock]:
-        """Yield the scored rows of each block, or the training rows if there are no blocks."""
-        model, arguments = self._model, self._arguments
-        in_blocks = in_blocks_of(arguments, console)
-        if blocks is None:
-            own = np.arange(len(self._detector.training_scores_))
-            yield _ScoredBlock(own, own, scores_of_rows(model, self._detector, [None], own, in_blocks), console)
-            return
-        for first, table, messages in in_turn(blocks, console):
-            picked = pick_features(table, model, messages, self._missing, whole=messages is console)
-            if not len(picked.rows):
-                continue
-            versions, detector = versions_of(model, picked.features), self._detector
-            own = np.full(len(picked.rows), -1)
-            if not arguments.as_new:
-                own = training_rows_of(model, versions[0])
-                note_training_rows(own, messages)
-            scores = scores_of_rows(model, detector, versions, own, in_blocks)
-            yield _ScoredBlock(first + picked.rows, own, scores, messages, table, picked)
-
-    def frame(self, block: _ScoredBlock, most: float | None = None) -> "pd.DataFrame":
+    def __call__(
+        self, most: float | None, first: int, table: "pd.DataFrame", messages: Messages, whole: bool
+    ) -> "pd.DataFrame | None":
         """Return the rows of the output; `most` is the largest p-value of an outlier, if ``--fdr`` determined it before."""
+        block = self._scored(first, table, messages, whole)
+        return None if block is None else self._frame(block, most)
+
+    def p_values(self, first: int, table: "pd.DataFrame", messages: Messages, whole: bool) -> np.ndarray | None:
+        """Return the p-values of the rows, without messages, which are printed when the rows are scored again."""
+        block = self._scored(first, table, Silent(), whole)
+        return None if block is None else block.scores["p_value"]
+
+    def training_rows(self, console: Console) -> "pd.DataFrame":
+        """Return the rows of the output for the training rows."""
+        own = np.arange(len(self.detector.training_scores_))
+        scores = scores_of_rows(self._model, self.detector, [None], own, console)
+        return self._frame(_ScoredBlock(own, own, scores, console))
+
+    def _scored(self, first: int, table: "pd.DataFrame", messages: Messages, whole: bool) -> _ScoredBlock | None:
+        model = self._model
+        picked = pick_features(table, model, messages, self._missing, whole=whole)
+        if not len(picked.rows):
+            return None
+        versions, detector = versions_of(model, picked.features), self.detector
+        own = np.full(len(picked.rows), -1)
+        if not self._arguments.as_new:
+            own = training_rows_of(model, versions[0])
+            note_training_rows(own, messages)
+        scores = scores_of_rows(model, detector, versions, own, messages)
+        return _ScoredBlock(first + picked.rows, own, scores, messages, table, picked)
+
+    def _frame(self, block: _ScoredBlock, most: float | None = None) -> "pd.DataFrame":
         import pandas as pd
 
-        model, detector, arguments, scores = self._model, self._detector, self._arguments, block.scores
+        model, detector, arguments, scores = self._model, self.detector, self._arguments, block.scores
         outliers = scores["score"] < detector.offset_
         if arguments.fdr is not None:
             most = _largest_discovery(scores["p_value"], arguments.fdr) if most is None else most
@@ -196,14 +233,12 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     """Run `vicinal neighbors`."""
     import pandas as pd
 
-    from vicinal._engine import prepare
-
     if arguments.query == "-" == arguments.data:
         raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
     _check_output(arguments)
     model, table, picked = open_model(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
-    images = apply_to_rows(map_rows, picked.features)
+    images = _mapped(map_rows, picked.features, console)
     if images.shape[1] == 0:
         raise ModelFailure(
             f"{arguments.model} has no metric: {model.kind} found that one Gaussian describes its "
@@ -215,15 +250,13 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     else:
         query_table = read_table(arguments.query, TableOptions.from_arguments(arguments)._replace(format=None), console)
         found = pick_features(query_table, model, console, _about_missing(arguments, model))
-        queries, available = apply_to_rows(map_rows, found.features), len(images)
+        queries, available = _mapped(map_rows, found.features, console), len(images)
         query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
         raise UsageFailure(
             f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
         )
-    # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
-    nearest = prepare("reference", images, leave_one_out=queries is None).at().nearest(arguments.k, queries)
-    positions, distances = nearest.indices, np.sqrt(nearest.scores)
+    positions, distances = _nearest(images, queries, arguments.k, console)
     n, k = positions.shape
     result = pd.DataFrame(
         {
@@ -237,6 +270,44 @@ def neighbors(arguments: Namespace, console: Console) -> None:
         results.write(result)
 
 
+def _mapped(map_rows: Callable[..., Any], features: "pd.DataFrame", messages: Messages) -> np.ndarray:
+    """Return the images of rows, part by part."""
+    doing = f"transforming {count(len(features), 'row')}"
+    return np.concatenate(each_part(partial(apply_to_rows, map_rows), parts_of(features), messages, doing))
+
+
+def _nearest(images: np.ndarray, queries: np.ndarray | None, k: int, console: Console) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the k nearest images of each query, and their distances; without queries, those of each image."""
+    n_queries = len(images if queries is None else queries)
+    # Without workers, one call visits each pair of images only once.
+    step = _QUERIES_IN_PART if rows_on_cluster() else n_queries
+    parts = [slice(start, start + step) for start in range(0, n_queries, step)]
+    found = each_part(
+        _Search(images, queries, k), parts, console, f"searching the neighbours of {count(n_queries, 'row')}"
+    )
+    return np.concatenate([one.indices for one in found]), np.sqrt(np.concatenate([one.scores for one in found]))
+
+
+class _Search:
+    """The nearest images of some of the queries."""
+
+    def __init__(self, images: np.ndarray, queries: np.ndarray | None, k: int) -> None:
+        self._images, self._queries, self._k = images, queries, k
+
+    @cached_property
+    def _placed(self) -> Any:
+        from vicinal._engine import prepare
+
+        # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
+        return prepare("reference", self._images, leave_one_out=self._queries is None).at()
+
+    def __call__(self, part: slice) -> Any:
+        if self._queries is not None:
+            return self._placed.nearest(self._k, self._queries[part])
+        every = range(len(self._images))[part]
+        return self._placed.nearest(self._k, None if len(every) == len(self._images) else np.array(every))
+
+
 def _check_output(arguments: Namespace) -> None:
     """Raise an error before any work if no table can be written under this name."""
     if arguments.output not in (None, "-"):
@@ -248,6 +319,7 @@ def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataF
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     missing = _about_missing(arguments, model)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    note_order(model, console)
     return model, table, pick_features(table, model, console, missing)
 
 
@@ -265,6 +337,7 @@ def open_model_and_blocks(
         *([] if needed is None else model.encoder.constants_),
     }
     columns = NeededColumns(needed, frozenset(also))
+    note_order(model, console)
     return model, open_table(arguments.data, TableOptions.from_arguments(arguments), console, in_blocks=columns)
 
 

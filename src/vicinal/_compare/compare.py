@@ -83,9 +83,10 @@ def compare(
     random_state : int, default=0
         The seed of the folds, of samples and of the methods.
     engine : None, str or Engine, default=None
-        The backend of the pairwise computations; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`. With "dask", the workers of the active client fit
+        and score the methods, fold by fold.
     progress : callable, optional
-        Called as ``progress(done, total, text)`` before each fit to a fold and at the end.
+        Called as ``progress(done, total, text)`` before each fit to a fold (on workers, after it) and at the end.
     first_results : callable, optional
         Called as ``first_results(comparison)`` when the methods that take seconds have finished in all folds, with their
         comparison, before the others run.

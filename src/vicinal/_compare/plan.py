@@ -94,6 +94,14 @@ class Plan:
         # Imputing takes longer than copying.
         self.rows_of = cache(self._rows_of) if np.isnan(self.X).any() else self._rows_of
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the plan without its cache, which cannot be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "rows_of"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.__post_init__()
+
     @property
     def n_train(self) -> int:
         """The number of training rows of a fold."""

@@ -8,11 +8,13 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
                            on the workers; otherwise they are loaded into memory. The fitted density stays on the workers
       answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
       rows.py              collections as tables in memory, and as sources of rows
+      tasks.py             coarse tasks, with results in their order
       distant_rows.py      rows that stay on the workers, in blocks
       distant.py           a density that is on the workers as one object
       references.py        whether the active client can use a density on the workers, and why not
       spread_scores.py     methods of estimators whose densities have blocks of components on several workers
       cluster.py           the active client, looked up at each call, and the handling of lost workers
+      heartbeats.py        workers that do not respond
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,8 @@
 """The active Dask client, and the handling of lost workers."""
 
 import asyncio
+import logging
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, default_client, get_client, get_worker, wait
+from distributed import Client, Future, KilledWorker, WorkerPlugin, default_client, get_client, get_worker, wait
+
+from vicinal._dask.heartbeats import heartbeats
 
 PATIENCE = 20.0  # the time without any worker after which a call raises an error, in seconds
 LOOK_EVERY = 2.0  # the interval at which a waiting call checks whether there are still workers, in seconds
@@ -21,6 +25,22 @@ _COPY_LOOKS = (
 
 class LostError(Exception):
     """Data or results were on workers that have left."""
+
+
+class OwnWorker(WorkerPlugin):
+    """A worker that belongs to this process.
+
+    Ctrl-C on a terminal reaches the workers as well, but only the calling process handles it: it may still need them to return the
+    best parameters so far, and it stops them. Their logs are not shown.
+    """
+
+    name = "vicinal-own-worker"
+
+    def setup(self, worker: Any) -> None:
+        """Change the settings of a worker when it starts."""
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        with suppress(ValueError):  # not the main thread of its process
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def has_client() -> bool:
@@ -45,36 +65,80 @@ def active_client(asked: str = "Engine('dask')") -> Client:
     if not has_client():
         raise RuntimeError(
             f"{asked} needs an active Dask client, and found none. Create one first: distributed.Client() starts "
-            "workers on this machine, and distributed.Client('tcp://host:8786') connects to those of a scheduler."
+            "workers on this machine, and distributed.Client('tcp://host:8786') connects to those of a scheduler. Processes that "
+            "joblib starts (n_jobs=2 in GridSearchCV) have none: use n_jobs=1 there."
         )
-    return get_client()
+    client = get_client()
+    if client.asynchronous:
+        raise RuntimeError(
+            f"{asked} waits for the workers, and the active Dask client is asynchronous. Create one without asynchronous=True, "
+            "and call the estimator in a thread (await asyncio.to_thread(estimator.fit, X)) if an event loop must go on meanwhile."
+        )
+    return client
 
 
 def threads_of_workers(client: Client) -> dict[str, int]:
     """Return the workers that accept tasks, and their threads, without workers that are paused because their memory is
-    full; return none if the scheduler does not answer."""
+    full and workers that do not respond; return none if the scheduler does not answer."""
+    return _threads(client) or {}
+
+
+def _threads(client: Client) -> dict[str, int] | None:
+    """Return the threads of the workers that accept tasks; None if the scheduler does not answer."""
+    if client.status != "running":  # it has lost the scheduler, and tries to connect to it again
+        return None
     try:
-        return dict(client.sync(client.scheduler.ncores_running, workers=None, callback_timeout=5.0))
+        found = dict(client.sync(client.scheduler.ncores_running, workers=None, callback_timeout=5.0))
     except (OSError, TimeoutError, CancelledError, AttributeError):
-        return {}
+        return None
+    silent = heartbeats(client).silent()
+    return {name: threads for name, threads in found.items() if name not in silent}
+
+
+def only_responding(client: Client) -> list[str] | None:
+    """Return the workers that tasks and data may be sent to, if some workers do not respond; None means all."""
+    return (list(threads_of_workers(client)) or None) if heartbeats(client).silent() else None
 
 
 def wait_for_a_worker(client: Client) -> None:
     """Wait until there is a worker; raise an error if there has been none for some time."""
     since = time.monotonic()
-    while not threads_of_workers(client):
-        if time.monotonic() - since > PATIENCE or client.status == "closed":
-            raise RuntimeError(
-                f"no Dask worker has been available for {PATIENCE:.0f} s, or all are paused because their memory is full, so nothing can be "
-                "computed. Start workers (dask worker tcp://scheduler:8786), or look at the logs of the workers that left."
-            )
+    while not (found := _threads(client)):
+        silence = 0.0 if found is None else heartbeats(client).shortest()
+        if max(time.monotonic() - since, silence) > PATIENCE or client.status == "closed":
+            raise RuntimeError(_why_nobody(client, found is not None))
         time.sleep(0.5)
+
+
+def _why_nobody(client: Client, answers: bool) -> str:
+    """Return why no worker is available, and what to do."""
+    if not answers or client.status == "closed":
+        return (
+            f"the Dask scheduler {_address(client)} has not answered for {PATIENCE:.0f} s, so nothing can be computed: it has ended, or "
+            "cannot be reached. Start it and its workers again, and create a new client."
+        )
+    silent = heartbeats(client).silent()
+    if silent:
+        return (
+            f"no Dask worker has responded for {PATIENCE:.0f} s ({len(silent)} sent no heartbeat: {', '.join(sorted(silent)[:3])}), so "
+            "nothing can be computed. Their processes are frozen, or their machines cannot be reached. Restart them, or start others "
+            "(dask worker tcp://scheduler:8786)."
+        )
+    return (
+        f"no Dask worker has been available for {PATIENCE:.0f} s, or all are paused because their memory is full, so nothing can be "
+        "computed. Start workers (dask worker tcp://scheduler:8786), or look at the logs of the workers that left."
+    )
+
+
+def _address(client: Client) -> str:
+    return str(getattr(client.scheduler, "address", None) or "of the client")
 
 
 def scattered(client: Client, things: dict[str, Any]) -> dict[str, Future]:
     """Send objects to some workers, by key (see `new_key`); the others fetch them with the first task that needs them."""
+    workers = only_responding(client)
     try:
-        return dict(client.scatter(things, timeout=2.0))
+        return dict(_outcome(client, client.scatter(things, workers=workers, timeout=2.0, asynchronous=True)))
     except (OSError, TimeoutError, KeyError, ValueError) as error:  # no worker, or one left while it was sent something
         wait_for_a_worker(client)
         raise LostError(f"{type(error).__name__}: {error}") from error
@@ -172,12 +236,12 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
         except (TimeoutError, CancelledError):
             wait_for_a_worker(client)
             if time.monotonic() - since > PATIENCE / 2 and _held_up(client, tasks):
-                raise LostError("a worker is paused because its memory is full") from None
+                raise LostError("a worker is paused because its memory is full, or does not respond") from None
     done = [task for task in tasks if task.done()]
     try:
         if any(task.status in ("cancelled", "lost") for task in done):
             raise LostError("a task was cancelled")
-        answers = _fetched(client, done)
+        answers = list(_outcome(client, client.gather(done, asynchronous=True)))
     except KilledWorker as error:
         raise RuntimeError(
             f"several Dask workers in a row died at the same task, most likely because their memory was full: {error} {explain()} Give "
@@ -188,29 +252,35 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
     yield from zip(done, answers, strict=True)
 
 
-def _fetched(client: Client, done: list[Future]) -> list[Any]:
-    """Return the results of finished tasks; stop waiting if no worker is available."""
-    fetching = asyncio.run_coroutine_threadsafe(client.gather(done, asynchronous=True), client.loop.asyncio_loop)
+def _outcome(client: Client, asked: Any) -> Any:
+    """Return the result of a coroutine of the client; stop waiting if no worker is available, or one no longer responds."""
+    waiting = asyncio.run_coroutine_threadsafe(asked, client.loop.asyncio_loop)
+    since, avoided = time.monotonic(), heartbeats(client).silent()
     try:
-        while not fetching.done():
+        while not waiting.done():
             with suppress(TimeoutError):
-                fetching.exception(timeout=LOOK_EVERY)
-            if not fetching.done():
+                waiting.exception(timeout=LOOK_EVERY)
+            if not waiting.done():
                 wait_for_a_worker(client)
-        return list(fetching.result())
+                if time.monotonic() - since > PATIENCE / 2 and heartbeats(client).silent() - avoided:
+                    raise LostError("a worker does not respond")
+        return waiting.result()
     finally:
-        fetching.cancel()
+        waiting.cancel()
 
 
 def _held_up(client: Client, tasks: list[Future]) -> bool:
-    """Return whether some tasks wait on a paused worker: Dask leaves tasks there that were assigned before it paused."""
+    """Return whether some tasks wait on a worker that is paused or does not respond, or for data that only such a worker has.
+
+    Dask leaves tasks on a worker that were assigned before it paused.
+    """
     running = threads_of_workers(client)
     try:
         given = client.sync(client.scheduler.processing, workers=None, callback_timeout=5.0)
     except (OSError, TimeoutError, CancelledError):
         return False
     waiting = {key for worker, keys in given.items() if worker not in running for key in keys}
-    return any(task.key in waiting for task in tasks)
+    return any(task.key in waiting for task in tasks) or heartbeats(client).nobody_works()
 
 
 def computed(tasks: list[Any], remedy: str = "Load the data again") -> list[Any]:
@@ -222,20 +292,43 @@ def computed(tasks: list[Any], remedy: str = "Load the data again") -> list[Any]
         return list(dask.compute(*tasks))
     client = active_client()
     wait_for_a_worker(client)
-    futures = client.compute(tasks, optimize_graph=True)
-    answers: dict[Future, Any] = {}
+    answers: dict[int, Any] = {}
+    avoided: set[str] = set()
+    while len(answers) < len(tasks):
+        left = [place for place in range(len(tasks)) if place not in answers]
+        try:
+            _compute(client, [tasks[place] for place in left], left, answers)
+        except LostError as error:
+            silent = heartbeats(client).silent()
+            if silent - avoided:  # others may do their tasks, under new keys, because the old ones are being cancelled
+                avoided |= silent
+                again = dask.delayed(_itself)
+                tasks = [again(task, dask_key_name=new_key("vicinal.again")) for task in tasks]
+                continue
+            raise RuntimeError(
+                f"Dask workers that held parts of the data have left, or accept no tasks ({error}). {remedy}, or give workers more "
+                "memory."
+            ) from None
+    return [answers[place] for place in range(len(tasks))]
+
+
+def _compute(client: Client, tasks: list[Any], places: list[int], answers: dict[int, Any]) -> None:
+    """Compute delayed tasks on workers that respond, and put the results into a dictionary by the places of the tasks."""
+    futures = client.compute(tasks, workers=only_responding(client), optimize_graph=True)
+    left = dict(zip(places, futures, strict=True))
     try:
-        while len(answers) < len(set(futures)):
-            left = [future for future in futures if future not in answers]
-            answers |= dict(finished(client, left, lambda: "A task holds a partition and its results."))
-    except LostError as error:
-        raise RuntimeError(
-            f"Dask workers that held parts of the data have left, or accept no tasks ({error}). {remedy}, or give workers more "
-            "memory."
-        ) from None
+        while left:
+            unique = list(dict.fromkeys(left.values()))
+            found = dict(finished(client, unique, lambda: "A task holds a partition and its results."))
+            for place in [place for place, future in left.items() if future in found]:
+                answers[place] = found[left.pop(place)]
     finally:
-        client.cancel([future for future in futures if future not in answers], force=True)
-    return [answers[future] for future in futures]
+        if left:
+            client.cancel(list(left.values()), force=True)
+
+
+def _itself(thing: Any) -> Any:
+    return thing
 
 
 def answer_of(client: Client, task: Future, explain: Callable[[], str]) -> Any:

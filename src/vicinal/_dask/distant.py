@@ -6,7 +6,16 @@ from typing import Any
 import dask
 from distributed import Client
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, hold, new_key, sent_to_all, wait_for_a_worker
+from vicinal._dask.cluster import (
+    LostError,
+    active_client,
+    answer_of,
+    hold,
+    new_key,
+    only_responding,
+    sent_to_all,
+    wait_for_a_worker,
+)
 from vicinal._dask.references import client_of, lost_components, needed_here
 
 _MOST_BYTES = 2**27  # the size up to which the scheduler keeps a copy
@@ -46,7 +55,14 @@ class DistantMixture:
         else:
             wait_for_a_worker(client)
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2 * _MOST_BYTES}):
-                future = client.submit(pickle.loads, code, key=new_key("vicinal-density"), pure=False)
+                future = client.submit(
+                    pickle.loads,
+                    code,
+                    key=new_key("vicinal-density"),
+                    workers=only_responding(client),
+                    allow_other_workers=True,  # when it is made again
+                    pure=False,
+                )
         return cls(future, mixture.centres.shape, mixture.engine)
 
     @property
@@ -66,17 +82,21 @@ class DistantMixture:
         """Return the mixture itself, in this process."""
         client = self.client()
         # The wait for a future that the scheduler does not know would never end; a task that needs it is cancelled.
-        return self._answer(client, client.submit(same, self.future, pure=False))
+        return self._answer(client, client.submit(same, self.future, workers=only_responding(client), pure=False))
 
     def left_out_score_samples(self, passes: int = 1) -> Any:
         """Return the log-density of each centre under the mixture of the *other* components, computed by a worker."""
         client = self.client()
-        return self._answer(client, client.submit(_left_out, self.future, None, passes, pure=False))
+        return self._answer(
+            client, client.submit(_left_out, self.future, None, passes, workers=only_responding(client), pure=False)
+        )
 
     def left_out_scores_of(self, rows: Any) -> Any:
         """Return the log-density of rows, each without the component at the same position, computed by a worker."""
         client = self.client()
-        return self._answer(client, client.submit(_left_out, self.future, rows, 1, pure=False))
+        return self._answer(
+            client, client.submit(_left_out, self.future, rows, 1, workers=only_responding(client), pure=False)
+        )
 
     def _answer(self, client: Any, task: Any) -> Any:
         try:

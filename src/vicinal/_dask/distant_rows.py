@@ -10,7 +10,7 @@ import numpy as np
 from dask.delayed import Delayed
 from distributed import Future
 
-from vicinal._dask.cluster import active_client, computed, hold, sent_to_some, wait_for_a_worker
+from vicinal._dask.cluster import active_client, computed, hold, only_responding, sent_to_some, wait_for_a_worker
 from vicinal._dask.rows import RowsInParts, columns_of, delayed_blocks
 
 # The sizes of a block, in bytes: partitions are joined up to the first one, and divided above the second one.  Sums over the pairs of two
@@ -140,7 +140,7 @@ class Persisted:
         if np.isnan(lengths).any():
             client = active_client()
             wait_for_a_worker(client)
-            self._held = client.compute(self._parts)
+            self._held = client.compute(self._parts, workers=only_responding(client))
             self._parts = [dask.delayed(future) for future in self._held]
             lengths = computed([dask.delayed(len)(part) for part in self._parts])
         self.lengths = [int(length) for length in lengths]

@@ -16,6 +16,7 @@ from vicinal._dask.cluster import (
     answer_of,
     computed,
     has_client,
+    only_responding,
     sent_to_all,
     threads_of_workers,
 )
@@ -83,6 +84,11 @@ class _Packed:
             for mixture in distant
         ]
 
+    def check(self, asked: Any) -> None:
+        """Raise an error for a method that needs all components of a row's density at once, if these are on several workers."""
+        if self.spread and asked.name == "score_incomplete":
+            getattr(self.spread[0], asked.name)  # raises an error that names the remedy
+
     def model(self) -> Any:
         """Return the estimator as one node of a graph, which is sent to every worker once."""
         return dask.delayed(_made_whole, pure=False)(_shared(self.code), *self.mixtures)
@@ -113,6 +119,7 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any, ne
     dtype = np.dtype(dtype)
     lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * X.npartitions
     packed = _Packed(estimator, needs_rows)
+    packed.check(asked)
     model = packed.model()
     if packed.spread:
         answers = spread_answers(model, packed.spread, asked, blocks, lengths, (width, dtype))
@@ -162,6 +169,7 @@ def _shared(thing: Any) -> Any:
 def answered(estimator: Any, asked: Any, X: Any) -> Any:
     """Return the results for rows in memory, computed by workers that hold the training rows."""
     packed = _Packed(estimator)
+    packed.check(asked)
     client = active_client()
     rows = X if hasattr(X, "iloc") else np.asarray(X)
     threads = max(sum(threads_of_workers(client).values()), 1)
@@ -170,11 +178,11 @@ def answered(estimator: Any, asked: Any, X: Any) -> Any:
     if packed.spread:
         lengths = [len(part) for part in some]
         # As results of tasks, they are sent again if a worker is lost.
-        blocks = [dask.delayed(client.submit(same, part, pure=False)) for part in some]
+        blocks = [dask.delayed(client.submit(same, part, workers=only_responding(client), pure=False)) for part in some]
         tasks = spread_answers(packed.model(), packed.spread, asked, blocks, lengths, None)
         return np.concatenate(computed(tasks, "Fit the density again"))
-    whole = client.submit(_made_whole, packed.code, *packed.mixtures, pure=False)
-    futures = [client.submit(_answer, whole, asked, part, pure=False) for part in some]
+    whole = client.submit(_made_whole, packed.code, *packed.mixtures, workers=only_responding(client), pure=False)
+    futures = [client.submit(_answer, whole, asked, part, workers=only_responding(client), pure=False) for part in some]
     try:
         return np.concatenate(
             [answer_of(client, future, lambda: "Each holds the whole density.") for future in futures]

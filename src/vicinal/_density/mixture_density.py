@@ -226,6 +226,7 @@ class MixtureDensityMixin(NotebookMixin):
         """Return the mean log-density of the rows of X, or the leave-one-out mean of the training rows if X is None."""
         return float(self.score_samples(X).mean())
 
+    @answers_collections(dtype=float_numbers)
     def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:
         """Return the exact log-density of the known values of rows with missing values.
 
@@ -240,6 +241,7 @@ class MixtureDensityMixin(NotebookMixin):
         Returns
         -------
         ndarray of shape (n_samples,)
+            A lazy Dask array when X is a Dask collection.
         """
         mixture = self._mixture()
         kinds = [np.float64, np.float32]

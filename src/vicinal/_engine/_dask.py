@@ -21,7 +21,16 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from distributed import Client, Future
 
-from vicinal._dask.cluster import LostError, active_client, broadcast, finished, new_key, scattered, threads_of_workers
+from vicinal._dask.cluster import (
+    LostError,
+    active_client,
+    broadcast,
+    finished,
+    new_key,
+    only_responding,
+    scattered,
+    threads_of_workers,
+)
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
@@ -287,7 +296,18 @@ class ClusterSharing:
         name = work.__qualname__.replace(".<locals>", "").rpartition(".")[0].strip("_").replace("._", ".")
         keys = [new_key(f"vicinal.{name}") for _ in groups]
         job_of_each, *data_of_each = ([thing] * len(groups) for thing in (job, *data))
-        return list(client.map(do_pieces, job_of_each, groups, *data_of_each, key=keys, pure=False, retries=0))
+        return list(
+            client.map(
+                do_pieces,
+                job_of_each,
+                groups,
+                *data_of_each,
+                key=keys,
+                pure=False,
+                retries=0,
+                workers=only_responding(client),
+            )
+        )
 
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
         """Return the arrays as data of the cluster; those that it does not have are sent.

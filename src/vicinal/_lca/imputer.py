@@ -11,6 +11,7 @@ from sklearn.utils import Tags, check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, check_rows
+from vicinal._dask import answers_collections
 from vicinal._density.gaps import check_columns_known
 from vicinal._lca.filling import Filling
 from vicinal._lca.lca import LCA
@@ -194,10 +195,15 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Returns
         -------
         ndarray of shape (n_samples, n_features)
+            A lazy Dask array when X is a Dask collection, unless values are drawn (`sample`): draws are in memory.
         """
-        rows = self._rows(X)
-        filled = self._draws(rows, None, 1, self.random_state)[0] if self.sample else self._means(rows, None)
-        return as_given(filled, X)
+        if not self.sample:
+            return self._filled_with_means(X)
+        return as_given(self._draws(self._rows(X), None, 1, self.random_state)[0], X)
+
+    @answers_collections(lambda self: self.n_features_in_)
+    def _filled_with_means(self, X: Any) -> np.ndarray:
+        return as_given(self._means(self._rows(X), None), X)
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """Fit the density and return the rows, each filled in from the others.

@@ -19,7 +19,16 @@ from dask.delayed import Delayed
 from distributed import Client, Future, get_worker
 from scipy.special import logsumexp
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, computed, hold, new_key, wait_for_a_worker
+from vicinal._dask.cluster import (
+    LostError,
+    active_client,
+    answer_of,
+    computed,
+    hold,
+    new_key,
+    only_responding,
+    wait_for_a_worker,
+)
 from vicinal._dask.distant_rows import DistantRows, sliced
 from vicinal._dask.references import client_of, lost_components, needed_here
 from vicinal._dask.rows import taken
@@ -81,7 +90,15 @@ class SpreadMixture:
         client = active_client()
         wait_for_a_worker(client)
         blocks = [
-            client.submit(_mixture_of_block, one, block, some, key=new_key("vicinal-density"), pure=False)
+            client.submit(
+                _mixture_of_block,
+                one,
+                block,
+                some,
+                key=new_key("vicinal-density"),
+                workers=only_responding(client),
+                pure=False,
+            )
             for block, some in zip(rows.futures, sliced(weights, rows.starts), strict=True)
         ]
         return cls(blocks, rows.lengths, weights, MixtureOutline(one))
@@ -197,7 +214,9 @@ class SpreadMixture:
         centres = np.empty(self.shape, dtype=self._outline.kind[1])
         try:
             for block, (first, last) in zip(self.blocks, pairwise(self.starts), strict=True):
-                centres[first:last] = answer_of(client, client.submit(_centres, block), lambda: "")
+                centres[first:last] = answer_of(
+                    client, client.submit(_centres, block, workers=only_responding(client)), lambda: ""
+                )
         except LostError as error:
             raise lost_components(client, self.blocks, self.shape[0], error) from None
         return self._outline.mixture(centres, self._weights)

@@ -51,18 +51,18 @@ class PartSums(NamedTuple):
     high: np.ndarray
 
 
-def sums_of_collection(estimator: Any, X: Any, y: Any) -> tuple[ChunkletScatter, ChunkletReport, np.ndarray]:
-    """Return the sums of a collection, the report on its chunklets, and its smallest and its largest values as two rows.
+def sums_of_collection(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[ChunkletScatter, ChunkletReport]:
+    """Return the sums of a collection and the report on its chunklets; raise an error for columns that RCA cannot use.
 
     Parameters
     ----------
     estimator : RCA
-        Receives the names and the number of columns.
+        Receives the names and the number of columns if `reset`; otherwise X must have its columns.
     X : Dask array or dataframe
     y : chunklets, as in `RCA.fit`, or labels as a Dask collection aligned with X
     """
     parts, lengths, y = partitions(X, y)
-    check_rows(estimator, table_of(X), reset=True)  # names and number of the columns, from a row of zeros
+    check_rows(estimator, table_of(X), reset=reset)  # names and number of the columns, from a row of zeros
     entries, report = read_chunklets(y, int(sum(lengths)))
     d = estimator.n_features_in_
     shares, n_large, n_meetings = _shares(entries, np.asarray(lengths), d)
@@ -72,7 +72,7 @@ def sums_of_collection(estimator: Any, X: Any, y: Any) -> tuple[ChunkletScatter,
     met = dask.delayed(_sums_of_meeting, pure=True, name="vicinal.rca_meeting")
     tasks = [summed(parts[i], shares[i].alone, shares[i].large, n_large, i) for i in kept]
     if n_meetings:
-        rows = [sent(parts[i], shares[i].small) for i in kept]
+        rows = [sent(parts[i], shares[i].small, i) for i in kept]
         ids = [np.concatenate([shares[i].small[b].ids for i in kept]) for b in range(n_meetings)]
         tasks += [met([part[b] for part in rows], ids[b]) for b in range(n_meetings)]
     found = computed(tasks)
@@ -85,11 +85,9 @@ def sums_of_collection(estimator: Any, X: Any, y: Any) -> tuple[ChunkletScatter,
     if n_large:
         large = _merged([part.counts for part in mine], [part.means for part in mine], [part.scatters for part in mine])
         total = total + _without_rows(*large, total.resolution)
-    return (
-        total,
-        report,
-        np.array([np.min([part.low for part in mine], axis=0), np.max([p.high for p in mine], axis=0)]),
-    )
+    extremes = np.array([np.min([part.low for part in mine], axis=0), np.max([part.high for part in mine], axis=0)])
+    estimator._check_columns(extremes, total)
+    return total, report
 
 
 def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Share], int, int]:
@@ -137,9 +135,8 @@ def _large_by_row(rows: np.ndarray, ids: np.ndarray, length: int) -> LargeRows:
 
 
 def _as_rows(part: Any, i: int) -> np.ndarray:
-    rows = np.ascontiguousarray(part)
-    if rows.dtype not in (np.dtype(np.float64), np.dtype(np.float32)):
-        rows = rows.astype(np.float64)
+    """Return a partition as numbers; raise an error that names the partition for anything else, and for gaps."""
+    rows = _as_numbers(part, i)
     if not np.isfinite(rows).all():
         raise ValueError(
             f"partition {i} of X contains NaN or infinity, and RCA needs finite numbers. Drop or fill such rows, for example "
@@ -147,6 +144,19 @@ def _as_rows(part: Any, i: int) -> np.ndarray:
         )
     check_magnitude(rows)
     return rows
+
+
+def _as_numbers(part: Any, i: int) -> np.ndarray:
+    """Return a partition in float64 or float32, with the checks of a table in memory if it has any other dtype."""
+    from vicinal._rca.rca import RCA  # which imports this module
+
+    rows = np.ascontiguousarray(part)
+    if rows.dtype in (np.dtype(np.float64), np.dtype(np.float32)):
+        return rows
+    try:
+        return check_rows(RCA(), part, reset=True)
+    except ValueError as error:
+        raise ValueError(f"partition {i} of X: {error}") from None
 
 
 def _sums_of_part(part: Any, alone: ChunkletRows, large: LargeRows, n_large: int, i: int) -> PartSums:
@@ -167,8 +177,8 @@ def _sums_of_part(part: Any, alone: ChunkletRows, large: LargeRows, n_large: int
         return PartSums(chunklet_scatter(rows, alone), counts, means, scatters, rows.min(axis=0), rows.max(axis=0))
 
 
-def _rows_of_meetings(part: Any, small: list[ChunkletRows]) -> tuple[np.ndarray, ...]:
-    rows = np.asarray(part)
+def _rows_of_meetings(part: Any, small: list[ChunkletRows], i: int) -> tuple[np.ndarray, ...]:
+    rows = _as_numbers(part, i)
     return tuple(rows[some.rows] for some in small)
 
 

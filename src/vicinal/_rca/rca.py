@@ -21,7 +21,7 @@ from vicinal._checks import (
     shown_columns,
     validate_data,
 )
-from vicinal._dask import in_memory, is_collection
+from vicinal._dask import answers_collections, in_memory, is_collection
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
 from vicinal._rca.shrinkage import contrast_shrinkage, shrunk
@@ -175,15 +175,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        if is_collection(X) and self.shrinkage != "cv":
-            from vicinal._rca.on_cluster import sums_of_collection  # imported only here, because it imports Dask
-
-            sums, report, extremes = sums_of_collection(self, X, y)
-            self._check_columns(extremes, sums)
-        else:
+        if self.shrinkage == "cv":
             X, (y,), _ = in_memory(X, (y,), {})
-            X = mapped(X)
-            sums, report = self._sum(X, y, reset=True, min_rows=2)
+        X = X if is_collection(X) else mapped(X)
+        sums, report = self._sum(X, y, reset=True, min_rows=2)
         if sums.n_contrasts == 0:
             raise ValueError(
                 f"{type(self).__name__} needs at least one chunklet of two or more points, got none: "
@@ -239,7 +234,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X, y
-            The next rows and their chunklets, as in `fit`.
+            The next rows and their chunklets, as in `fit`; they may be Dask collections.
 
         Returns
         -------
@@ -279,6 +274,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self._refuse_in_parts("merge")
         return self._solve(self._sums + other._sums, other.chunklet_report_, may_wait=True)
 
+    @answers_collections(lambda self: self.n_features_in_, needs_rows=False)
     def inverse_transform(self, X: ArrayLike) -> Any:
         """Map images back into the feature space ("RCAfaces").
 
@@ -293,7 +289,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
         Returns
         -------
-        X_original : array of shape (n, n_features)
+        X_original : array of shape (n, n_features), or a lazy Dask array when X is a Dask collection
         """
         check_is_fitted(self, "components_")
         Z = check_array(X, dtype=[np.float64, np.float32], input_name="X", estimator=self)
@@ -334,6 +330,11 @@ class RCA(LinearMetricMixin, BaseEstimator):
             raise ValueError(_fourth_powers(X, "underflow"))
 
     def _sum(self, X: ArrayLike, y: ArrayLike, *, reset: bool, min_rows: int) -> tuple[ChunkletScatter, ChunkletReport]:
+        if is_collection(X):
+            from vicinal._rca.on_cluster import sums_of_collection  # imported only here, because it imports Dask
+
+            return sums_of_collection(self, X, y, reset=reset)
+        X, (y,), _ = in_memory(X, (y,), {})
         X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
         check_magnitude(X)
         entries, report = read_chunklets(y, len(X))

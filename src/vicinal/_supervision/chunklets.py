@@ -312,7 +312,7 @@ def _n_chunklets(entries: ChunkletRows) -> int:
 
 def _from_codes(codes: np.ndarray) -> tuple[ChunkletRows, ChunkletReport]:
     rows = np.flatnonzero(codes >= 0)
-    return _collect(rows, codes[rows], len(codes))
+    return _collect(rows, codes if len(rows) == len(codes) else codes[rows], len(codes))
 
 
 def _from_edges(edges: np.ndarray, n_samples: int) -> tuple[ChunkletRows, ChunkletReport]:
@@ -371,13 +371,18 @@ def _collect(rows: np.ndarray, codes: np.ndarray, n_samples: int) -> tuple[Chunk
     """Drop singletons, number the rest 0 ... C-1, sort entries by id (a counting sort, O(entries))."""
     sizes = np.bincount(codes)
     kept = sizes >= 2
-    number = np.cumsum(kept) - 1
-    inside = kept[codes]
     n_chunklets = int(kept.sum())
-    rows, ids = rows[inside], number[codes[inside]]
-    by_id = coo_array((np.ones(len(rows), dtype=bool), (ids, rows)), shape=(n_chunklets, n_samples)).tocsr()
+    if int(sizes[kept].sum()) < len(rows):
+        inside = kept[codes]
+        rows, codes = rows[inside], codes[inside]
+    # There may be many more rows than fit into memory with all their columns, so copies of the entries are small and few.
+    small = np.int32 if max(n_samples, len(rows)) < 2**31 else np.int64
+    found = np.zeros(n_samples, dtype=bool)
+    found[rows] = True
+    n_leftover = n_samples - np.count_nonzero(found)
+    positions = (np.cumsum(kept) - 1).astype(small)[codes], rows.astype(small)
+    by_id = coo_array((np.ones(len(rows), dtype=bool), positions), shape=(n_chunklets, n_samples)).tocsr()
     entries = ChunkletRows(by_id.indices.astype(np.int64), np.repeat(np.arange(n_chunklets), sizes[kept]))
-    n_leftover = n_samples - np.count_nonzero(np.bincount(rows, minlength=n_samples))
     n_singletons = int((sizes == 1).sum())
     return entries, ChunkletReport(n_samples, n_chunklets, len(rows), int(n_leftover), n_singletons)
 

@@ -68,9 +68,12 @@ def code_labels(
         check_length(values, n_rows, name)
     if not partial:
         refuse_missing(missing, name)
-    present = values[~missing]
+    complete = not missing.any()
+    present = values if complete else values[~missing]
     _check_numbers(present, name, instead)
     classes, known = _code(present, name)
+    if complete:
+        return Labels(classes, known.astype(np.int64, copy=False))
     codes = np.full(len(values), -1, dtype=np.int64)
     codes[~missing] = known
     return Labels(classes, codes)
@@ -140,8 +143,8 @@ def _code(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _code_near_integers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Code integers that lie close to each other by counting, in O(n), without a sort."""
-    wide = values.astype(np.int64) if values.dtype.kind == "i" else values
-    offsets = (wide - wide.min()).astype(np.intp)
+    wide = values.astype(np.int64, copy=False) if values.dtype.kind == "i" else values
+    offsets = (wide - wide.min()).astype(np.intp, copy=False)
     found = np.bincount(offsets) > 0
     classes = wide.min() + np.flatnonzero(found).astype(wide.dtype)
     return classes.astype(values.dtype), (np.cumsum(found) - 1)[offsets]
