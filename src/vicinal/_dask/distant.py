@@ -54,13 +54,14 @@ class DistantMixture:
             future = sent_to_all(client, "vicinal-density", mixture)
         else:
             wait_for_a_worker(client)
+            workers = only_responding(client)
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2 * _MOST_BYTES}):
                 future = client.submit(
                     pickle.loads,
                     code,
                     key=new_key("vicinal-density"),
-                    workers=only_responding(client),
-                    allow_other_workers=True,  # when it is made again
+                    workers=workers,
+                    allow_other_workers=workers is not None,  # when it is made again
                     pure=False,
                 )
         return cls(future, mixture.centres.shape, mixture.engine)
