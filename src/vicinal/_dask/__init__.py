@@ -10,7 +10,8 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
       rows.py              collections as tables in memory, and as sources of rows
       tasks.py             coarse tasks, with results in their order
       distant_rows.py      rows that stay on the workers, in blocks
-      distant.py           a density that is on every worker as one object
+      distant.py           a density that is on the workers as one object
+      references.py        whether the active client can use a density on the workers, and why not
       spread_scores.py     methods of estimators whose densities have blocks of components on several workers
       cluster.py           the active client, looked up at each call, and the handling of lost workers
       heartbeats.py        workers that do not respond

@@ -20,6 +20,7 @@ from vicinal._dask.cluster import (
     sent_to_all,
     threads_of_workers,
 )
+from vicinal._dask.distant import same
 from vicinal._dask.rows import delayed_blocks, table_of
 from vicinal._dask.spread_scores import spread_answers
 
@@ -73,7 +74,9 @@ class _Packed:
         pickler = _Light(file)
         pickler.dump(estimator)
         self.code = file.getvalue()
-        distant = pickler.distant if needs_rows else []
+        self.distant = distant = pickler.distant if needs_rows else []
+        for mixture in distant:
+            mixture.client()  # raises an error if another client is active, or if the components are lost
         self.spread = [mixture for mixture in distant if hasattr(type(mixture), "delayed_scores")]
         # Each mixture is a future, or, if its components are on several workers, an outline.
         self.mixtures = [
@@ -165,19 +168,17 @@ def _shared(thing: Any) -> Any:
 
 def answered(estimator: Any, asked: Any, X: Any) -> Any:
     """Return the results for rows in memory, computed by workers that hold the training rows."""
-    client = active_client("a density whose rows are on Dask workers")
-    rows = X if hasattr(X, "iloc") else np.asarray(X)
     packed = _Packed(estimator)
     packed.check(asked)
+    client = active_client()
+    rows = X if hasattr(X, "iloc") else np.asarray(X)
     threads = max(sum(threads_of_workers(client).values()), 1)
     step = min(_ROWS_PER_TASK, max(-(-len(rows) // threads), 1))
     some = [rows[first : first + step] for first in range(0, max(len(rows), 1), step)]
     if packed.spread:
         lengths = [len(part) for part in some]
         # As results of tasks, they are sent again if a worker is lost.
-        blocks = [
-            dask.delayed(client.submit(_same, part, workers=only_responding(client), pure=False)) for part in some
-        ]
+        blocks = [dask.delayed(client.submit(same, part, workers=only_responding(client), pure=False)) for part in some]
         tasks = spread_answers(packed.model(), packed.spread, asked, blocks, lengths, None)
         return np.concatenate(computed(tasks, "Fit the density again"))
     whole = client.submit(_made_whole, packed.code, *packed.mixtures, workers=only_responding(client), pure=False)
@@ -187,13 +188,9 @@ def answered(estimator: Any, asked: Any, X: Any) -> Any:
             [answer_of(client, future, lambda: "Each holds the whole density.") for future in futures]
         )
     except LostError as error:
-        raise RuntimeError(f"Dask workers were lost while rows were scored ({error}). Repeat the call.") from None
+        raise packed.distant[0].lost(client, error) from None
     finally:
         client.cancel(futures, force=True)
-
-
-def _same(thing: Any) -> Any:
-    return thing
 
 
 def _answer(estimator: Any, asked: Any, rows: Any) -> np.ndarray:

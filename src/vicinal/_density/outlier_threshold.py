@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import false_discovery_control
 
 from vicinal._checks import check_positive
 from vicinal._density.groups import weighted_quantile
@@ -63,6 +64,13 @@ def outlier_threshold(ranks: Ranks, contamination: str | float) -> float:
         low, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.75))
         return float(low - 1.5 * (high - low))
     return weighted_quantile(scores, weight, float(contamination))
+
+
+def labels_of(detector: Any, scores: np.ndarray) -> np.ndarray:
+    """Return -1 for outliers and 1 for other rows, given the scores of all rows; with ``fdr``, these are tested together."""
+    if detector.fdr is None:
+        return np.where(scores < detector.offset_, -1, 1)
+    return np.where(false_discovery_control(detector.p_values_from_scores(scores)) <= detector.fdr, -1, 1)
 
 
 def labels_in_blocks(detector: Any) -> Any:

@@ -5,7 +5,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import false_discovery_control
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold
@@ -14,12 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_weights
-from vicinal._dask import answers_collections, are_distant, fits_collections, float_numbers
+from vicinal._dask import answers_collections, are_distant, fits_collections, float_numbers, is_collection, is_distant
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.distant_fits import InnerDensityMixin, checked_rows, constant_values
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views
-from vicinal._density.outlier_threshold import Ranks, check_outlier_parameters, labels_in_blocks, outlier_threshold
+from vicinal._density.outlier_threshold import (
+    Ranks,
+    check_outlier_parameters,
+    labels_in_blocks,
+    labels_of,
+    outlier_threshold,
+)
 from vicinal._density.robust_scores import robust_scores
 from vicinal._density.training_rows import (
     as_weights,
@@ -272,13 +277,18 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         """Return ``score_samples(X) - offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
-    @answers_collections(dtype=labels_in_blocks)
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return -1 for outliers and 1 for other rows of X, which are treated as new rows.
 
         With ``fdr``, the rows of X are tested together. If X is bitwise equal to the training table, a
         `TrainingRowsWarning` states that its rows are treated as new ones.
         """
+        if self.fdr is not None and is_distant(self) and not is_collection(X):
+            return labels_of(self, self.score_samples(X))  # workers score some rows each, and all are tested together
+        return self._predict(X)
+
+    @answers_collections(dtype=labels_in_blocks)
+    def _predict(self, X: ArrayLike) -> NDArray[Any]:
         rows, checked = self._rows(X)
         if len(checked) == len(self.training_scores_) and getattr(self, "_fingerprint", None) == fingerprint(checked):
             warnings.warn(
@@ -288,10 +298,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
                 TrainingRowsWarning,
                 stacklevel=callers_line(),
             )
-        scores = self._score(rows, checked)
-        if self.fdr is None:
-            return np.where(scores < self.offset_, -1, 1)
-        return np.where(false_discovery_control(self.p_values_from_scores(scores)) <= self.fdr, -1, 1)
+        return labels_of(self, self._score(rows, checked))
 
     def explain(self, X: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Explanation:
         r"""Explain which columns make rows unusual, given their other columns.
@@ -355,9 +362,8 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        return (1.0 + Ranks(self._sorted_scores, self._cumulated).weight_below(np.asarray(as_host(scores)))) / (
-            len(self.training_scores_) + 1.0
-        )
+        below = Ranks(self._sorted_scores, self._cumulated).weight_below(np.asarray(as_host(scores)))
+        return (1.0 + below) / (len(self.training_scores_) + 1.0)
 
     def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return the rows as passed, which may have column names, and as validated."""
@@ -438,8 +444,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         for train, test in KFold(_REFITS, shuffle=True, random_state=0).split(rows):
             detector = DensityOutlierDetector(clone(density), largest_group=self.largest_group)
             detector._refits = False
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # warnings were already issued for the whole table
+            with warnings.catch_warnings(action="ignore"):  # warnings were already issued for the whole table
                 detector.fit(rows[train], sample_weight=None if weight is None else weight[train])
                 scores[test] = detector.score_samples(rows[test])
         return scores

@@ -16,7 +16,7 @@ from typing import Any
 import dask
 import numpy as np
 from dask.delayed import Delayed
-from distributed import Future, get_worker
+from distributed import Client, Future, get_worker
 from scipy.special import logsumexp
 
 from vicinal._dask.cluster import (
@@ -30,6 +30,7 @@ from vicinal._dask.cluster import (
     wait_for_a_worker,
 )
 from vicinal._dask.distant_rows import DistantRows, sliced
+from vicinal._dask.references import client_of, lost_components, needed_here
 from vicinal._dask.rows import taken
 from vicinal._dask.spread_scores import scores_of_call
 from vicinal._engine import Engine, as_engine, merged_log_sums
@@ -136,10 +137,11 @@ class SpreadMixture:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise RuntimeError(
-            f"the {self.shape[0]} components of this density are on the workers of a Dask cluster, where rows are scored; "
-            f"{name} needs them in this process. Call gather() on the estimator first."
-        )
+        raise needed_here(self.shape[0], name)
+
+    def client(self) -> Client:
+        """Return the active client, through which the components can be used; otherwise raise an error with a remedy."""
+        return client_of(self.blocks, self.shape[0])
 
     # -- what workers compute --------------------------------------------------------------------------------------
 
@@ -170,6 +172,7 @@ class SpreadMixture:
 
     def _left_out(self, rows: list[Delayed]) -> np.ndarray:
         """Return the scores of the rows in some blocks, of which each is left out of the block at the same place."""
+        self.client()
         others = log_weight_of_others(self.log_weights)
         owns = np.eye(len(rows), dtype=bool).tolist()
         tasks = [
@@ -187,6 +190,7 @@ class SpreadMixture:
             Called with the mixture of a block and its part of each of the aligned arrays.
         aligned : arrays of shape (n, ...) or None
         """
+        self.client()
         others = [sliced(array, self.starts) for array in aligned]
         tasks = [dask.delayed(function)(block, *more) for block, *more in zip(self.blocks, *others, strict=True)]
         return np.concatenate(computed(tasks, _REMEDY))
@@ -194,6 +198,7 @@ class SpreadMixture:
     def centres_at(self, positions: np.ndarray) -> np.ndarray:
         """Return the centres at some positions, in this process; those of the last call are kept."""
         if not self._outline.has_centres_at(positions):
+            self.client()
             blocks = list(map(dask.delayed, self.blocks))
             self._outline.keep_centres(positions, taken(blocks, self.starts, positions, *self._outline.kind))
         return self._outline.centres_at(positions)
@@ -205,7 +210,7 @@ class SpreadMixture:
 
     def gather(self) -> SharedMixture:
         """Return the mixture of all components, in this process, which holds one block at a time besides them."""
-        client = active_client("a density whose rows are on Dask workers")
+        client = self.client()
         centres = np.empty(self.shape, dtype=self._outline.kind[1])
         try:
             for block, (first, last) in zip(self.blocks, pairwise(self.starts), strict=True):
@@ -213,9 +218,7 @@ class SpreadMixture:
                     client, client.submit(_centres, block, workers=only_responding(client)), lambda: ""
                 )
         except LostError as error:
-            raise RuntimeError(
-                f"the {self.shape[0]} components of this density were on Dask workers that have left ({error}). Fit it again."
-            ) from None
+            raise lost_components(client, self.blocks, self.shape[0], error) from None
         return self._outline.mixture(centres, self._weights)
 
 
