@@ -261,6 +261,20 @@ def test_what_the_first_rows_do_not_tell_is_refused(table, in_blocks, capsys):
         assert run(*learn, "--drop", name) == OK
 
 
+@pytest.mark.parametrize("method", ["rca", "lca"])
+def test_a_type_includes_a_column_that_is_constant_in_the_first_rows(table, in_blocks, capsys, method):
+    table["late"] = np.where(np.arange(200) < 50, 1.0, np.random.default_rng(0).normal(size=200))
+    table.to_csv("late.csv", index=False)
+    in_blocks(8 * 20)
+    learn = ["learn", "late.csv", "--method", method, "--target", "kind", "-o", "m.vicinal"]
+    assert run(*learn) == DATA
+    assert "Pass --type late=continuous" in capsys.readouterr().err
+    assert run(*learn, "--type", "late=continuous") == OK
+    model = model_io.load("m.vicinal")
+    assert "late" in model[0].get_feature_names_out()
+    np.testing.assert_allclose(model["scale"].mean_[-1], table["late"].mean())
+
+
 def test_max_rows_of_a_large_table_draws_from_all_blocks(table, in_blocks, capsys):
     in_blocks()
     learn = ["learn", "table.csv", "--method", "parzen", "--set", "bandwidth=0.4", "--no-scale", "--drop", "kind"]

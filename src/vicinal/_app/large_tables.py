@@ -90,7 +90,7 @@ def prepare_large(blocks: Any, arguments: Namespace, console: Console, **options
     with contextlib.ExitStack() as stack:
         for first, frame, told in in_turn(blocks, console):
             if first_block is None:
-                first_block = prepare(frame, console, arguments, **options)
+                first_block = prepare(frame, console, arguments, first_rows=True, **options)
                 console.say(f"the kinds of the columns are determined from the first {count(len(frame), 'row')}.")
                 if unsupervised:
                     first_block = measured(first_block, console, arguments.method)
