@@ -1,5 +1,6 @@
 """Test large tables on the command line: they are read and written in blocks, with the results of a table in memory."""
 
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -273,6 +274,22 @@ def test_a_type_includes_a_column_that_is_constant_in_the_first_rows(table, in_b
     model = model_io.load("m.vicinal")
     assert "late" in model[0].get_feature_names_out()
     np.testing.assert_allclose(model["scale"].mean_[-1], table["late"].mean())
+
+
+def test_a_large_table_without_labels_or_ids_is_explained(table, in_blocks, capsys):
+    in_blocks(8 * 20)
+    learn = ["learn", "table.csv", "-o", "m.vicinal"]
+    assert run(*learn, "--method", "lca", "--target", "kind") == OK
+    assert "lca learns without labels, so the column 'kind' is not used." in capsys.readouterr().err
+    assert run(*learn, "--method", "rca", "--target", "kind", "--id", "nope") == DATA
+    assert "--id: there is no column 'nope'" in capsys.readouterr().err
+
+
+def test_a_folder_without_rows_is_refused(table, capsys):
+    os.mkdir("rows")
+    table.iloc[:0].to_parquet("rows/none.parquet")
+    assert run("learn", "rows", "--method", "lca", "-o", "m.vicinal") == DATA
+    assert "rows has no rows." in capsys.readouterr().err
 
 
 def test_max_rows_of_a_large_table_draws_from_all_blocks(table, in_blocks, capsys):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from vicinal.cli import main
 
 distributed = pytest.importorskip("distributed")
 
-OK, USAGE, DATA, INTERRUPTED = 0, 2, 3, 130
+OK, USAGE, DATA, MISSING_EXTRA, INTERRUPTED = 0, 2, 3, 7, 130
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Dask
 
 
@@ -30,6 +31,7 @@ def test_workers_learn_and_score_as_one_process_does(tmp_path, monkeypatch, caps
     assert main([*learn, "-o", "one.vicinal", "-q"]) == OK
     assert main([*learn, "-o", "two.vicinal", "--workers", "2"]) == OK
     assert "using 2 Dask workers" in capsys.readouterr().err
+    assert not logging.getLogger("distributed.client").isEnabledFor(logging.WARNING)  # "Couldn't gather 1 keys"
     one, two = model_io.load("one.vicinal")[-1], model_io.load("two.vicinal")[-1]
     np.testing.assert_array_equal(two.covariance_, one.covariance_)
     assert two.engine_ == "dask"
@@ -70,6 +72,18 @@ def test_an_address_of_a_scheduler_serves_as_one_process_does(tmp_path, monkeypa
     np.testing.assert_array_equal(there.covariance_, one.covariance_)
     assert there.engine_ == "dask"
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
+
+
+@pytest.mark.parametrize(("option", "value"), [("--workers", "2"), ("--cluster", "tcp://127.0.0.1:8786")])
+def test_without_dask_the_extra_is_named(option, value, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.vicinal", "rows.csv"):
+        (tmp_path / name).touch()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert main(["score", "m.vicinal", "rows.csv", option, value]) == MISSING_EXTRA
+    message = capsys.readouterr().err
+    assert f"error: {option} needs the package 'distributed'" in message
+    assert "pip install 'vicinal[dask]'" in message
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):

@@ -44,15 +44,16 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
     if not wants_cluster(arguments):
         yield
         return
-    need("distributed", "--workers and --cluster", "dask")
+    need("distributed", "--workers" if arguments.cluster is None else "--cluster", "dask")
     import dask
     from distributed import Client, LocalCluster
 
     from vicinal._dask import on_cluster
     from vicinal._dask.cluster import OwnWorker
 
-    # The logs of the workers are not meant for users of the command.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # The logs of the workers are not meant for users of the command. Dask sets a level of its own for the client.
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         if arguments.cluster is None:
             # One thread per worker, because several kernels in one worker would compete for memory bandwidth.

@@ -104,6 +104,12 @@ def measured(prepared: PreparedTable, console: Console, method: str) -> Prepared
     return narrow
 
 
+def note_unused_label(label: str | None, method: str, console: Console) -> None:
+    """Print that a method without labels does not use the column of ``--target`` or ``--groups``."""
+    if label is not None:
+        console.say(f"{method} learns without labels, so the column {label!r} is not used.")
+
+
 def note_dependence(prepared: PreparedTable, console: Console) -> tuple[PreparedTable, list[str]]:
     """Print which columns are linear combinations of others, and what this means for a density.
 
