@@ -1,5 +1,6 @@
 """Test large tables on the command line: they are read and written in blocks, with the results of a table in memory."""
 
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -259,6 +260,36 @@ def test_what_the_first_rows_do_not_tell_is_refused(table, in_blocks, capsys):
         assert run(*learn) == DATA
         assert f"{name!r} was constant or empty in the first rows" in capsys.readouterr().err
         assert run(*learn, "--drop", name) == OK
+
+
+@pytest.mark.parametrize("method", ["rca", "lca"])
+def test_a_type_includes_a_column_that_is_constant_in_the_first_rows(table, in_blocks, capsys, method):
+    table["late"] = np.where(np.arange(200) < 50, 1.0, np.random.default_rng(0).normal(size=200))
+    table.to_csv("late.csv", index=False)
+    in_blocks(8 * 20)
+    learn = ["learn", "late.csv", "--method", method, "--target", "kind", "-o", "m.vicinal"]
+    assert run(*learn) == DATA
+    assert "Pass --type late=continuous" in capsys.readouterr().err
+    assert run(*learn, "--type", "late=continuous") == OK
+    model = model_io.load("m.vicinal")
+    assert "late" in model[0].get_feature_names_out()
+    np.testing.assert_allclose(model["scale"].mean_[-1], table["late"].mean())
+
+
+def test_a_large_table_without_labels_or_ids_is_explained(table, in_blocks, capsys):
+    in_blocks(8 * 20)
+    learn = ["learn", "table.csv", "-o", "m.vicinal"]
+    assert run(*learn, "--method", "lca", "--target", "kind") == OK
+    assert "lca learns without labels, so the column 'kind' is not used." in capsys.readouterr().err
+    assert run(*learn, "--method", "rca", "--target", "kind", "--id", "nope") == DATA
+    assert "--id: there is no column 'nope'" in capsys.readouterr().err
+
+
+def test_a_folder_without_rows_is_refused(table, capsys):
+    os.mkdir("rows")
+    table.iloc[:0].to_parquet("rows/none.parquet")
+    assert run("learn", "rows", "--method", "lca", "-o", "m.vicinal") == DATA
+    assert "rows has no rows." in capsys.readouterr().err
 
 
 def test_max_rows_of_a_large_table_draws_from_all_blocks(table, in_blocks, capsys):

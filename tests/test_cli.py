@@ -161,6 +161,9 @@ def _check_score(model, table, capsys):
     assert "5 rows of 125 equal a training row exactly" in captured.err
     tail = pd.read_csv(io.StringIO(captured.out))["log_density"].tail(5)
     np.testing.assert_allclose(tail, own[:5] - volume, rtol=1e-9)
+    table[FEATURES].head(1).to_csv("single.csv", index=False)
+    assert run("score", "model.vicinal", "single.csv") == OK
+    assert "1 row of 1 equals a training row exactly, and is scored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npz", "npy", "csv.gz"])

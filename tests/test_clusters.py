@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -12,13 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from vicinal import RCA
 from vicinal import io as model_io
 from vicinal._app import blocks, use
 from vicinal.cli import main
 
 distributed = pytest.importorskip("distributed")
 
-OK, USAGE, DATA, INTERRUPTED = 0, 2, 3, 130
+OK, USAGE, DATA, MISSING_EXTRA, WORKERS, INTERRUPTED = 0, 2, 3, 7, 9, 130
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Dask
 
 
@@ -30,6 +32,7 @@ def test_workers_learn_and_score_as_one_process_does(tmp_path, monkeypatch, caps
     assert main([*learn, "-o", "one.vicinal", "-q"]) == OK
     assert main([*learn, "-o", "two.vicinal", "--workers", "2"]) == OK
     assert "using 2 Dask workers" in capsys.readouterr().err
+    assert not logging.getLogger("distributed.client").isEnabledFor(logging.WARNING)  # "Couldn't gather 1 keys"
     one, two = model_io.load("one.vicinal")[-1], model_io.load("two.vicinal")[-1]
     np.testing.assert_array_equal(two.covariance_, one.covariance_)
     assert two.engine_ == "dask"
@@ -70,6 +73,38 @@ def test_an_address_of_a_scheduler_serves_as_one_process_does(tmp_path, monkeypa
     np.testing.assert_array_equal(there.covariance_, one.covariance_)
     assert there.engine_ == "dask"
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
+
+
+@pytest.mark.parametrize(("option", "value"), [("--workers", "2"), ("--cluster", "tcp://127.0.0.1:8786")])
+def test_without_dask_the_extra_is_named(option, value, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.vicinal", "rows.csv"):
+        (tmp_path / name).touch()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert main(["score", "m.vicinal", "rows.csv", option, value]) == MISSING_EXTRA
+    message = capsys.readouterr().err
+    assert f"error: {option} needs the package 'distributed'" in message
+    assert "pip install 'vicinal[dask]'" in message
+
+
+@pytest.mark.parametrize("command", ["neighbors", "transform"])
+def test_a_scheduler_without_workers_is_no_bug(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vicinal._dask.cluster.PATIENCE", 1.0)
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(3_000, 3)), columns=list("abc"))
+    rows.to_csv("rows.csv", index=False)
+    model_io.save(RCA().fit(rows, np.arange(3_000) % 3), "m.vicinal")
+    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", 1_000)
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None) as nobody:
+        there = ["--cluster", nobody.scheduler_address, "-o", "out.csv"]
+        assert main([command, "m.vicinal", "rows.csv", *there]) == WORKERS
+    message = capsys.readouterr().err
+    assert "has no workers yet" in message
+    assert "error: no Dask worker has been available" in message
+    assert "bug" not in message
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):

@@ -92,7 +92,8 @@ class TableBlocks:
                 seen += len(frame)
                 yield frame
         if not seen:
-            raise DataFailure(f"{self.source} has {count(columns, 'column')} but no rows.")
+            # A file of another format than text without rows has no block, and then the columns are not known.
+            raise DataFailure(f"{self.source} has {count(columns, 'column') + ' but ' if columns else ''}no rows.")
 
     def _with_failures(self, frames: Iterator[Any]) -> Iterator[Any]:
         """Yield the same frames; errors while reading become failures of the command."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vicinal._app.console import Console, count, one_line
-from vicinal._app.errors import UsageFailure, need
+from vicinal._app.errors import WORKERS, Failure, UsageFailure, need
 
 _SECONDS_TO_CONNECT = 20
 # The environment in which workers are started. By default, Dask lets the C library return every large array to the system as soon as
@@ -44,15 +44,16 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
     if not wants_cluster(arguments):
         yield
         return
-    need("distributed", "--workers and --cluster", "dask")
+    need("distributed", "--workers" if arguments.cluster is None else "--cluster", "dask")
     import dask
     from distributed import Client, LocalCluster
 
     from vicinal._dask import on_cluster
-    from vicinal._dask.cluster import OwnWorker
+    from vicinal._dask.cluster import ClusterError, OwnWorker
 
-    # The logs of the workers are not meant for users of the command.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # The logs of the workers are not meant for users of the command. Dask sets a level of its own for the client.
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         if arguments.cluster is None:
             # One thread per worker, because several kernels in one worker would compete for memory bandwidth.
@@ -76,4 +77,7 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
         else:
             console.say(f"the scheduler at {arguments.cluster} has no workers yet; those that join are used.")
         stack.enter_context(on_cluster())
-        yield
+        try:
+            yield
+        except ClusterError as error:
+            raise Failure(one_line(error), WORKERS) from error

@@ -38,6 +38,7 @@ def prepare(
     partial: bool = False,
     also_drop: Sequence[str] = (),
     measured_only: bool = False,
+    first_rows: bool = False,
 ) -> PreparedTable:
     """Return the features of a table by the options of the command line; print what was done and what is unusual.
 
@@ -56,6 +57,8 @@ def prepare(
         Columns that are not features for reasons other than ``--drop``.
     measured_only : bool
         Whether missing values count only in columns of quantities, because the method uses no others.
+    first_rows : bool
+        Whether more rows follow, so that columns in ``--type`` are kept even if they are constant here.
     """
     drop = [*split_names(arguments.drop, frame.columns), *also_drop]
     check_columns(drop, frame.columns, "--drop")
@@ -76,6 +79,7 @@ def prepare(
             random_state=arguments.seed,
             partial=partial,
             measured_only=measured_only,
+            first_rows=first_rows,
             words=COMMAND_WORDS._replace(label=label_option),
         )
     except TableError as error:
@@ -98,6 +102,12 @@ def measured(prepared: PreparedTable, console: Console, method: str) -> Prepared
         )
     print_notes(narrow.notes[len(prepared.notes) :], console)
     return narrow
+
+
+def note_unused_label(label: str | None, method: str, console: Console) -> None:
+    """Print that a method without labels does not use the column of ``--target`` or ``--groups``."""
+    if label is not None:
+        console.say(f"{method} learns without labels, so the column {label!r} is not used.")
 
 
 def note_dependence(prepared: PreparedTable, console: Console) -> tuple[PreparedTable, list[str]]:

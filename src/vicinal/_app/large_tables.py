@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._app.blocks import in_turn
-from vicinal._app.columns import measured, prepare
+from vicinal._app.columns import measured, note_unused_label, prepare
 from vicinal._app.console import Console, Messages, count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure
 from vicinal._app.models import set_engine
+from vicinal._app.tables import check_columns
 from vicinal._app.words import in_command_words
 from vicinal._engine import resident_rows
 from vicinal._row_sources import RowsFile
@@ -90,10 +91,13 @@ def prepare_large(blocks: Any, arguments: Namespace, console: Console, **options
     with contextlib.ExitStack() as stack:
         for first, frame, told in in_turn(blocks, console):
             if first_block is None:
-                first_block = prepare(frame, console, arguments, **options)
+                if arguments.id is not None:
+                    check_columns([arguments.id], frame.columns, "--id")
+                first_block = prepare(frame, console, arguments, first_rows=True, **options)
                 console.say(f"the kinds of the columns are determined from the first {count(len(frame), 'row')}.")
                 if unsupervised:
                     first_block = measured(first_block, console, arguments.method)
+                    note_unused_label(label, arguments.method, console)
                     noise = first_block.encoder.dequantizer()
                 file = stack.enter_context(RowsFile(first_block.X.shape[1]))
             values, kept = _numbers(frame, first_block, arguments, told, **options)

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from vicinal._app import large_tables
 from vicinal._app.blocks import TableBlocks, open_table
-from vicinal._app.columns import measured, note_dependence, prepare
+from vicinal._app.columns import measured, note_dependence, note_unused_label, prepare
 from vicinal._app.console import Console, count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.large_tables import LargeTable
@@ -95,8 +95,7 @@ def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, Prepar
     prepared = prepare(table, console, arguments, **options)
     if method in _UNSUPERVISED:
         prepared = measured(prepared, console, method)
-        if arguments.target or arguments.groups:
-            console.say(f"{method} learns without labels, so the column {prepared.labels.name!r} is not used.")
+        note_unused_label(options["label"], method, console)
     prepared, dependent = _sample(prepared, arguments, console, seen), list[str]()
     if method in _UNSUPERVISED:
         prepared, dependent = note_dependence(prepared, console)

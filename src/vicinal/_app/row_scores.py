@@ -67,10 +67,12 @@ def versions_of(model: "Model", features: "pd.DataFrame | None") -> list[Any]:
 
 
 def note_training_rows(own: np.ndarray, console: Messages) -> None:
-    if (own >= 0).any():
+    n = int((own >= 0).sum())
+    if n:
+        equal, are, them = ("equals", "is", "it as a new row") if n == 1 else ("equal", "are", "them as new rows")
         console.say(
-            f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
-            "without that row (use --as-new to score them as new rows)."
+            f"{count(n, 'row')} of {len(own):,} {equal} a training row exactly, and {are} scored under the model without that row "
+            f"(use --as-new to score {them})."
         )
 
 

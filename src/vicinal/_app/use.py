@@ -254,7 +254,7 @@ def neighbors(arguments: Namespace, console: Console) -> None:
         query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
         raise UsageFailure(
-            f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
+            f"-k {arguments.k} needs at least {count(arguments.k, 'other row')} in DATA, got {available}. Lower -k or add rows."
         )
     positions, distances = _nearest(images, queries, arguments.k, console)
     n, k = positions.shape

@@ -27,6 +27,10 @@ class LostError(Exception):
     """Data or results were on workers that have left."""
 
 
+class ClusterError(RuntimeError):
+    """The scheduler or the workers cannot do the work; the message names the reason and a remedy."""
+
+
 class OwnWorker(WorkerPlugin):
     """A worker that belongs to this process.
 
@@ -106,7 +110,7 @@ def wait_for_a_worker(client: Client) -> None:
     while not (found := _threads(client)):
         silence = 0.0 if found is None else heartbeats(client).shortest()
         if max(time.monotonic() - since, silence) > PATIENCE or client.status == "closed":
-            raise RuntimeError(_why_nobody(client, found is not None))
+            raise ClusterError(_why_nobody(client, found is not None))
         time.sleep(0.5)
 
 
@@ -192,7 +196,7 @@ def _sent(client: Client, send: Callable[..., dict[str, Future]], name: str, thi
             return [found[key] for key in keyed]
         except LostError as error:
             lost = error
-    raise RuntimeError(
+    raise ClusterError(
         f"Dask workers were lost {_ATTEMPTS} times while data were sent to them ({lost}). Look at their logs."
     )
 
@@ -243,7 +247,7 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
             raise LostError("a task was cancelled")
         answers = list(_outcome(client, client.gather(done, asynchronous=True)))
     except KilledWorker as error:
-        raise RuntimeError(
+        raise ClusterError(
             f"several Dask workers in a row died at the same task, most likely because their memory was full: {error} {explain()} Give "
             "workers more memory, or fewer threads each."
         ) from error

@@ -9,6 +9,7 @@ import dask
 from distributed import Client, Future
 
 from vicinal._dask.cluster import (
+    ClusterError,
     LostError,
     active_client,
     answer_of,
@@ -106,7 +107,7 @@ class _Tasks:
                 self.cancel(forget=False)
                 self._there = None
                 self._waiting = deque((code, self._submitted(code)) for code, _ in self._waiting)
-        raise RuntimeError(
+        raise ClusterError(
             f"Dask workers were lost {_ATTEMPTS} times at the same task ({lost}). Look at their logs, or give them more memory."
         )
 
@@ -125,7 +126,7 @@ def _cancelled(client: Client, tasks: list[Future]) -> None:
 def _worked(version: str, work: Callable[[Any], Any], code: bytes) -> Any:
     """Compute one result: a Dask task, which may be repeated anywhere."""
     if version != __version__:
-        raise RuntimeError(
+        raise ClusterError(
             f"this Dask worker has vicinal {__version__}, and the process that sent the task has {version}. Install the same "
             "version on both."
         )

@@ -22,6 +22,7 @@ import numpy as np
 from distributed import Client, Future
 
 from vicinal._dask.cluster import (
+    ClusterError,
     LostError,
     active_client,
     broadcast,
@@ -261,7 +262,7 @@ class ClusterSharing:
             except LostError as error:
                 attempts += 1
                 if attempts >= _ATTEMPTS:
-                    raise RuntimeError(
+                    raise ClusterError(
                         f"the Dask workers lost their data {attempts} times ({error}): they are restarted or killed "
                         f"faster than they can respond, most likely because their memory is full. {_MEMORY} Look at their logs, "
                         "and give them more memory."

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vicinal._dask.cluster import ClusterError
 from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._sharing import node_of
 from vicinal._version import __version__
@@ -128,7 +129,7 @@ def make_ahead(job: Job, *data: np.ndarray) -> None:
 def do_pieces(job: Job, group: Group, *data: np.ndarray) -> Answer:
     """Compute some consecutive pieces of a reduction: a Dask task, which may be repeated anywhere."""
     if job.version != __version__:
-        raise RuntimeError(
+        raise ClusterError(
             f"this Dask worker has vicinal {__version__}, and the process that sent the task has {job.version}. Install the same "
             "version on both."
         )

@@ -3,7 +3,7 @@
 `vicinal learn`, `vicinal compare` and `vicinal.tables.prepare` share this function.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,12 +200,14 @@ def prepare_table(
     random_state: int = 0,
     partial: bool = False,
     measured_only: bool = False,
+    first_rows: bool = False,
     words: Words | None = None,
 ) -> PreparedTable:
     """Prepare a table with messages in the terms of the caller.
 
     With `partial`, missing labels mean unknown and are kept. With `measured_only`, missing values count only in the columns that
-    `PreparedTable.measured` keeps.
+    `PreparedTable.measured` keeps. With `first_rows`, more rows follow, so columns that `types` names are kept even if they are
+    constant.
     """
     words = Words() if words is None else words
     check_choice(missing, "missing", MISSING)
@@ -241,7 +243,7 @@ def prepare_table(
         counted = np.where([kind.measured for kind in encoder.feature_types_], values, 0.0)
     kept = _kept_rows(counted, encoder.sources, None if partial else labels, label, missing, words, notes)
     values, labels = values[kept], None if labels is None else labels[kept]
-    encoder, values, names = _without_constants(encoder, values, names, notes)
+    encoder, values, names = _without_constants(encoder, values, names, notes, types if first_rows else ())
     import pandas as pd
 
     X = pd.DataFrame(values, columns=names, index=features.index[kept])
@@ -412,13 +414,14 @@ def describe_gaps(by_column: dict[str, int], n_rows: int, n: int) -> str:
 
 
 def _without_constants(
-    encoder: TableEncoder, values: np.ndarray, names: list[str], notes: list[Note]
+    encoder: TableEncoder, values: np.ndarray, names: list[str], notes: list[Note], needed: Collection[str] = ()
 ) -> tuple[TableEncoder, np.ndarray, list[str]]:
-    """Leave out features that do not change over the rows that were kept."""
+    """Leave out features that do not change over the rows that were kept, unless they come from a needed column."""
     if len(values) < 2:
         return encoder, values, names
     with np.errstate(invalid="ignore"):
         varies = np.nanmax(values, axis=0, initial=-np.inf) > np.nanmin(values, axis=0, initial=np.inf)
+    varies |= [source in needed for source in encoder.sources]
     if varies.all():
         return encoder, values, names
     if not varies.any():
