@@ -136,22 +136,22 @@ class MixtureBase(ABC):
         if on_device(X):
             placement = self.placement(len(X), engine=engine_at(self.engine, X))
             return check_log_density(placement.log_sums(self._as_placed(X)) + self._log_norm)
-        return check_log_density(self.log_densities(X))
+        return check_log_density(self.log_densities(check_queries(X, self.n_features, self.feature_names)))
 
     def log_densities(
         self,
-        X: ArrayLike | None = None,
+        rows: np.ndarray | None = None,
         left_out: np.ndarray | None = None,
         *,
         passes: int = 1,
         engine: Engine | str | None = None,
     ) -> np.ndarray:
-        """Return the log-density of each row of X, shape (m,); -inf for rows that are too far from every component.
+        """Return the log-density of each row, shape (m,); -inf for rows that are too far from every component.
 
         Parameters
         ----------
-        X : array-like of shape (m, D), optional
-            None means the centres, each without its own component.
+        rows : array of shape (m, D), optional
+            Rows that `check_queries` has accepted. None means the centres, each without its own component.
         left_out : integer array of shape (m,), optional
             A component that is left out for each row. The weights of the others are not normalised again.
         passes : int
@@ -159,10 +159,9 @@ class MixtureBase(ABC):
         engine : None, str or Engine
             The default is that of the mixture.
         """
-        if X is None:
+        if rows is None:
             return self.placement(len(self.centres), passes, engine).log_sums() + self._log_norm
-        rows = self._as_placed(check_queries(X, self.n_features, self.feature_names))
-        return self.placement(len(rows), passes, engine).log_sums(rows, left_out) + self._log_norm
+        return self.placement(len(rows), passes, engine).log_sums(self._as_placed(rows), left_out) + self._log_norm
 
     def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,).

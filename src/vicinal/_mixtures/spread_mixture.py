@@ -35,6 +35,7 @@ from vicinal._dask.rows import taken
 from vicinal._dask.spread_scores import scores_of_call
 from vicinal._engine import Engine, as_engine, merged_log_sums
 from vicinal._mixtures.components import check_log_density, log_weight_of_others, normalised_log_weights
+from vicinal._mixtures.features import check_queries
 from vicinal._mixtures.shared_mixture import SharedMixture
 
 _FAN = 16  # the number of blocks of components whose sums one task merges
@@ -302,6 +303,7 @@ def _scores(
     if own and isinstance(rows, SharedMixture):
         found = mass + mixture.log_densities(engine=engine)
     else:
+        queries = check_queries(queries, mixture.n_features, mixture.feature_names)
         found = mass + mixture.log_densities(queries, np.arange(len(queries)) if own else None, engine=engine)
     if not _has_room():
         mixture.forget_placement()
