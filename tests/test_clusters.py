@@ -263,6 +263,7 @@ class Elsewhere:
         return getattr, (sys.modules[self._function.__module__], self._function.__name__)
 
 
+@pytest.mark.slow
 def test_a_comparison_by_workers_is_that_of_one_process(folder, cluster, monkeypatch, capsys):
     from vicinal._compare import running
 

@@ -309,7 +309,11 @@ def test_an_exact_fit_to_many_rows_leaves_them_in_blocks(client, method):
 
 @pytest.mark.parametrize(
     ("density", "largest_group"),
-    [(ParzenWindows("scott", engine=SMALL), 0.1), (stochastic(LCA), None), (stochastic(LCAGauss), 0.1)],
+    [
+        (ParzenWindows("scott", engine=SMALL), 0.1),
+        pytest.param(stochastic(LCA), None, marks=pytest.mark.slow),
+        pytest.param(stochastic(LCAGauss), 0.1, marks=pytest.mark.slow),
+    ],
     ids=["ParzenWindows", "LCA", "LCAGauss"],
 )
 def test_outlier_detectors(client, tmp_path, density, largest_group, no_rows_here):
@@ -332,7 +336,11 @@ def test_outlier_detectors(client, tmp_path, density, largest_group, no_rows_her
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("density", [ParzenWindows(1.0, engine=SMALL), stochastic(LCA)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "density",
+    [ParzenWindows(1.0, engine=SMALL), pytest.param(stochastic(LCA), marks=pytest.mark.slow)],
+    ids=["ParzenWindows", "LCA"],
+)
 def test_classifiers(client, density, weighted, no_rows_here):
     """A column that is constant in a class has a Gaussian there; one class is small."""
     rows, labels = clustered(16_000, 4, seed=3)[0], np.repeat(["a", "b", "c"], [7500, 7500, 1000])

@@ -56,6 +56,7 @@ def other_cluster():
         yield started
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:LCA did not converge")
 @pytest.mark.filterwarnings("error:Sending large graph")
 def test_a_small_density_outlives_the_workers_that_hold_it(client):

@@ -93,6 +93,7 @@ def test_a_frozen_worker_changes_no_bit(client, monkeypatch):
         np.testing.assert_array_equal(one.objectives_, expected.objectives_)
 
 
+@pytest.mark.slow
 def test_sums_of_partitions_are_done_by_workers_that_respond(client):
     expected = RCA().fit(ROWS, LABELS)
     with frozen(client) as freeze:
@@ -101,6 +102,7 @@ def test_sums_of_partitions_are_done_by_workers_that_respond(client):
         np.testing.assert_allclose(in_time(lambda: RCA().fit(rows, LABELS)).components_, expected.components_, 1e-10)
 
 
+@pytest.mark.slow
 def test_data_on_a_frozen_worker_are_an_error(client):
     there = list(cluster_module.threads_of_workers(client))[:1]
     rows = da.from_array(ROWS + 1.0, chunks=(400, 4)).persist(workers=there)  # has no keys of other tests
@@ -140,6 +142,7 @@ def test_an_asynchronous_client_is_refused(client):
     asyncio.run(fit(ROWS))
 
 
+@pytest.mark.slow
 def test_a_lost_scheduler_is_named(monkeypatch):
     monkeypatch.setattr(cluster_module, "PATIENCE", 1.0)
     options = ["--port", "0", "--no-dashboard", "--host", "127.0.0.1"]
