@@ -396,8 +396,8 @@ METHODS = [
     ),
     Fault(
         "_density/classifier.py",
-        "found[c, ignored] = usual[ignored] / (masses[c] + 1.0)",
-        "found[c, ignored] = usual[ignored]",
+        "self.constant_variances_[c, ignored] = usual[ignored] / (moments[c].mass + 1.0)",
+        "self.constant_variances_[c, ignored] = usual[ignored]",
         "the variance around a constant column of a class",
         ("test_density_classifier",),
     ),
