@@ -1,5 +1,6 @@
 """Fits to rows that stay on the workers of a Dask cluster (`DistantRows`): what is computed there."""
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -9,7 +10,7 @@ from vicinal._checks import check_source, validate_data
 from vicinal._dask import are_distant, gather
 
 
-class InnerDensityMixin:
+class InnerDensityMixin(ABC):
     """Mixin of estimators that fit densities to the rows: where these rows are."""
 
     def gather(self) -> Self:
@@ -17,9 +18,9 @@ class InnerDensityMixin:
         check_is_fitted(self)
         return gather(self)
 
+    @abstractmethod
     def _inner_estimator(self) -> Any:
         """Return the density that is fitted, for `which_engine`."""
-        raise NotImplementedError
 
     def _fits_distant_rows(self, shape: tuple[int, int], dtype: Any) -> bool:
         """Return whether rows of this shape stay on the workers of a cluster: if the density leaves them there.
