@@ -243,6 +243,8 @@ def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True
         if counts[fits].sum() >= _NEARLY_ALL * len(values) and fits.sum() > 1:
             whole = whole[fits].astype(np.int64)
             step = int(np.gcd.reduce(np.diff(whole)))
+            if step == 0:  # the values differ by less than their rounding error
+                continue
             return step / 10.0**digits, (int(whole[0]) % step) / 10.0**digits
     return _lattice_of_any_step(distinct, counts, resolution * largest) if any_step else None
 
