@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 # Workers of pytest-xdist inherit this, so that all of them collect what is parametrised over sets in one order.
 os.environ.setdefault("PYTHONHASHSEED", "0")
@@ -72,7 +73,7 @@ def nobody_waits_for_the_disk():
 @pytest.fixture(scope="module")
 def client():
     """Two Dask workers, each a separate process with one thread."""
-    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    dask, distributed = needs("dask", "distributed")
     from dask_workers import ENOUGH
 
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": ENOUGH}

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 import vicinal
 
@@ -60,7 +61,7 @@ def test_docstring_examples(name):
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in EXTRAS:
             raise  # a fault of ours, and no reason to skip
-        pytest.skip(f"{name} needs an extra: {error}")
+        needs(error.name)
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     assert doctest.testmod(module, optionflags=flags).failed == 0
 
@@ -78,7 +79,7 @@ def test_python_blocks_of_the_page(name, tmp_path, monkeypatch):
     for block in blocks:
         for tool in ("torch", "dask"):
             if f"import {tool}" in block:
-                pytest.importorskip(tool)
+                needs(tool)
         exec(compile(block, str(page), "exec"), namespace)
 
 

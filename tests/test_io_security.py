@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pytest
 import sklearn
+from needs import needs
 from sklearn.base import BaseEstimator
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
@@ -285,7 +286,7 @@ def test_no_parameter_holds_a_path(name, parameter, tmp_path):
 @pytest.mark.parametrize(("name", "parameter"), PARAMETERS)
 def test_no_parameter_holds_something_that_can_be_called(name, parameter, tmp_path):
     """Of all that a file holds, only a network can be called; it is for `network`."""
-    pytest.importorskip("torch")
+    needs("torch")
     tree = default_tree(name)
     layers = [{"layer": "Identity", "arrays": {}}]
     network = {"is": "network", "layers": layers, "chain": False, "training": False, "trainable": False}
