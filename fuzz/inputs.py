@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal as v
-from campaigns.harness import Bad, Case, Skip
+from fuzz.harness import Bad, Case, Skip
 
 CASES = 100_000
 UNTIMED = 20  # the first cases import packages and compile kernels
