@@ -12,6 +12,8 @@ from needs import needs
 
 collect_ignore = ["conftest.py"]  # it has no examples, and the one of src has the same name
 
+# Helpers of tests, some of which import packages that may be missing. --doctest-modules would collect them.
+collect_ignore_glob = ["[!t]*.py"]
 # Workers of pytest-xdist inherit this, so that all of them collect what is parametrised over sets in one order.
 os.environ.setdefault("PYTHONHASHSEED", "0")
 # From so many tests on, a run is one of all tests, which need every kernel.
