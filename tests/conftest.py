@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+collect_ignore = ["conftest.py"]  # it has no examples, and the one of src has the same name
+
 # Workers of pytest-xdist inherit this, so that all of them collect what is parametrised over sets in one order.
 os.environ.setdefault("PYTHONHASHSEED", "0")
 # From so many tests on, a run is one of all tests, which need every kernel.

@@ -1009,8 +1009,13 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("case", SHARED, ids="-".join)
+@pytest.mark.parametrize(
+    ("case", "spelling"),
+    [
+        *((case, "absolute") for case in SHARED),
+        *((("learn", "data", "output"), spelling) for spelling in SPELLINGS if spelling != "absolute"),
+    ],
+)
 def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsys, case, spelling):
     """Commands replaced the user's table by the result, with exit code 0.
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from campaigns import pruning
+from fuzz import pruning
 
 from vicinal import Engine, LocalLCA, ManifoldParzen, which_engine
 from vicinal._engine import Covariances, Frames, certificates_of_fit, prepare

@@ -373,8 +373,6 @@ def test_marginals_and_conditionals_refuse_columns_of_other_names(density):
         )
         with pytest.raises(ValueError, match="columns b, a in this order, got a, b"):
             part.score_samples(rows[["a", "b"]])
-        with pytest.raises(ValueError, match="columns b, a in this order, got a, b"):
-            part.score_incomplete(rows[["a", "b"]])
 
 
 @pytest.mark.parametrize(
@@ -392,9 +390,9 @@ def test_marginals_and_conditionals_score_rows_with_gaps(density):
     gaps = np.array([[0.3, np.nan], [np.nan, np.nan], [0.3, -0.2]])
     for part in (density.marginal([0, 2]), density.conditional({1: 0.5})):
         expected = [part.marginal([0]).score_samples([[0.3]])[0], 0.0, part.score_samples(gaps[2:])[0]]
-        np.testing.assert_allclose(part.score_incomplete(gaps), expected, rtol=1e-12)
+        np.testing.assert_allclose(part.score_samples(gaps), expected, rtol=1e-12)
         with pytest.raises(ValueError, match="2 columns, got 3"):
-            part.score_incomplete(rows)
+            part.score_samples(rows)
         with pytest.raises(ValueError, match="Only a fitted estimator has training rows"):
             part.score_samples(None)
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from scipy.special import entr
 
-from campaigns.harness import Case
+from fuzz.harness import Case
 from vicinal import Engine
 from vicinal._engine import Covariances, Frames, Match, prepare
 from vicinal._engine import _pruned_placed as placed_module
@@ -396,14 +396,6 @@ def force_pruning(patch=setattr):
         patch(_kernel_sums, name, value)
 
 
-_WORST: dict[str, float] = {}
-
-
-def summary() -> str:
-    """The worst ratio of an error to its certificate, by precision."""
-    return f"worst error over certificate: {', '.join(f'{kind} {worst:.3f}' for kind, worst in _WORST.items())}"
-
-
 def check(case: Case) -> str:
     """One problem in one precision."""
     force_pruning()
@@ -411,5 +403,5 @@ def check(case: Case) -> str:
     number = case.seed + case.number // 2
     case.text = f"check_case({number}, {case.rows}, {case.what!r}): {draw_case(number, case.rows)['text']}"
     outcome = check_case(number, case.rows, case.what)
-    _WORST[case.what] = max(_WORST.get(case.what, 0.0), outcome.ratio)
+    case.largest[f"largest error over certificate, {case.what}"] = outcome.ratio
     return "within the certificate, pairs skipped" if outcome.skipped else "within the certificate, no pair skipped"

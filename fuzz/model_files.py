@@ -1,7 +1,7 @@
 """Damaged and forged model files can be used after loading or raise a ValueError, within the limits of memory and time.
 
 Three in ten cases change bytes of a file and leave its checksum as it is. The others change the decoded description or an
-array, and repair the checksum, as a forger would; some of them are of format version 1, and some repeat a part many times.
+array, and repair the checksum, as a forger would; some of them repeat a part many times.
 If a file can be loaded, all methods of the estimator are called.
 """
 
@@ -23,17 +23,16 @@ import numpy as np
 import sklearn
 from sklearn.base import BaseEstimator
 
-from campaigns.harness import Bad, Case, damaged
+from fuzz.harness import Bad, Case, damaged
 from vicinal import io
 from vicinal._model_files import model_file
-from vicinal._model_files.model_file import parse_model, read_arrays, write_arrays
+from vicinal._model_files.model_file import write_arrays
 from vicinal._model_files.writer import Writer
 
 CASES = 100_000
 UNTIMED = 20  # the first cases import packages and compile kernels
 MB = 2**20
 _FOLDER = TemporaryDirectory(prefix="vicinal-campaign-")
-_VERSION = model_file.VERSION
 _PATH = Path(_FOLDER.name) / "model.vicinal"
 NUMBERS = [0, 1, -1, 2, 7, 2**31, 2**63, -(2**40), 10**30, 0.5, -0.0, 1e-310, 1e308, -1e150]
 TEXTS = [
@@ -59,39 +58,31 @@ class Source(NamedTuple):
     arrays: dict
     answers: dict
     raw: bytes
-    version: int
-
-
-OLD = Path(__file__).parents[1] / "data" / "model_files_v1"
-SOURCES = [*fits.FITS, *sorted(path.name for path in OLD.glob("*.vicinal"))]
 
 
 @cache
 def _source(name: str) -> Source:
-    """Return a file of the present version, made by a fit, or one of version 1."""
-    if name not in fits.FITS:
-        version, text, arrays = read_arrays(OLD / name)
-        return Source(parse_model(text), arrays, _answers(io.load(OLD / name)), (OLD / name).read_bytes(), version)
+    """Return the file of a fit."""
     estimator, writer = fits.fitted(name), Writer()
     tree = {"vicinal": "0", "sklearn": sklearn.__version__, "estimator": writer.estimator(estimator)}
     write_arrays(_PATH, json.dumps(tree), writer.arrays)
-    return Source(tree, writer.arrays, _answers(estimator), _PATH.read_bytes(), model_file.VERSION)
+    return Source(tree, writer.arrays, _answers(estimator), _PATH.read_bytes())
 
 
 def check(case: Case) -> str:
     """Load and use one changed file."""
-    name = str(case.choice(SOURCES))
+    name = str(case.choice(list(fits.FITS)))
     source = _source(name)
     if case.chance(0.3):
         case.what, data = "bytes", _changed_bytes(case, source.raw)
         _PATH.write_bytes(data)
     else:
-        case.what = name.partition(":")[0].removesuffix(".vicinal")
+        case.what = name.partition(":")[0]
         tree, arrays = copy.deepcopy(source.tree), dict(source.arrays)
         with _deep_trees():
             for _ in range(int(case.rng.geometric(0.8))):
                 _change(case, tree, arrays)
-            if not _write(tree, arrays, source.version):
+            if not _write(tree, arrays):
                 return "could not be written"
         data = _PATH.read_bytes()
     case.text, case.files = f"{name}: {case.text}", {"vicinal": data} if len(data) < MB else {}
@@ -117,15 +108,15 @@ def _deep_trees() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def _write(tree: dict, arrays: dict, version: int) -> bool:
+def _write(tree: dict, arrays: dict) -> bool:
     """Write a file without the limits of `save`, as a forger would; return whether this was possible."""
-    limit, model_file._MAX_COST, model_file.VERSION = model_file._MAX_COST, 2**60, version
+    limit, model_file._MAX_COST = model_file._MAX_COST, 2**60
     try:
         write_arrays(_PATH, json.dumps(tree), arrays)
     except (KeyError, ValueError, TypeError, RecursionError):
         return False
     finally:
-        model_file._MAX_COST, model_file.VERSION = limit, _VERSION
+        model_file._MAX_COST = limit
     return True
 
 

@@ -14,7 +14,7 @@ import mpmath
 import numpy as np
 
 import vicinal as v
-from campaigns.harness import Bad, Case
+from fuzz.harness import Bad, Case
 from vicinal import Engine
 
 CASES = 3_000
