@@ -801,7 +801,8 @@ def test_decimal_commas_and_marks_for_missing_values(folder, capsys):
     assert "--one-hot" not in said  # the wrong advice
     learn = ["learn", "comma.csv", "--sep", ";", "--decimal", ",", "--method", "parzen", "--no-scale"]
     assert run(*learn, "-o", "m.vicinal", "-q") == OK
-    np.testing.assert_array_equal(model_io.load("m.vicinal")[-1].mixture_.centres, frame.to_numpy())
+    # Rounded columns get noise of one step.
+    np.testing.assert_allclose(model_io.load("m.vicinal")[-1].mixture_.centres, frame.to_numpy(), rtol=0, atol=5e-4)
 
     marked = frame.astype(object)
     marked.iloc[3, 0], marked.iloc[5, 0] = "?", "-99"
