@@ -29,7 +29,7 @@ QUESTIONS = {
     "decision_function": True, "p_values": False, "effective_neighbors": False, "score": True,
     "get_mahalanobis_matrix": False, "sample": False, "mahalanobis": False, "pair_distance": False, "explain": False,
     "predict_joint_log_proba": True, "draw": False, "fit_predict": False, "fit_transform": False, "partial_fit": False,
-    "marginal": True, "conditional": True, "score_incomplete": True, "held_out_score_samples": True, "local_distances": False,
+    "marginal": True, "conditional": True, "held_out_score_samples": True, "local_distances": False,
     "local_metric": False, "local_map": False, "predict_std": False, "inverse_transform": False, "transform_training_rows": False,
 }  # fmt: skip
 # How a method is called if it takes more than new rows: a function of the estimator, the training rows, their labels and new rows.

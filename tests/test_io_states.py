@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sklearn
 from model_file_fits import CHUNKLETS, FITS, X, Y, answers, fitted, fitted_once
+from needs import needs
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -32,7 +33,7 @@ SEEDS = range(40)
 
 def needs_torch(name):
     if name.startswith("NeuralNCA"):
-        pytest.importorskip("torch")
+        needs("torch")
 
 
 @cache
@@ -98,7 +99,7 @@ def test_all_that_a_fit_keeps_is_declared_and_comes_back(name, tmp_path):
 
 def test_everything_that_is_declared_occurs():
     """A field that no fit has is dead, or a way to fit is missing among the fits."""
-    pytest.importorskip("torch")
+    needs("torch")
     seen = {
         (tree["class"], name) for fit in FITS for tree in described_objects(written(fit)[0]) for name in fields_in(tree)
     }

@@ -84,11 +84,6 @@ class _Packed:
             for mixture in distant
         ]
 
-    def check(self, asked: Any) -> None:
-        """Raise an error for a method that needs all components of a row's density at once, if these are on several workers."""
-        if self.spread and asked.name == "score_incomplete":
-            getattr(self.spread[0], asked.name)  # raises an error that names the remedy
-
     def model(self) -> Any:
         """Return the estimator as one node of a graph, which is sent to every worker once."""
         return dask.delayed(_made_whole, pure=False)(_shared(self.code), *self.mixtures)
@@ -119,7 +114,6 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any, ne
     dtype = np.dtype(dtype)
     lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * X.npartitions
     packed = _Packed(estimator, needs_rows)
-    packed.check(asked)
     model = packed.model()
     if packed.spread:
         answers = spread_answers(model, packed.spread, asked, blocks, lengths, (width, dtype))
@@ -169,7 +163,6 @@ def _shared(thing: Any) -> Any:
 def answered(estimator: Any, asked: Any, X: Any) -> Any:
     """Return the results for rows in memory, computed by workers that hold the training rows."""
     packed = _Packed(estimator)
-    packed.check(asked)
     client = active_client()
     rows = X if hasattr(X, "iloc") else np.asarray(X)
     threads = max(sum(threads_of_workers(client).values()), 1)

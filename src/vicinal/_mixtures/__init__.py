@@ -28,7 +28,7 @@ from vicinal._mixtures.conditionals import (
     column_conditionals,
     scores_with_replacements,
 )
-from vicinal._mixtures.features import feature_positions
+from vicinal._mixtures.features import feature_positions, known_patterns
 from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
 from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
 from vicinal._mixtures.protocol import Mixture
@@ -46,6 +46,7 @@ __all__ = [
     "column_conditionals",
     "feature_positions",
     "frame_work",
+    "known_patterns",
     "log_weight_of_others",
     "normalised_log_weights",
     "scores_with_replacements",
