@@ -9,9 +9,9 @@ import sys
 import threading
 
 import pytest
+from needs import needs
 
-dask = pytest.importorskip("dask")
-distributed = pytest.importorskip("distributed")
+dask, distributed = needs("dask", "distributed")
 
 from dask_workers import clustered  # noqa: E402
 

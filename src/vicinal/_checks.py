@@ -151,8 +151,8 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
         where = _columns_where(np.isnan, X, names)
         return (
             f"Input X contains NaN{where}: {estimator} does not accept rows with missing values here. Fill them with "
-            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
-            "score_incomplete scores them.)"
+            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and every "
+            "density of vicinal scores them by their known values.)"
         )
     if "contains infinity" in message:
         return f"{message.rstrip('.')}{_columns_where(np.isinf, X, names)}."

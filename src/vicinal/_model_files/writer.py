@@ -218,7 +218,7 @@ def _without_rows(estimator: BaseEstimator) -> dict[str, Any]:
 
 
 def _holds_rows(value: Any) -> bool:
-    return name_of_class(type(value)) in ("FrameMixture", "LocalFrameMixture", "LocalMixture", "SharedMixture")
+    return name_of_class(type(value)) in ("FrameMixture", "LocalFrameMixture", "SharedMixture")
 
 
 def _memory_order(array: np.ndarray) -> dict[str, list[int]]:
