@@ -1,27 +1,71 @@
 """Regression tests for damaged tables, which used to end in a traceback of another library and exit code 1."""
 
+import gzip
 import io
 import os
 import sys
+import warnings
 import zipfile
-from contextlib import suppress
+from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
-from campaigns import harness, tables
+from fuzz.harness import Case, damaged
+from needs import needs
 
-from vicinal._app.errors import DATA, DataFailure
+from vicinal._app.errors import DATA, USAGE, DataFailure, Failure
 from vicinal._app.table_writer import TableWriter
 from vicinal._app.tables import TableOptions, read_table
 from vicinal.cli import main
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_short_campaign(seed):
-    for number in range(60):
-        with suppress(harness.Skip):  # workbooks need openpyxl
-            tables.check(harness.Case(seed, number))
+@cache
+def whole(ending):
+    """A table of numbers, texts and truth values in a format."""
+    rng, file = np.random.default_rng(0), io.BytesIO()
+    frame = pd.DataFrame({"a": rng.normal(size=30), "b": np.arange(30), "c": list("xyz") * 10, "é": [True, False] * 15})
+    numbers = frame[["a", "b"]].to_numpy()
+    if ending == "npy":
+        np.save(file, numbers)
+    elif ending == "record.npy":
+        np.save(file, frame[["a", "b"]].to_records(index=False))
+    elif ending.endswith("npz"):
+        save = np.savez_compressed if ending.startswith("packed") else np.savez
+        save(file, X=numbers, names=np.array(["a", "b"]), y=frame["c"].to_numpy(dtype="U1"))
+    elif ending == "parquet":
+        frame.to_parquet(file)
+    elif ending == "xlsx":
+        frame.to_excel(file, index=False)
+    else:
+        text = frame.to_csv(index=False, sep="\t" if ending == "tsv" else ",").encode()
+        file.write(gzip.compress(text, mtime=0) if ending.endswith("gz") else text)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "ending", ["csv", "csv.gz", "tsv", "npy", "npz", "packed.npz", "record.npy", "parquet", "xlsx"]
+)
+def test_read_table_changed_bytes_a_table_or_one_sentence(ending, tmp_path):
+    if ending == "xlsx":
+        needs("openpyxl")
+    path = tmp_path / f"table.{ending}"
+    for number in range(30):
+        path.write_bytes(damaged(Case(0, number), whole(ending)))
+        failure = frame = None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                frame = read_table(str(path))
+        except Failure as error:
+            failure = error
+        if failure:
+            assert failure.code in (DATA, USAGE)
+            assert path.name in str(failure)
+            assert "\n" not in str(failure)
+        else:
+            assert frame.size
+            assert all(isinstance(name, str) for name in frame.columns)
 
 
 def npy(header):
@@ -32,11 +76,11 @@ def npy(header):
 
 def zipped(compression):
     """An NPZ file whose entry claims another compression."""
-    whole = bytearray(tables._whole("npz"))
+    content = bytearray(whole("npz"))
     for mark, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
-        at = whole.index(mark) + offset
-        whole[at : at + 2] = compression.to_bytes(2, "little")
-    return bytes(whole)
+        at = content.index(mark) + offset
+        content[at : at + 2] = compression.to_bytes(2, "little")
+    return bytes(content)
 
 
 def parquet_of_lists():
@@ -46,14 +90,14 @@ def parquet_of_lists():
 @pytest.mark.parametrize(
     ("ending", "content"),
     [
-        ("csv.gz", tables._whole("csv.gz")[:40] + bytes(20) + tables._whole("csv.gz")[60:]),
-        ("csv.gz", tables._whole("csv.gz")[:100]),
+        ("csv.gz", whole("csv.gz")[:40] + bytes(20) + whole("csv.gz")[60:]),
+        ("csv.gz", whole("csv.gz")[:100]),
         ("npy", npy("{'descr': '<f8', 'fortran_order': False, 'shape': (8,")),  # TokenError
         ("npy", npy("{'descr': 'O', 'fortran_order': False, 'shape': (8,)}")),
         ("npy", npy("{'descr': 7, 'fortran_order': False, 'shape': (8,)}")),
         ("npy", npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({10**30},)}}")),
         ("npz", zipped(99)),  # NotImplementedError
-        ("npz", tables._whole("packed.npz")[:60] + bytes(30) + tables._whole("packed.npz")[90:]),
+        ("npz", whole("packed.npz")[:60] + bytes(30) + whole("packed.npz")[90:]),
         ("parquet", parquet_of_lists()),
         ("parquet", b"PAR1"),
     ],
@@ -84,9 +128,9 @@ _SHEET = (
 )
 def test_cells_far_from_the_others_do_not_fill_the_memory(rows, tmp_path, capsys, monkeypatch):
     """A workbook of 5 kB took more than 100 GB: openpyxl and pandas make all cells up to the last row and column."""
-    pytest.importorskip("openpyxl")
+    needs("openpyxl")
     monkeypatch.chdir(tmp_path)
-    with zipfile.ZipFile(io.BytesIO(tables._whole("xlsx"))) as old, zipfile.ZipFile("far.xlsx", "w") as new:
+    with zipfile.ZipFile(io.BytesIO(whole("xlsx"))) as old, zipfile.ZipFile("far.xlsx", "w") as new:
         for name in old.namelist():
             new.writestr(name, _SHEET.format(rows) if name.endswith("sheet1.xml") else old.read(name))
     with monkeypatch.context() as patch:
@@ -99,7 +143,7 @@ def test_cells_far_from_the_others_do_not_fill_the_memory(rows, tmp_path, capsys
 
 
 def test_empty_cells_of_a_workbook_count_towards_the_size_that_the_option_allows(tmp_path, monkeypatch):
-    openpyxl = pytest.importorskip("openpyxl")
+    openpyxl = needs("openpyxl")
     monkeypatch.chdir(tmp_path)
     book = openpyxl.Workbook()
     for row, column, value in ((1, 1, "a"), (1, 2, "b"), (2, 1, 0.5), (2, 2, 1.5), (5000, 2, 2.5)):

@@ -89,7 +89,7 @@ def test_fits_to_rows_with_gaps(name):
     complete = known.all(axis=1)
     fewer = clone(FITS[name]).fit(GAPS[complete])
     rows = np.where(known, COMPLETE, np.nan)[~complete]
-    assert model.score_samples()[~complete].mean() > fewer.score_incomplete(rows).mean() - 0.1
+    assert model.score_samples()[~complete].mean() > fewer.score_samples(rows).mean() - 0.1
     again = clone(FITS[name]).fit(COMPLETE)  # nothing of the fit with gaps is left
     np.testing.assert_allclose(again.score(), type(model)(**model.get_params()).fit(COMPLETE).score())
 
@@ -113,8 +113,6 @@ def test_what_cannot_be_fitted_names_the_imputer():
         ValueError, match=r"contains NaN in the columns 0, 1, 2: ManifoldParzen .*vicinal\.DensityImputer"
     ):
         ManifoldParzen().fit(GAPS)
-    with pytest.raises(ValueError, match="score_incomplete scores them"):
-        LCA(reg=0.1).fit(GAPS).score_samples(GAPS)
     with pytest.raises(ValueError, match="1 of 3 columns hold no value at all"):
         LCA().fit(np.where(np.arange(3) == 1, np.nan, COMPLETE))
     with pytest.raises(TypeError, match="density must be LCA, LCAGauss or ParzenWindows"):

@@ -1,23 +1,17 @@
-"""The documentation runs: doctests of every module, and the Python blocks of README and docs, page by page."""
+"""The Python blocks of README and docs run, page by page, and the documentation is complete."""
 
-import doctest
 import importlib
 import inspect
-import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 import vicinal
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-MODULES = sorted(
-    module.name for module in pkgutil.walk_packages(vicinal.__path__, "vicinal.") if "papers" not in module.name
-)
-# Packages of extras that the tests do without.
-EXTRAS = {"dask", "distributed", "faiss", "onnx", "pynndescent", "sentence_transformers", "torch", "triton", "zarr"}
 
 
 # Their examples take many seconds; slow tests run them.
@@ -39,30 +33,12 @@ LONG = {
     "docs/tutorials/search_images.md",
     "docs/tutorials/search_in_fewer_dimensions.md",
     "docs/tutorials/see_then_deploy.md",
-    "vicinal._datasets.demo_sets",
-    "vicinal._datasets.spiral",
-    "vicinal._lca.lca_gauss",
-    "vicinal._lca.local_lca",
-    "vicinal._nca.soft_neighbors",
-    "vicinal._plot.metric_field",
 }
 
 
 def slow_where_long(names):
-    """Parameters for names of pages or modules, long ones marked as slow."""
+    """Parameters for names of pages, long ones marked as slow."""
     return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
-
-
-@pytest.mark.parametrize("name", slow_where_long(MODULES))
-def test_docstring_examples(name):
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in EXTRAS:
-            raise  # a fault of ours, and no reason to skip
-        pytest.skip(f"{name} needs an extra: {error}")
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    assert doctest.testmod(module, optionflags=flags).failed == 0
 
 
 @pytest.mark.usefixtures("short_search")
@@ -78,7 +54,7 @@ def test_python_blocks_of_the_page(name, tmp_path, monkeypatch):
     for block in blocks:
         for tool in ("torch", "dask"):
             if f"import {tool}" in block:
-                pytest.importorskip(tool)
+                needs(tool)
         exec(compile(block, str(page), "exec"), namespace)
 
 

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from campaigns import pruning
+from fuzz import pruning
 from numba import njit
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.integrate import trapezoid
+from sklearn.utils import get_tags
 
-from vicinal import LCA, ManifoldParzen, ParzenWindows, Selection
+from vicinal import LCA, LCAGauss, ManifoldParzen, ParzenWindows, Selection
 
 NAN = np.nan
 
@@ -22,7 +23,7 @@ def rows():
 def test_missing_values_are_integrated_out(rows, density):
     density = density.fit(rows)
     X = np.array([[0.5, NAN, 0.1], [NAN, 0.3, NAN], [1.0, 0.0, 0.2], [NAN, NAN, NAN], [-1.0, NAN, 0.4]])
-    got = density.score_incomplete(X)
+    got = density.score_samples(X)
     values = np.linspace(-15, 15, 6001)  # for such smooth functions, the trapezoidal rule is exact to many digits
     for i in (0, 4):
         filled = np.where(np.arange(3) == 1, values[:, None], X[i])
@@ -36,15 +37,35 @@ def test_names_bad_rows_and_the_tuned_estimator(rows):
     frame = pd.DataFrame(rows, columns=["a", "b", "c"])
     density = ParzenWindows(0.5).fit(frame)
     frame.loc[3, "b"] = NAN
-    assert np.all(np.isfinite(density.score_incomplete(frame)))
+    assert np.all(np.isfinite(density.score_samples(frame)))
     with pytest.raises(ValueError, match="infinity"):
-        ParzenWindows(0.5).fit(rows).score_incomplete(np.full((1, 3), np.inf))
+        ParzenWindows(0.5).fit(rows).score_samples(np.full((1, 3), np.inf))
     with pytest.raises(ValueError, match="expecting 3 features"):
-        ParzenWindows(0.5).fit(rows).score_incomplete(rows[:, :2])
-    # score_samples itself does not take NaN: a gap should not be scored by accident.
-    with pytest.raises(ValueError, match="NaN"):
-        ParzenWindows(0.5).fit(rows).score_samples([[NAN, 0.0, 0.0]])
+        ParzenWindows(0.5).fit(rows).score_samples(rows[:, :2])
     search = ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[5], noise=[0.1], cv=2)).fit(rows)
     X = np.array([[NAN, 0.0, 0.1]])
     plain = ManifoldParzen(1, 5, 0.1).fit(rows)
-    np.testing.assert_allclose(search.score_incomplete(X), plain.score_incomplete(X))
+    np.testing.assert_allclose(search.score_samples(X), plain.score_samples(X))
+
+
+@pytest.mark.parametrize("density", [ParzenWindows(0.5), LCA(reg=0.1), LCAGauss(reg=0.1, reg_gauss=0.1)])
+def test_rows_with_gaps_are_scored_by_densities_that_are_fitted_to_them(rows, density):
+    rows[::7, 1] = NAN
+    assert get_tags(density).input_tags.allow_nan
+    scores = density.fit(rows).score_samples(rows)
+    assert np.isfinite(scores).all()
+    np.testing.assert_allclose(scores[::7], density.marginal([0, 2]).score_samples(rows[::7, [0, 2]]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("metric", [LCA(reg=0.1), LCAGauss(reg=0.1, reg_gauss=0.1)])
+def test_transform_of_rows_with_gaps_names_the_remedy(rows, metric):
+    metric.fit(rows)
+    holed = np.where(np.arange(60)[:, None] % 7 == np.array([-1, 0, -1]), NAN, rows)
+    with pytest.warns(
+        UserWarning, match=r"9 of 60 rows have missing values in the columns 1, .* vicinal\.DensityImputer"
+    ):
+        images = metric.transform(holed)
+    np.testing.assert_array_equal(np.isnan(images).all(axis=1), np.arange(60) % 7 == 0)
+    np.testing.assert_array_equal(images[1:7], metric.transform(rows)[1:7])
+    with pytest.raises(ValueError, match=r"contains NaN in the columns 1.*vicinal\.DensityImputer"):
+        metric.mahalanobis(holed)

@@ -36,13 +36,11 @@ LEFT_OUT_WHOLLY = (
     "sample_weight is importance: a row of weight 2 is left out as a whole, its repetition is not, so the "
     "two differ by design wherever rows are left out"
 )
-ONLY_FIT = "fit takes missing values, which a linear map of rows does not: transform refuses them and names the imputer"
 STRUCTURES = [("full", None), ("diag", None), ("spherical", None), ("low_rank", 2)]
 
 
 def expected_failures(estimator):
     failures = {
-        "check_estimators_pickle": ONLY_FIT,
         "check_sample_weight_equivalence_on_dense_data": LEFT_OUT_WHOLLY,
     }
     if estimator.reg == 0:
@@ -458,7 +456,7 @@ def test_constant_columns_are_named_and_ignored(rows, covariance_type, reg):
     assert lca.off_constants(other).all()
     assert not lca.off_constants(frame).any()
     assert np.all(lca.sample(3, random_state=0)[:, 2] == 0.1)
-    assert lca.score_incomplete(other.assign(a=np.nan)[:1]) == lca.marginal(["b", "c", "d"]).score_samples(rows[:1, 1:])
+    assert lca.score_samples(other.assign(a=np.nan)[:1]) == lca.marginal(["b", "c", "d"]).score_samples(rows[:1, 1:])
     given = lca.conditional({"a": 1.0, "flat": 0.1})
     assert given.score_samples(rows[:1, 1:]) == plain.conditional({0: 1.0}).score_samples(rows[:1, 1:])
     with pytest.raises(ValueError, match="features 2 are constant"):

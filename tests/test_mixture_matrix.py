@@ -164,7 +164,7 @@ def test_conditional_times_marginal_is_the_joint(fitted):
 def test_incomplete_rows_score_what_is_known_of_them(fitted):
     gaps = NEW.copy()
     gaps[0, 1] = gaps[1, [0, 2]] = gaps[2] = np.nan
-    got = fitted.score_incomplete(gaps)
+    got = fitted.score_samples(gaps)
     assert got[0] == pytest.approx(fitted.marginal([0, 2]).score_samples(NEW[:1, [0, 2]])[0], rel=1e-9)
     assert got[1] == pytest.approx(fitted.marginal([1]).score_samples(NEW[1:2, [1]])[0], rel=1e-9)
     assert got[2] == 0.0
@@ -252,7 +252,7 @@ def test_a_model_file_brings_back_every_bit(fitted, tmp_path):
         lambda one: one.sample(7, random_state=0),
         lambda one: one.marginal([2, 0]).score_samples(NEW[:, :2]),
         lambda one: one.conditional({1: 0.5}).score_samples(NEW[:, :2]),
-        lambda one: one.score_incomplete(np.where(np.arange(3) == 1, np.nan, NEW)),
+        lambda one: one.score_samples(np.where(np.arange(3) == 1, np.nan, NEW)),
     ):
         np.testing.assert_array_equal(ask(again), ask(fitted))
 

@@ -12,7 +12,6 @@ from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
 
 from vicinal._address_space import allocate_blas_memory
-from vicinal._dask import are_distant
 from vicinal._row_sources import ArrayRows, all_rows, as_source, in_file
 from vicinal._tensors import as_host, remember
 
@@ -94,7 +93,7 @@ def check_source(estimator: Any, source: Any, *, min_rows: int = 1) -> ColumnRan
     check_names(estimator, source.columns, reset=True)
     least, most = np.full(d, np.inf, source.dtype), np.full(d, -np.inf, source.dtype)
     look = partial(_block_ranges, source.columns, type(estimator).__name__)
-    for low, high, fault in source.each(look) if are_distant(source) else map(look, source.blocks()):
+    for low, high, fault in map(look, source.blocks()):
         if fault is not None:
             raise ValueError(fault)
         np.minimum(least, low, out=least)
@@ -152,8 +151,8 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
         where = _columns_where(np.isnan, X, names)
         return (
             f"Input X contains NaN{where}: {estimator} does not accept rows with missing values here. Fill them with "
-            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
-            "score_incomplete scores them.)"
+            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and every "
+            "density of vicinal scores them by their known values.)"
         )
     if "contains infinity" in message:
         return f"{message.rstrip('.')}{_columns_where(np.isinf, X, names)}."

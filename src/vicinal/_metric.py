@@ -6,6 +6,7 @@ rows is the Euclidean distance of their images,
     d(x, y) = |A x - A y| = sqrt((x - y)' M (x - y)),        M = A' A.
 """
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, eigh, eigvalsh, lapack
 from scipy.spatial.distance import cdist
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from vicinal._checks import check_device_rows, check_rows
+from vicinal._callers import callers_line
+from vicinal._checks import check_device_rows, check_rows, has_gaps, shown_columns
 from vicinal._dask import answers_collections
 from vicinal._notebook import NotebookMixin
 from vicinal._row_sources import as_source, by_blocks
@@ -51,6 +53,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         Returns
         -------
         Z : array of shape (n, n_components), float32 when X is float32 (and ``components_`` fit into it), else float64
+            NaN, with a warning, for rows with missing values under an estimator that can be fitted to such rows (LCA, LCAGauss).
             A tensor on the same device when X is a tensor on a GPU, and a lazy Dask array when X is a Dask collection.
         """
         check_is_fitted(self, "components_")
@@ -61,7 +64,16 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         return self._map_rows(X) if source is None else by_blocks(self._map_rows, source)
 
     def _map_rows(self, X: Any) -> NDArray[Any]:
-        X = check_rows(self, X, reset=False)
+        X = check_rows(self, X, reset=False, gaps=get_tags(self).input_tags.allow_nan)
+        if has_gaps(X):
+            incomplete = np.isnan(X)
+            warnings.warn(
+                f"{incomplete.any(axis=1).sum()} of {len(X)} rows have missing values in the columns "
+                f"{shown_columns(incomplete.any(axis=0), getattr(self, 'feature_names_in_', None))}, so their images are unknown "
+                "(NaN). Fill them in with vicinal.DensityImputer before, or leave such rows out.",
+                UserWarning,
+                stacklevel=callers_line(),
+            )
         if X.dtype != self.components_.dtype and not _holds(X.dtype, self.components_):
             return X @ self.components_.T  # in the wider of the two precisions
         return X @ self.components_.T.astype(X.dtype, copy=False)

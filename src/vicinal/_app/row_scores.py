@@ -156,7 +156,7 @@ def _scores_as_new(
     """Return the same for rows that are all new, from their known values if they have missing values."""
     gaps = features.isna().to_numpy().any(axis=1)
     # A row that the model fills in has no gaps when the density scores it.
-    if gaps.any() and hasattr(model.estimator, "score_incomplete") and not fills_in(model.whole):
+    if gaps.any() and hasattr(model.estimator, "marginal") and not fills_in(model.whole):
         return _scores_with_gaps(model, detector, features, gaps)
     scores = apply_to_rows(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
     return {

@@ -354,7 +354,7 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
         return "keep"
     if arguments.missing != "marginalise":
         return arguments.missing
-    if not marginalise or imputes or not hasattr(model.estimator, "score_incomplete"):
+    if not marginalise or imputes or not hasattr(model.estimator, "marginal"):
         raise UsageFailure(
             f"--missing marginalise is for the scores of densities; {model.kind} cannot use the known values of a row"
             f"{' here' if marginalise else ' to map it'}. Pass --missing drop."

@@ -205,7 +205,7 @@ def density_outcome(method: Method, rows: Rows, fits: Fits) -> Outcome:
 
 def _mean_score(density: Any, X: np.ndarray) -> float:
     """Return the mean log-density of rows in the units of the data, by their known values if some are missing."""
-    if np.isnan(X).any() and not hasattr(steps_of(density)[-1], "score_incomplete"):
+    if np.isnan(X).any() and not hasattr(steps_of(density)[-1], "marginal"):
         raise ValueError("it cannot score rows with missing values")
     return float(np.mean(draw_scores(density, X).mean(axis=0) - known_log_volumes(density, X)))
 

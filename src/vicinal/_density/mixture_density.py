@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -10,14 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
-from vicinal._dask import answers_collections, float_numbers, gather
+from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns
+from vicinal._dask import answers_collections, float_numbers
 from vicinal._density.held_out_rows import HeldOutRows
-from vicinal._density.kept_rows import check_keep, drop_rows
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
 from vicinal._notebook import NotebookMixin
-from vicinal._row_sources import as_source, by_blocks
+from vicinal._row_sources import as_source, by_blocks, in_file
 from vicinal._tensors import on_device
 
 
@@ -134,7 +134,7 @@ class MixtureDensityMixin(NotebookMixin):
         boolean ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
+        X = check_rows(self, X, reset=False, gaps=True)
         if self._constants is None:
             return np.zeros(len(X), dtype=bool)
         room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
@@ -170,14 +170,8 @@ class MixtureDensityMixin(NotebookMixin):
         """Return the work of scoring a number of rows a number of times under the fitted mixture, as its placement states it."""
         return Work(n_queries, n_points, n_features, passes)
 
-    def _before_fit(self) -> None:
-        check_keep(self)
-
-    def _after_fit(self) -> None:
-        drop_rows(self)
-
     def gather(self) -> Self:
-        """Copy the training rows of a density that was fitted to a Dask collection or a memory map into memory.
+        """Copy the training rows of a density that was fitted to a memory map or a file into memory.
 
         Rows that are already in memory are not copied.
 
@@ -186,7 +180,13 @@ class MixtureDensityMixin(NotebookMixin):
         self
         """
         check_is_fitted(self)
-        return gather(self)
+        if in_file(self.mixture_.centres):
+            self.mixture_ = copy(self.mixture_)  # another object, for which the engine keeps no placement in the file
+            self.mixture_.centres = np.array(self.mixture_.centres)
+        rows = getattr(self, "rows_", None)  # of LCA-Gauss, whose centres have moved away from its rows
+        if in_file(rows):
+            self.rows_ = np.array(rows)
+        return self
 
     def _mixture(self) -> Any:
         """Return the fitted mixture with the current `engine`, which may differ from that of the fit on another machine."""
@@ -196,13 +196,17 @@ class MixtureDensityMixin(NotebookMixin):
 
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """Return the log-density of each row.
+        """Return the log-density of each row; of its known values if it has missing ones (NaN).
+
+        A row with missing values is scored under the exact marginal of its known features; a row without any known value
+        scores 0. Rows with different missing values have densities of different dimensions: compare only rows with the same
+        missing values, or differences between two densities.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), a source of rows, or None
             The rows to score. A source is read block by block; see :func:`vicinal.io.open_rows`. None scores each training
-            row under the density of the *other* training rows (leave-one-out), by its known values if it has missing ones.
+            row under the density of the *other* training rows (leave-one-out).
 
         Returns
         -------
@@ -220,33 +224,11 @@ class MixtureDensityMixin(NotebookMixin):
         return self._score_rows(X) if source is None else by_blocks(self._score_rows, source)
 
     def _score_rows(self, X: Any) -> NDArray[Any]:
-        return self.mixture_.score_samples(self._active(check_rows(self, X, reset=False)))
+        return self.mixture_.score_samples(self._active(check_rows(self, X, reset=False, gaps=True)))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows of X, or the leave-one-out mean of the training rows if X is None."""
         return float(self.score_samples(X).mean())
-
-    @answers_collections(dtype=float_numbers)
-    def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the exact log-density of the known values of rows with missing values.
-
-        A row is scored under the marginal of its known features, so rows with different missing values have densities of
-        different dimensions. Compare only rows with the same missing values, or differences between two densities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The rows. NaN marks a missing value. A row that contains only NaN scores 0.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            A lazy Dask array when X is a Dask collection.
-        """
-        mixture = self._mixture()
-        kinds = [np.float64, np.float32]
-        X = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan")
-        return mixture.score_incomplete(self._active(X))
 
     def sample(self, n_samples: int = 1, random_state: RandomState | int | None = None) -> NDArray[Any]:
         """Draw rows from the density.
@@ -274,7 +256,7 @@ class MixtureDensityMixin(NotebookMixin):
 
         Returns
         -------
-        density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
+        density with ``score_samples``, ``score``, ``sample``, ``marginal`` and ``conditional``
         """
         mixture = self._mixture()
         if self._constants is None:
@@ -302,7 +284,7 @@ class MixtureDensityMixin(NotebookMixin):
 
         Returns
         -------
-        density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
+        density with ``score_samples``, ``score``, ``sample``, ``marginal`` and ``conditional``
         """
         mixture = self._mixture()
         if self._constants is None or not isinstance(given, dict) or not given:

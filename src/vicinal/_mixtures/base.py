@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from vicinal._checks import has_gaps
 from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, forget, prepare, resident, robust_centre
 from vicinal._mixtures.components import (
     LOG_2PI,
@@ -17,7 +18,14 @@ from vicinal._mixtures.components import (
     log_weight_of_others,
     normalised_log_weights,
 )
-from vicinal._mixtures.features import Feature, Features, check_queries, feature_positions, split_features
+from vicinal._mixtures.features import (
+    Feature,
+    Features,
+    check_queries,
+    feature_positions,
+    known_patterns,
+    split_features,
+)
 from vicinal._tensors import on_device
 
 
@@ -132,11 +140,24 @@ class MixtureBase(ABC):
         return int(self.centres.shape[1])
 
     def score_samples(self, X: Any) -> Any:
-        """Return the log-density of each row of X, shape (m,); as a tensor on the GPU if X is a validated tensor there."""
+        """Return the log-density of each row of X, shape (m,); as a tensor on the GPU if X is a validated tensor there.
+
+        NaN marks a missing value: such a row is scored by its known values, under the marginal of their features, and a row
+        without any known value scores 0. There is one marginal per pattern of missing values.
+        """
         if on_device(X):
             placement = self.placement(len(X), engine=engine_at(self.engine, X))
             return check_log_density(placement.log_sums(self._as_placed(X)) + self._log_norm)
-        return check_log_density(self.log_densities(check_queries(X, self.n_features, self.feature_names)))
+        rows = check_queries(X, self.n_features, self.feature_names, gaps=True)
+        if not has_gaps(rows):
+            return check_log_density(self.log_densities(rows))
+        scores = np.zeros(len(rows))
+        for positions, known in known_patterns(rows):
+            mixture = self if len(known) == self.n_features else self.marginal(known)
+            scores[positions] = check_log_density(
+                mixture.log_densities(np.ascontiguousarray(rows[np.ix_(positions, known)]))
+            )
+        return scores
 
     def log_densities(
         self,
@@ -184,17 +205,6 @@ class MixtureBase(ABC):
         sums = self.placement(len(rows)).log_sums(self._as_placed(rows), left_out)
         return check_log_density(sums + self._log_norm - log_weight_of_others(self.log_weights)[left_out])
 
-    def centres_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the centres of the components at some positions."""
-        return self.centres[positions]
-
-    def spread(self) -> Any:
-        """Return the mixture with its components in blocks on the workers of a cluster; None if they stay together.
-
-        They do if each has its own kernel, or if they fit into the working memory.
-        """
-        return None
-
     def forget_placement(self) -> None:
         """Drop the components as placed by the engine; the next use places them again."""
         forget(self)
@@ -202,28 +212,6 @@ class MixtureBase(ABC):
     def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""
         return float(self.score_samples(X).mean())
-
-    def score_incomplete(self, X: ArrayLike) -> np.ndarray:
-        """Return the log-density of each row's known entries under the marginal of those features, shape (m,).
-
-        One marginal is made for each pattern of missing values, so the cost grows with the number of patterns.
-
-        Parameters
-        ----------
-        X : array-like of shape (m, D)
-            The rows. NaN marks a missing value. A row that contains only NaN scores 0.
-        """
-        rows = check_queries(X, self.n_features, self.feature_names, gaps=True)
-        patterns, pattern_of = np.unique(np.isnan(rows), axis=0, return_inverse=True)
-        pattern_of = pattern_of.reshape(-1)
-        scores = np.zeros(len(rows))
-        for p, missing in enumerate(patterns):
-            some, known = np.flatnonzero(pattern_of == p), np.flatnonzero(~missing)
-            if len(known) == self.n_features:
-                scores[some] = self.score_samples(rows[some])
-            elif len(known):
-                scores[some] = self.marginal(known).score_samples(rows[np.ix_(some, known)])
-        return scores
 
     def responsibilities(self, X: ArrayLike, least: float = 1e-12) -> csr_array:
         """Return each component's share of the density of each row of X, as a sparse array of shape (m, n).

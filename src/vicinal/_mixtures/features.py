@@ -1,7 +1,7 @@
 """The columns of a mixture, by position or by name, and rows that have them."""
 
 import numbers
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -33,8 +33,17 @@ def check_queries(
             f"X must have the columns {', '.join(map(str, names))} in this order, got {', '.join(passed)}. Select them "
             "by name."
         )
-    check_magnitude(np.nan_to_num(rows) if gaps else rows)
+    check_magnitude(rows)
     return rows
+
+
+def known_patterns(rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the positions of rows that lack the same columns, and the columns that they have; rows without values are skipped."""
+    patterns, pattern_of = np.unique(np.isnan(rows), axis=0, return_inverse=True)
+    pattern_of = pattern_of.reshape(-1)
+    for p, missing in enumerate(patterns):
+        if not missing.all():
+            yield np.flatnonzero(pattern_of == p), np.flatnonzero(~missing)
 
 
 def feature_positions(features: Features, n_features: int, names: np.ndarray | None = None) -> np.ndarray:

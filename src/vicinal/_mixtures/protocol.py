@@ -38,16 +38,13 @@ class Mixture(Protocol):
     # -- densities -----------------------------------------------------------------------------------------------
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
-        """Return ``log p(x)`` of each row of X, shape (m,)."""
+        """Return ``log p(x)`` of each row of X, shape (m,); of its known values if it has missing ones (NaN)."""
 
     def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
 
     def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""
-
-    def score_incomplete(self, X: ArrayLike) -> np.ndarray:
-        """Return the log-density of the known values of each row of X (NaN marks a missing value), shape (m,)."""
 
     def responsibilities(self, X: ArrayLike, least: float = 1e-12) -> csr_array:
         """Return the shares ``p_ij = w_j N(x_i; c_j, C_j) / p(x_i)`` of at least `least`, sparse of shape (m, n)."""

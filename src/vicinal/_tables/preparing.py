@@ -27,6 +27,7 @@ class Words(NamedTuple):
     one_hot: str = "one_hot=True"
     drop_rows: str = "missing='drop'"
     impute: str = "missing='impute'"
+    marginalise: str = "missing='marginalise'"
     label: str = "target"
     as_kind: str = "types={{{name!r}: {kind!r}}}"
     not_known: str = "na_values=[{text!r}] when you read the table"
@@ -39,6 +40,7 @@ COMMAND_WORDS = Words(
     one_hot="--one-hot",
     drop_rows="--missing drop",
     impute="--missing impute",
+    marginalise="--missing marginalise",
     label="--target",
     as_kind="--type {name}={kind}",
     not_known="--na {text!r}",
@@ -131,7 +133,7 @@ def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
         shares = [f"{name!r} ({100 * kind.tied:.0f} % of the rows)" for name, kind in list(tied.items())[:8]]
         rest = f" and {len(tied) - 8} more" if len(tied) > 8 else ""
         notes.append(
-            "Left out of densities and of LCA, because their values repeat and have no common step, so that a density could be "
+            "Left out of densities and of LCA, because their values repeat, but not in even steps, so that a density could be "
             f"made arbitrarily high: {', '.join(shares)}{rest}. Pass {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
             "to include such a column."
         )
@@ -389,11 +391,13 @@ def _kept_rows(
     found = describe_gaps(by_column, int((unlabelled | incomplete).sum()), len(values))
     if missing == "refuse":
         raise TableError(
-            f"{found}. Pass {words.drop_rows} to leave those rows out, {words.impute} to fill in missing values of features, or "
-            f"{words.drop} the columns."
+            f"{found}. Pass {words.marginalise} to learn densities from the known values, {words.impute} to fill in missing values "
+            f"of features, {words.drop_rows} to leave those rows out, or {words.drop} the columns."
         )
     if left_out.all():
-        raise TableError(f"{found}: no row is complete, so {words.drop_rows} leaves none. Use {words.impute} instead.")
+        raise TableError(
+            f"{found}: no row is complete, so {words.drop_rows} leaves none. Use {words.marginalise} or {words.impute} instead."
+        )
     if left_out.any():
         notes.append(Note(f"Left out {count(int(left_out.sum()), 'row')} of {len(values):,} with missing values."))
     if missing in ("impute", "marginalise") and gaps.any():

@@ -117,9 +117,7 @@ def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS) -> np.ndarray:
 def _scores(steps: list[Any], rows: Any) -> np.ndarray:
     for step in steps[:-1]:
         rows = step.transform(rows)
-    density = steps[-1]
-    by_known = hasattr(density, "score_incomplete") and _gaps_in(rows).any()
-    return np.asarray(density.score_incomplete(rows) if by_known else density.score_samples(rows))
+    return np.asarray(steps[-1].score_samples(rows))
 
 
 def _gaps_in(rows: Any) -> np.ndarray:

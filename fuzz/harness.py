@@ -1,0 +1,231 @@
+"""What all campaigns share: cases by number, several processes, counts of the results, and files that replay failures.
+
+A campaign is a module with
+
+- ``CASES``: the number of cases at full size;
+- ``check(case)``: draws everything from ``case.rng``, names what it tries in ``case.what``, describes it in
+  ``case.text``, and returns the verdict in a word or two ("an answer", "a clear error"). `Bad`, or any other exception,
+  is a failure;
+- optionally ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), and ``UNTIMED``, the number of cases (1 by default)
+  that each process tries before its ``--seconds`` begin, because they compile what the others need.
+
+A case depends only on the seed and its own number, so a failure can be replayed from these two.
+"""
+
+import argparse
+import faulthandler
+import json
+import multiprocessing
+import platform
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import sklearn
+
+import vicinal
+
+LONGEST = 300.0  # seconds after which a case is stopped, and bad
+
+
+class Bad(AssertionError):
+    """The result of a case violates what is promised."""
+
+
+class Skip(Exception):
+    """The case cannot be tried on this machine; the text says why."""
+
+
+class Case:
+    """One case of a campaign: its random numbers and its description."""
+
+    def __init__(self, seed: int, number: int, rows: int | None = None) -> None:
+        self.seed, self.number, self.rows = seed, number, rows
+        self.rng = np.random.default_rng([seed, number])
+        self.what = "?"
+        self.text = ""
+        self.largest: dict[str, float] = {}  # numbers of which the largest of all cases is printed at the end
+        self.files: dict[str, bytes] = {}  # files to save with a failure
+
+    def choice(self, options: list) -> object:
+        """Return one of several options unchanged; NumPy would convert them to an array."""
+        return options[int(self.rng.integers(len(options)))]
+
+    def chance(self, share: float) -> bool:
+        """Return True in a given share of the cases."""
+        return bool(self.rng.random() < share)
+
+
+def damaged(case: Case, whole: bytes) -> bytes:
+    """Return the bytes, changed in one or a few places."""
+    data, rng = bytearray(whole), case.rng
+    for _ in range(int(rng.geometric(0.7))):
+        kind = str(case.choice(["flip", "byte", "cut", "insert", "zero", "repeat", "digit", "start"]))
+        at, length = int(rng.integers(max(len(data), 1))), int(rng.integers(1, 40))
+        if kind == "start":  # the part that usually contains the header
+            at = int(rng.integers(min(len(data), 128) + 1))
+            kind = str(case.choice(["byte", "insert", "digit"]))
+        case.text += f" {kind} at {at}"
+        if kind == "cut":
+            del data[at:]
+        elif kind == "insert":
+            data[at:at] = rng.bytes(length)
+        elif kind == "repeat":
+            data[at:at] = data[at : at + length]
+        elif kind == "zero":
+            data[at : at + length] = bytes(len(data[at : at + length]))
+        elif at < len(data):
+            data[at] = {"flip": data[at] ^ 1 << int(rng.integers(8)), "digit": ord(str(int(rng.integers(10))))}.get(
+                kind, int(rng.integers(256))
+            )
+    return bytes(data)
+
+
+class Tally:
+    """Counts of verdicts, by what was tried."""
+
+    def __init__(self) -> None:
+        self.clean: Counter = Counter()
+        self.bad: Counter = Counter()
+        self.verdicts: Counter = Counter()
+        self.largest: dict[str, float] = {}
+
+    def take(self, number: int, result: dict) -> None:
+        """Count the result of a case, and print it at once if it is bad."""
+        for name, value in result.get("largest", {}).items():
+            self.largest[name] = max(value, self.largest.get(name, value))
+        if "error" in result:
+            self.bad[result["what"]] += 1
+            print(f"bad: case {number}, {result['what']}: {result['error']}", flush=True)
+        else:
+            self.clean[result["what"]] += 1
+            self.verdicts[result["verdict"]] += 1
+
+    def table(self) -> str:
+        """Return the table of tried, clean and bad cases, and the verdicts."""
+        rows = [(name, self.clean[name], self.bad[name]) for name in sorted({*self.clean, *self.bad})]
+        rows.append(("all", self.clean.total(), self.bad.total()))
+        width = max(len(name) for name, *_ in rows)
+        lines = [f"{'':{width}}  {'tried':>8} {'clean':>8} {'bad':>8}"]
+        lines += [f"{name:{width}}  {clean + bad:>8,} {clean:>8,} {bad:>8,}" for name, clean, bad in rows]
+        lines += [f"  {verdict}: {times:,}" for verdict, times in self.verdicts.most_common()]
+        lines += [f"  {name}: {value:.3f}" for name, value in sorted(self.largest.items())]
+        return "\n".join(lines)
+
+
+def run(module: str, arguments: list[str]) -> int:
+    """Run a campaign with the options of the command line; return the exit code, which is 1 if a case is bad."""
+    options = _options(module, arguments)
+    if options.replay:
+        return _replay(module, options.replay)
+    tally, began = Tally(), time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    begin = [options.start + job for job in range(options.jobs)]  # the next case of each process
+    processes = [_begin(context, module, options, first, results) for first in begin]
+    while any(process is not None for process in processes):
+        while not results.empty():
+            number, result = results.get()
+            begin[(number - options.start) % options.jobs] = number + options.jobs
+            tally.take(number, result)
+        for job, process in enumerate(processes):
+            if process is None or process.is_alive() or not results.empty():
+                continue
+            if process.exitcode:  # the case ended its process; another process goes on after it
+                error = f"the process ended with {process.exitcode}; try it again with --start {begin[job]} --cases 1"
+                tally.take(begin[job], {"what": "?", "error": error})
+                begin[job] += options.jobs
+                processes[job] = _begin(context, module, options, begin[job], results)
+            else:
+                processes[job] = None
+        time.sleep(0.05)
+    name = module.rpartition(".")[2]
+    print(f"campaign {name}, seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {time.monotonic() - began:.0f} s")
+    print(tally.table(), flush=True)
+    return 1 if tally.bad else 0
+
+
+def _begin(context: Any, module: str, options: argparse.Namespace, first: int, results: Any) -> Any:
+    process = context.Process(target=_try_cases, args=(module, options, first, results), daemon=True)
+    process.start()
+    return process
+
+
+def _try_cases(module: str, options: argparse.Namespace, first: int, results: Any) -> None:
+    """Try every case of one process, and put the results into the queue."""
+    campaign = import_module(module)
+    end, untimed = float("inf"), getattr(campaign, "UNTIMED", 1)
+    for tried, number in enumerate(range(first, options.start + options.cases, options.jobs)):
+        if tried == untimed:
+            end = time.monotonic() + options.seconds
+        if time.monotonic() > end:
+            return
+        faulthandler.dump_traceback_later(LONGEST, exit=True)
+        case = Case(options.seed, number, options.rows)
+        results.put((number, _tried(campaign.check, module.rpartition(".")[2], case, Path(options.failures))))
+    faulthandler.cancel_dump_traceback_later()
+
+
+def _options(module: str, arguments: list[str]) -> argparse.Namespace:
+    campaign = import_module(module)
+    parser = argparse.ArgumentParser(prog=f"python fuzz {module.rpartition('.')[2]}", description=campaign.__doc__)
+    parser.add_argument("--cases", type=int, default=campaign.CASES, help="the number of cases; default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop this long after the first cases")
+    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--start", type=int, default=0, help="the number of the first case; default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=1, help="the number of processes; default: %(default)s")
+    parser.add_argument("--failures", default="fuzz-failures", help="the folder for failing cases")
+    parser.add_argument("--replay", metavar="FILE", help="run the case in a file that a failure has written")
+    parser.add_argument("--rows", type=int, default=getattr(campaign, "ROWS", None), help="of the largest problems")
+    return parser.parse_args(arguments)
+
+
+def _tried(check: Callable[[Case], str], name: str, case: Case, failures: Path) -> dict:
+    """Return the result of a case in words: its verdict, or the error and the file that replays it."""
+    try:
+        return {"verdict": check(case), "what": case.what, "largest": case.largest}
+    except KeyboardInterrupt:
+        raise
+    except Skip as reason:
+        return {"verdict": f"left out: {reason}", "what": case.what}
+    except BaseException as error:  # every exception of a case is a finding of the campaign
+        brief = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        path = _write_failure(failures, name, case, brief, error)
+        return {"error": f"{brief}\n     replay it with --replay {path}", "what": case.what}
+
+
+def _write_failure(folder: Path, name: str, case: Case, brief: str, error: BaseException) -> Path:
+    """Write a file that replays and explains a failing case."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{name}-{case.seed}-{case.number}"
+    for ending, content in case.files.items():
+        (folder / f"{stem}.{ending}").write_bytes(content)
+    versions = {module.__name__: module.__version__ for module in (vicinal, np, scipy, sklearn)}
+    record = {
+        "campaign": name, "seed": case.seed, "number": case.number, "rows": case.rows, "what": case.what, "text": case.text,
+        "error": brief, "traceback": "".join(traceback.format_exception(error)),
+        "versions": {**versions, "python": platform.python_version()},
+    }  # fmt: skip
+    path = folder / f"{stem}.json"
+    path.write_text(json.dumps(record, indent=1))
+    return path
+
+
+def _replay(module: str, path: str) -> int:
+    record = json.loads(Path(path).read_text())
+    case = Case(record["seed"], record["number"], record["rows"])
+    try:
+        print(import_module(module).check(case))
+    except Exception:
+        traceback.print_exc()
+        print(f"{case.what}: {case.text}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,1 +1,0 @@
-"""Campaigns: programs that search for bugs with random cases; `harness` describes how one is written."""
