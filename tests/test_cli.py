@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from needs import needs
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -1370,7 +1371,7 @@ def test_a_wrong_path_is_told_before_anything_heavy_is_imported(folder):
 
 
 def test_a_workbook_is_read(table, capsys):
-    pytest.importorskip("openpyxl")
+    needs("openpyxl")
     with pd.ExcelWriter("book.xlsx") as book:
         table.to_excel(book, sheet_name="first", index=False)
         table.iloc[:50].to_excel(book, sheet_name="second", index=False)
