@@ -641,7 +641,7 @@ def test_a_target_that_cannot_be_used_is_told_in_the_words_of_the_command(table,
     table.assign(one="a").to_csv("one.csv", index=False)
     assert run("compare", "one.csv", "--target", "one", "--task", "classes") == DATA
     assert "--target holds only one class, 'a'" in (err := capsys.readouterr().err)
-    assert "Leave --target out to compare densities." in err
+    assert "Leave --target out." in err
     assert run("compare", "table.csv", "--target", "hue", "--task", "classes") == DATA
     err = capsys.readouterr().err
     assert "--target is continuous: " in err
@@ -1626,3 +1626,60 @@ def test_a_comparison_speaks_the_language_of_the_command(table, capsys):
     assert "keep" not in said
     assert run("compare", "table.csv", "--target", "kind", *small, "--fast") == OK
     assert "Leave fast" not in capsys.readouterr().out + Path("r.html").read_text()
+
+
+def test_learn_pairs_without_a_header_are_all_read(table, capsys):
+    learn = ["learn", "table.csv", "--method", "rca", "--drop", "kind", "-o", "m.vicinal"]
+    X = table[FEATURES]
+    expected = vicinal.RCA().fit((X - X.mean()) / X.std(ddof=0), [[0, 1], [3, 4]]).components_
+    Path("numbers.csv").write_text("0,1\n3,4\n")
+    Path("names.csv").write_text("row0,row1\nrow3,row4\n")
+    for pairs in (["numbers.csv"], ["names.csv", "--id", "name"]):
+        assert run(*learn, "--pairs", *pairs) == OK
+        assert f"the first line of {pairs[0]} is a pair and is read as data" in capsys.readouterr().err
+        np.testing.assert_allclose(model_io.load("m.vicinal")[-1].components_, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("encoding", ["nosuch", "hex", "idna", "undefined"])
+def test_unknown_encoding_is_a_failure_of_usage(table, capsys, encoding):
+    arguments = ["learn", "table.csv", "--method", "parzen", "--drop", "kind", "-o", "m.vicinal"]
+    assert run(*arguments, "--encoding", encoding) == USAGE
+    assert f"--encoding '{encoding}' is not an encoding that Python supports" in capsys.readouterr().err
+
+
+def test_report_of_equal_rows_is_written_and_of_one_class_is_refused(table, capsys):
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+    table.iloc[[0] * 20].to_csv("equal.csv", index=False)
+    assert run("report", "m.vicinal", "equal.csv", "-o", "r.html", "-q") == OK
+    table.assign(kind="a").to_csv("one.csv", index=False)
+    capsys.readouterr()
+    assert run("report", "m.vicinal", "one.csv", "--target", "kind", "-o", "r.html", "-q") == DATA
+    assert "one.csv: --target holds only one class, 'a'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[b"\xff", b"\xfe"] * 60, [[float(i % 2)] * (i % 3) for i in range(120)], [{"u": i % 2} for i in range(120)]],
+    ids=["binary", "list", "struct"],
+)
+def test_parquet_columns_that_are_neither_numbers_nor_text_are_read_as_text(table, capsys, values):
+    columns = {name: pa.array(table[name]) for name in FEATURES}
+    pq.write_table(pa.table({**columns, "extra": pa.array(values)}), "t.parquet")
+    assert run("learn", "t.parquet", "--method", "parzen", "-o", "m.vicinal", "-q") == OK
+    for output in ("s.csv", "s.parquet"):
+        assert run("score", "m.vicinal", "t.parquet", "--keep", "extra", "-o", output, "-q") == OK
+    assert run("score", "m.vicinal", "t.parquet", "--keep", "extra", "--json", "-q") == OK
+    assert run("learn", "t.parquet", "--method", "rca", "--target", "extra", "-o", "m.vicinal", "-q") == OK
+    assert run("report", "m.vicinal", "t.parquet", "--target", "extra", "--id", "extra", "-o", "r.html", "-q") == OK
+
+
+def test_failures_about_a_table_name_its_file(table, capsys):
+    table.assign(width=table["width"].mask(table.index < 3, np.inf)).to_csv("infinite.csv", index=False)
+    learn = ["learn", "--method", "rca", "-o", "m.vicinal", "-q"]
+    assert run(*learn, "infinite.csv", "--target", "kind") == DATA
+    assert "error: infinite.csv: infinite values in" in capsys.readouterr().err
+    assert run(*learn, "table.csv", "--target", "nothing") == DATA
+    assert "error: table.csv: --target: there is no column 'nothing'" in capsys.readouterr().err
+    assert run(*learn, "table.csv", "--target", "kind") == OK
+    assert run("neighbors", "m.vicinal", "table.csv", "--query", "infinite.csv", "-o", "n.csv") == DATA
+    assert "error: infinite.csv: " in capsys.readouterr().err

@@ -300,7 +300,7 @@ def test_a_bad_target_is_told_in_the_words_of_the_caller():
     for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
         assert str(error) == caught.value.worded()
         assert error.worded(y="--target").startswith("--target holds only one class, '{a}'")
-        assert error.worded(y="--target").endswith("Leave --target out to compare densities.")
+        assert error.worded(y="--target").endswith("Leave --target out.")
 
 
 def test_rows_that_all_have_a_twin_are_compared():
@@ -714,6 +714,16 @@ def test_gaps_are_marginalised_where_that_is_asked_for():
         np.testing.assert_allclose(found, np.mean(expected), rtol=1e-9)
     assert "densities are learned from and evaluated on the known values" in " ".join(result.notes)
     assert str(vicinal.compare(X, **result.settings)) == str(result)
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
+def test_random_state_without_a_seed_gives_one_that_repeats_the_comparison(random_state):
+    X, y = np.random.default_rng(0).normal(size=(900, 3)), np.arange(900) % 2
+    options = {"metrics": ["euclidean"], "densities": ["parzen-scott"], "fast": True}
+    first = vicinal.compare(X, y, random_state=random_state, **options)
+    again = vicinal.compare(X, y, random_state=first.settings["random_state"], **options)
+    assert [result.main for result in again.densities] == [result.main for result in first.densities]
+    assert vicinal.report(X, y, comparison=first).html()
 
 
 def test_compare_with_columns_that_lca_does_not_use_gives_them_up_for_plain_metrics_too():

@@ -19,7 +19,8 @@ from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.large_tables import LargeTable
 from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
 from vicinal._app.outputs import output_failure, partial_file, write_json
-from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
+from vicinal._app.pairs import as_row_numbers, read_pair_table
+from vicinal._app.tables import ColumnChoice, TableOptions, check_columns
 from vicinal._app.words import in_command_words
 from vicinal._engine import Engine
 from vicinal._journal import OtherFitError, keep_journal
@@ -235,23 +236,14 @@ def _labels(method: str, labels: "pd.Series", estimator: Any, console: Console) 
 
 def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, console: Console) -> np.ndarray:
     """Return pairs of positions among the kept rows."""
-    frame = read_table(arguments.pairs, TableOptions(max_unpacked=arguments.max_unpacked), console)
-    if frame.shape[1] < 2:
-        raise DataFailure(f"--pairs {arguments.pairs}: expected two columns, got one.")
-    if frame.shape[1] > 2:
-        console.warn(f"--pairs {arguments.pairs}: only the first two of {frame.shape[1]} columns are read.")
-    frame = frame.iloc[:, :2]
-    if frame.isna().to_numpy().any():
-        raise DataFailure(f"--pairs {arguments.pairs}: {count(int(frame.isna().to_numpy().sum()), 'entry')} missing.")
-    if arguments.id is not None:
-        pairs = _look_up(frame, table[arguments.id], arguments)
+    ids = None if arguments.id is None else table[arguments.id].astype(str)
+    options = TableOptions(max_unpacked=arguments.max_unpacked)
+    frame = read_pair_table(arguments.pairs, console, options, None if ids is None else set(ids))
+    if ids is not None:
+        pairs = _look_up(frame, ids, arguments)
     else:
-        values = frame.to_numpy()
-        if values.dtype.kind not in "iu":
-            raise DataFailure(
-                f"--pairs {arguments.pairs}: expected row numbers (whole numbers from 0), got {values.flat[0]!r}. Pass --id COL "
-                "if pairs identify rows by the values of a column."
-            )
+        remedy = " Pass --id COL if pairs identify rows by the values of a column."
+        values = as_row_numbers(frame, arguments.pairs, remedy)
         outside = (values < 0) | (values >= len(table))
         if outside.any():
             raise DataFailure(
@@ -268,8 +260,7 @@ def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, c
     return pairs[known]
 
 
-def _look_up(frame: "pd.DataFrame", ids: "pd.Series", arguments: Namespace) -> np.ndarray:
-    keys = ids.astype(str)
+def _look_up(frame: "pd.DataFrame", keys: "pd.Series", arguments: Namespace) -> np.ndarray:
     if keys.duplicated().any():
         raise DataFailure(f"--id {arguments.id}: {keys[keys.duplicated()].iloc[0]!r} occurs in more than one row.")
     position = dict(zip(keys, range(len(keys)), strict=True))

@@ -144,6 +144,11 @@ def _given(arguments: Namespace, role: str) -> list[Place]:
     return found
 
 
+def input_paths(arguments: Namespace) -> list[str]:
+    """Return the files that a command reads."""
+    return [path for _, path in _given(arguments, "inputs") if isinstance(path, str)]
+
+
 def keep_apart(inputs: list[Place], outputs: list[Place]) -> None:
     """Raise an error for an output that is also an input, or that is named twice.
 

@@ -80,8 +80,8 @@ def compare(
         Whether to compute a quick first result: at most 5 folds, no repetitions, at most 3,000 rows compared and 500 rows
         fitted. Fewer rows favour methods with few parameters, and fewer folds widen the intervals; the notes say what was
         done.
-    random_state : int, default=0
-        The seed of the folds, of samples and of the methods.
+    random_state : int, RandomState or None, default=0
+        The seed of the folds, of samples and of the methods. If it is not an int, a seed is drawn, and ``settings`` holds it.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`. With "dask", the workers of the active client fit
         and score the methods, fold by fold.

@@ -141,7 +141,7 @@ def _read_numbers(y: ArrayLike, values: np.ndarray, n_rows: int) -> np.ndarray:
         )
     if np.ptp(values) == 0:
         raise ComparisonError(
-            "{y} is {value:g} in every row, so there is nothing to predict. Leave {y} out to compare densities.",
+            "{y} is {value:g} in every row, so there is nothing to predict. Leave {y} out.",
             {"value": values.flat[0]},
         )
     return values.ravel()
@@ -159,7 +159,7 @@ def _read_classes(y: ArrayLike, n_rows: int) -> tuple[list[str], np.ndarray]:
     names = _texts(classes)
     if len(names) < 2:
         raise ComparisonError(
-            "{y} holds only one class, {name!r}, so there is nothing to distinguish. Leave {y} out to compare densities.",
+            "{y} holds only one class, {name!r}, so there is nothing to distinguish. Leave {y} out.",
             {"name": names[0]},
         )
     if np.bincount(codes).max() < 2:
