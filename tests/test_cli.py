@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -874,6 +875,38 @@ def test_json_has_the_digits_of_csv(table, capsys):
     assert run("transform", "m.vicinal", "table.csv", "--keep", "name,hue", "--json", "-q") == OK
     records = pd.DataFrame(json.loads(capsys.readouterr().out))
     pd.testing.assert_frame_equal(records, pd.read_csv("z.csv"), rtol=1e-15)
+
+
+def test_compare_ends_its_verdict_with_the_next_command(table, capsys):
+    table["both"] = table["length"] - 1000.0 * table["hue"]
+    table.to_csv("my table.csv", index=False)
+    line = [
+        "compare",
+        "my table.csv",
+        "--drop",
+        "name,both",
+        "--type",
+        "hue=continuous",
+        "--target",
+        "kind",
+        "--methods",
+        "z-scored,rca",
+    ]
+    assert run(*line, "-q") == OK
+    said = capsys.readouterr().out.split("\n\n")[1]
+    assert said == (
+        "Next: vicinal compare 'my table.csv' --target kind --drop name,both --type hue=continuous --methods z-scored,rca --report report.html"
+    )
+    assert run(*shlex.split(said.removeprefix("Next: vicinal ")), "-q") == OK
+    assert "\n\nNext: open report.html in a browser.\n\n" in capsys.readouterr().out
+    rng = np.random.default_rng(0)
+    kind, nuisance = rng.integers(3, size=200), 8 * rng.normal(size=200)
+    helped = pd.DataFrame({"a": 1.5 * kind + 0.3 * rng.normal(size=200) + nuisance, "b": nuisance, "kind": kind})
+    helped.to_csv("helped.csv", index=False)
+    assert run("compare", "helped.csv", "--target", "kind", "--methods", "z-scored,rca", "-q") == OK
+    said = capsys.readouterr().out.split("\n\n")[1]
+    assert said == "Next: vicinal learn helped.csv --method rca --target kind -o model.vicinal"
+    assert run(*shlex.split(said.removeprefix("Next: vicinal ")), "-q") == OK
 
 
 def test_a_numeric_target_is_compared(table, capsys):

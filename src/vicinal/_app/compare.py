@@ -1,6 +1,7 @@
 """`vicinal compare`: measure whether a learned metric or density helps on a table."""
 
 import os
+import shlex
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ from vicinal._app.console import Console, one_line
 from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
 from vicinal._app.models import make_engine
 from vicinal._app.outputs import output_failure, write_json, write_lines, write_text
+from vicinal._app.parser import make_parser
 from vicinal._app.paths import PARTIAL, is_special
 from vicinal._app.reading_code import loading_code
 from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
-from vicinal._compare.words import score_name, shown
+from vicinal._compare.words import comparison_table, score_name, shown
 from vicinal._engine import Engine
 from vicinal._tables import PreparedTable
 
@@ -61,7 +63,69 @@ def compare(arguments: Namespace, console: Console) -> None:
     if arguments.json:
         write_json(result.to_dict())
     else:
-        write_lines(str(result))
+        write_lines(comparison_table(result, next_command(result, arguments)))
+
+
+def next_command(comparison: "Comparison", arguments: Namespace) -> str:
+    """Return the command that follows from the verdict, with the options of this one that choose columns and read the table."""
+    read = [
+        "format",
+        "sep",
+        "encoding",
+        "decimal",
+        "na",
+        "no_header",
+        "array",
+        "missing",
+        "columns",
+        "drop",
+        "type",
+        "one_hot",
+    ]
+    target = [] if arguments.target is None else ["--target", arguments.target]
+    helped = [kind for kind in ("metric", "density") if comparison.helped[kind] == "helped"]
+    if helped:
+        method = comparison.best[helped[0]]
+        words = [
+            "learn",
+            arguments.data,
+            "--method",
+            method,
+            *target,
+            *as_typed(arguments, read),
+            "-o",
+            "model.vicinal",
+        ]
+        # A metric for a number to predict is learned from it by NCA alone.
+        if (method, comparison.task) == ("rca", "numbers"):
+            return comparison.next_step
+    elif any(result.promising for result in [*comparison.metrics, *comparison.densities]):
+        words = ["compare", arguments.data, *target, *as_typed(arguments, [*read, "task", "methods"]), "--repeats", "3"]
+    elif arguments.report is None:
+        words = [
+            "compare",
+            arguments.data,
+            *target,
+            *as_typed(arguments, [*read, "task", "methods", "fast"]),
+            "--report",
+            "report.html",
+        ]
+    else:
+        return f"open {shlex.quote(arguments.report)} in a browser."
+    return shlex.join(["vicinal", *words])
+
+
+def as_typed(arguments: Namespace, names: list[str]) -> list[str]:
+    """Return the options of these names that differ from their defaults, as they are typed."""
+    default = make_parser().parse_args([arguments.command, arguments.data])
+    words: list[str] = []
+    for name in names:
+        value, option = getattr(arguments, name), f"--{name.replace('_', '-')}"
+        if value == getattr(default, name):
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            words += [option] if item is True else [option, str(item)]
+    return words
 
 
 def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespace, **settings: Any) -> "Comparison":
