@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -782,13 +783,10 @@ def test_an_interruption_ends_without_a_trace(folder, number, code):
     assert process.wait(timeout=60) == code
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("vicinal: error: ")
-    # The best model so far is there, and what is done, for --resume; it once said "kept", and wrote nothing.
-    assert (
-        "this is the best model so far; the fit was not completed. Use --resume to continue from m.vicinal.partial."
-        in err
-    )
+    # The best model so far is there; it once said "kept", and wrote nothing.
+    assert "this is the best model so far; the fit was not completed." in err
     assert not model_io.load("m.vicinal")[-1].converged_
-    assert sorted(path.name for path in Path().iterdir()) == ["big.csv", "m.vicinal", "m.vicinal.partial"]
+    assert sorted(path.name for path in Path().iterdir()) == ["big.csv", "m.vicinal"]
 
 
 def test_decimal_commas_and_marks_for_missing_values(folder, capsys):
@@ -877,6 +875,38 @@ def test_json_has_the_digits_of_csv(table, capsys):
     assert run("transform", "m.vicinal", "table.csv", "--keep", "name,hue", "--json", "-q") == OK
     records = pd.DataFrame(json.loads(capsys.readouterr().out))
     pd.testing.assert_frame_equal(records, pd.read_csv("z.csv"), rtol=1e-15)
+
+
+def test_compare_ends_its_verdict_with_the_next_command(table, capsys):
+    table["both"] = table["length"] - 1000.0 * table["hue"]
+    table.to_csv("my table.csv", index=False)
+    line = [
+        "compare",
+        "my table.csv",
+        "--drop",
+        "name,both",
+        "--type",
+        "hue=continuous",
+        "--target",
+        "kind",
+        "--methods",
+        "z-scored,rca",
+    ]
+    assert run(*line, "-q") == OK
+    said = capsys.readouterr().out.split("\n\n")[1]
+    assert said == (
+        "Next: vicinal compare 'my table.csv' --target kind --drop name,both --type hue=continuous --methods z-scored,rca --report report.html"
+    )
+    assert run(*shlex.split(said.removeprefix("Next: vicinal ")), "-q") == OK
+    assert "\n\nNext: open report.html in a browser.\n\n" in capsys.readouterr().out
+    rng = np.random.default_rng(0)
+    kind, nuisance = rng.integers(3, size=200), 8 * rng.normal(size=200)
+    helped = pd.DataFrame({"a": 1.5 * kind + 0.3 * rng.normal(size=200) + nuisance, "b": nuisance, "kind": kind})
+    helped.to_csv("helped.csv", index=False)
+    assert run("compare", "helped.csv", "--target", "kind", "--methods", "z-scored,rca", "-q") == OK
+    said = capsys.readouterr().out.split("\n\n")[1]
+    assert said == "Next: vicinal learn helped.csv --method rca --target kind -o model.vicinal"
+    assert run(*shlex.split(said.removeprefix("Next: vicinal ")), "-q") == OK
 
 
 def test_a_numeric_target_is_compared(table, capsys):
@@ -1151,9 +1181,8 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     monkeypatch.setattr(os, "replace", fail)
     assert run(*WRITING[name].split(), "-q") == code
     assert old.read_bytes() == b"the old content"
-    # What is done of a fit or a comparison is kept for --resume; nothing else is left.
-    kept = {"learn": "old.vicinal.partial", "compare": "old.html.partial"}.get(name)
-    assert sorted(Path().rglob("*")) == sorted([*before, *([Path(kept)] if kept else [])])
+    # What is done of a comparison is kept for --resume; nothing else is left.
+    assert sorted(Path().rglob("*")) == sorted([*before, *([Path("old.html.partial")] if name == "compare" else [])])
 
 
 def test_messages_speak_the_language_of_the_command_line(table, capsys):
@@ -1630,3 +1659,64 @@ def test_failures_about_a_table_name_its_file(table, capsys):
     assert run(*learn, "table.csv", "--target", "kind") == OK
     assert run("neighbors", "m.vicinal", "table.csv", "--query", "infinite.csv", "-o", "n.csv") == DATA
     assert "error: infinite.csv: " in capsys.readouterr().err
+
+
+def test_learn_interrupted_before_the_first_pass_writes_nothing(table, capsys, monkeypatch):
+    def interrupt(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(vicinal.RCA, "fit", interrupt)
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal") == INTERRUPTED
+    assert "nothing was written to m.vicinal." in capsys.readouterr().err
+    assert not Path("m.vicinal").exists()
+
+
+COMPARE = ["compare", "table.csv", "--target", "kind", "--methods", "z-scored,rca", "--repeats", "1", "--folds", "3"]
+
+
+def test_compare_without_resume_starts_again_and_keeps_files_of_others(table, capsys):
+    assert run(*COMPARE, "--report", "r.html", "--resume") == USAGE  # there is nothing to continue from
+    assert run(*COMPARE, "--resume") == USAGE
+    Path("r.html.partial").write_text("my notes")
+    assert run(*COMPARE, "--report", "r.html", "-q") == OUTPUT
+    assert Path("r.html.partial").read_text() == "my notes"
+    for left in (b"", b'{"what": "vici'):  # of a process that was killed
+        Path("r.html.partial").write_bytes(left)
+        assert run(*COMPARE, "--report", "r.html", "-q") == OK
+        assert not Path("r.html.partial").exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
+def test_compare_after_a_kill_continues_with_the_same_result(table, capsys):
+    """`kill -9` gives a process no time to clean up."""
+    waits = """
+import sys, time
+from vicinal._compare.kept import KeptOutcomes
+from vicinal.cli import main
+
+add = KeptOutcomes.add
+
+def add_and_wait(self, kind, name, fold, outcome):
+    add(self, kind, name, fold, outcome)
+    if fold == 1:
+        print("kept", flush=True)
+        time.sleep(600)
+
+KeptOutcomes.add = add_and_wait
+main(sys.argv[1:])
+"""
+    arguments = [*COMPARE, "--json", "--report", "r.html"]
+    process = subprocess.Popen([sys.executable, "-c", waits, *arguments], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"kept\n"
+    process.kill()
+    process.communicate()
+    assert Path("r.html.partial").exists()
+    assert not Path("r.html").exists()
+    results = []
+    for more in (["--resume"], []):
+        assert run(*arguments, *more, "-q") == OK
+        results.append(json.loads(capsys.readouterr().out))
+        assert not Path("r.html.partial").exists()
+    for name in ("metrics", "densities"):
+        mine, other = ([{**method, "seconds": 0} for method in result[name]] for result in results)
+        assert mine == other

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from vicinal._app.errors import DataFailure, ModelFailure, OutputFailure, UsageFailure
 
-# The extension of a file that holds finished work, and the first bytes of such a file.
-PARTIAL, PARTIAL_BEGINNING = ".partial", b'{"what": "vicinal '
+PARTIAL = ".partial"  # the extension of a file that holds finished work
 
 
 # The name of an argument, and the path or file descriptor that it stands for.
