@@ -35,7 +35,6 @@ from vicinal import (
     simulate_pairs,
     simulate_teachers,
 )
-from vicinal._model_files.types import find_class, name_of_class
 from vicinal._plot.parts import check_labels
 from vicinal._supervision import code_classes, code_groups, code_labels, is_missing, read_numbers, read_values
 
@@ -427,11 +426,3 @@ def test_several_outputs():
     np.testing.assert_array_equal(read_numbers(pd.DataFrame(y), N, ""), y)
     with pytest.raises(ValueError, match="got rows of different lengths"):
         read_numbers([[1.0, 2.0]] * (N - 1) + [[1.0]], N, "")
-
-
-# --- model files ---------------------------------------------------------------------------------------------
-
-
-def test_model_files_find_the_report_by_the_name_of_version_1():
-    assert find_class("ChunkletReport") is vicinal.ChunkletReport
-    assert name_of_class(vicinal.ChunkletReport) == "ChunkletReport"

@@ -12,7 +12,6 @@ from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
 
 from vicinal._address_space import allocate_blas_memory
-from vicinal._dask import are_distant
 from vicinal._row_sources import ArrayRows, all_rows, as_source, in_file
 from vicinal._tensors import as_host, remember
 
@@ -94,7 +93,7 @@ def check_source(estimator: Any, source: Any, *, min_rows: int = 1) -> ColumnRan
     check_names(estimator, source.columns, reset=True)
     least, most = np.full(d, np.inf, source.dtype), np.full(d, -np.inf, source.dtype)
     look = partial(_block_ranges, source.columns, type(estimator).__name__)
-    for low, high, fault in source.each(look) if are_distant(source) else map(look, source.blocks()):
+    for low, high, fault in map(look, source.blocks()):
         if fault is not None:
             raise ValueError(fault)
         np.minimum(least, low, out=least)

@@ -12,10 +12,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_weights
-from vicinal._dask import answers_collections, are_distant, fits_collections, float_numbers, is_collection, is_distant
+from vicinal._checks import check_weights, validate_data
+from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
-from vicinal._density.distant_fits import InnerDensityMixin, checked_rows, constant_values
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views
 from vicinal._density.outlier_threshold import (
@@ -28,6 +27,7 @@ from vicinal._density.outlier_threshold import (
 from vicinal._density.robust_scores import robust_scores
 from vicinal._density.training_rows import (
     as_weights,
+    constant_values,
     constants_in,
     fingerprint,
     last_step,
@@ -47,7 +47,7 @@ class TrainingRowsWarning(UserWarning):
     """Warning that `predict` received the training table and treats its rows as new; `fit_predict` labels training rows."""
 
 
-class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, BaseEstimator):
+class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     r"""Detect outliers as rows of low density.
 
     A density that includes each training row's own kernel hides outliers: the smaller the bandwidth, the higher the
@@ -252,7 +252,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         scores, last = left_out_scores(self.density_), self.density_
         if scores is None:
             scores, last = scores_by_folds(density, self.cv, passed, rows, weight), None
-        self._store_training_table(constant_values(rows, weight), None if are_distant(rows) else rows)
+        self._store_training_table(constant_values(rows, weight), rows)
         return self._set_training_scores(scores, weight, last)
 
     def fit_predict(
@@ -283,8 +283,6 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         With ``fdr``, the rows of X are tested together. If X is bitwise equal to the training table, a
         `TrainingRowsWarning` states that its rows are treated as new ones.
         """
-        if self.fdr is not None and is_distant(self) and not is_collection(X):
-            return labels_of(self, self.score_samples(X))  # workers score some rows each, and all are tested together
         return self._predict(X)
 
     @answers_collections(dtype=labels_in_blocks)
@@ -374,7 +372,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
     def _checked(self, X: Any, density: Any, **options: Any) -> Any:
         """Return the rows as numbers; missing values are left to the steps of a pipeline, which may impute them."""
         gaps = {"ensure_all_finite": "allow-nan"} if isinstance(density, Pipeline) else {}
-        return checked_rows(self, X, **gaps, **options)
+        return validate_data(self, X, dtype=[np.float64, np.float32], **gaps, **options)
 
     def _score(self, rows: Any, checked: np.ndarray) -> np.ndarray:
         scores = as_host(self.density_.score_samples(rows))
@@ -397,8 +395,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
 
     def _constant_values(self) -> np.ndarray:
         """Return a row with the values of columns that are constant in the training rows, and NaN in the others."""
-        known = getattr(self, "_constants", None)  # files of version 1 have none
-        return np.full(self.n_features_in_, np.nan) if known is None else known
+        return self._constants
 
     def _store_training_table(self, constants: np.ndarray, rows: np.ndarray | None) -> None:
         """Store what is needed to recognise rows with other constants and the training table itself."""

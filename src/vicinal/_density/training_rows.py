@@ -39,8 +39,7 @@ def mixture_of_rows(density: Any) -> Any:
     mixture = getattr(density, "mixture_", None)
     # LCA-Gauss, which Local LCA may choose, moves its centres along the Gaussian directions.
     moved = hasattr(density, "gaussian_components_") or getattr(density, "center_", None) == "gauss"
-    spread = hasattr(type(mixture), "delayed_scores")
-    return density._mixture() if (isinstance(mixture, SharedMixture) or spread) and not moved else None
+    return density._mixture() if isinstance(mixture, SharedMixture) and not moved else None
 
 
 def table_in(density: Any) -> np.ndarray | None:
@@ -66,9 +65,14 @@ def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
     table, n_features = table_in(density), (density if steps is None else steps).n_features_in_
     if table is None or (steps is not None and not acts_by_column(steps)):
         return np.full(n_features, np.nan)
-    counted = table[density.mixture_.log_weights > -np.inf]
-    constants = np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64)
+    constants = constant_values(table[density.mixture_.log_weights > -np.inf])
     return constants if steps is None else in_units_of_data(steps, constants[None])[0]
+
+
+def constant_values(rows: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Return a row with the values of columns that are equal in all rows of positive weight, and NaN in the others."""
+    counted = rows if weight is None else rows[weight > 0]
+    return np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64)
 
 
 def fingerprint(rows: np.ndarray) -> str:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._dask import are_distant
 from vicinal._engine import Engine, Problem, Work
 from vicinal._fit_loops import FitPath, Reason, Recorder
 from vicinal._journal import journaled
@@ -131,14 +130,12 @@ def mixture_of_directions(
     local : array of shape (d2, d)
         The rows of B_L'.
     mean : array of shape (d,)
-    rows : array of shape (n, d), or `DistantRows`
-        If they are a memory map, the centres are written to a temporary one. If they are on the workers of a cluster, these move them.
+    rows : array of shape (n, d)
+        If they are a memory map, the centres are written to a temporary one.
     """
     inverse = np.linalg.inv(np.concatenate([gaussian, local]))
     projection = inverse[:, len(gaussian) :] @ local
     moved = partial(_moved, mean, projection)
-    if are_distant(rows):
-        return rows.mapped(moved), inverse @ inverse.T
     if not in_file(rows):
         return moved(rows), inverse @ inverse.T
     with RowsFile(rows.shape[1], rows.dtype) as file:

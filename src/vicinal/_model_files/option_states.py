@@ -24,7 +24,6 @@ OPTION_STATES: dict[str, State] = {
             "precision": field(None, one_of("float64", "float32")),
             "error": maybe(None, number(least=0, most=0.1)),
             "device": field(None, TORCH_DEVICE),
-            "keep": maybe(one_of("rows", "metric"), count(least=1)),
         }
     ),
     "MultiStart": State(
