@@ -18,7 +18,7 @@ from vicinal._app import errors
 from vicinal._app.clusters import cluster_of
 from vicinal._app.console import Console, one_line
 from vicinal._app.parser import make_parser
-from vicinal._app.paths import check_paths
+from vicinal._app.paths import check_paths, input_paths
 
 # The implementation of each command: a module of `vicinal._app` and a function of (arguments, console).
 _COMMANDS = {
@@ -105,7 +105,8 @@ def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
                 raise errors.Failure(_NO_PAPERS, errors.MISSING_EXTRA)
             module, function = _COMMANDS[arguments.command]
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
-            with cluster_of(arguments, console):
+            table = getattr(arguments, "data", None) or getattr(arguments, "corpus", None)
+            with errors.about_table(table, input_paths(arguments)), cluster_of(arguments, console):
                 getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
         return errors.OK
     except errors.Failure as failure:

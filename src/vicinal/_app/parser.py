@@ -105,10 +105,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
     learn.add_argument(
         "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
     )
-    add_output(
-        learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
-    )
-    _add_resume(learn, "MODEL")
+    add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
     _add_key_file(learn, "sign the model with the key in this file (the raw bytes of the file, at least 16)")
 
 
@@ -231,7 +228,11 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
         help="a quick first result: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted",
     )
 
-    _add_resume(compare, "--report FILE")
+    compare.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue an interrupted run from the folds kept beside --report FILE, with the same result to the last bit",
+    )
 
 
 def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
@@ -397,14 +398,6 @@ def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_bl
     _add_model(parser)
     what = "a table (also a folder of Parquet files, or a Zarr array)" if in_blocks else "a table"
     add_input(parser, "data", table=in_blocks, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
-
-
-def _add_resume(parser: _Parser, output: str) -> None:
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help=f"continue an interrupted run from the work kept beside {output}, with the same result to the last bit",
-    )
 
 
 def _add_table_output(parser: _Parser) -> None:
