@@ -985,7 +985,6 @@ SHARED = {
     ("compare", "data", "report"): "compare IN --target kind --report OUT",
     ("report", "model", "output"): "report IN other.csv -o OUT",
     ("report", "data", "output"): "report other.vicinal IN -o OUT",
-    ("papers", "data", "output"): "papers rca --figure 11 --data IN -o OUT",
     **{
         ("adapt", given, written): f"adapt {corpus} {known} {more} {outputs}"
         for given, corpus, known, more in (
@@ -1049,13 +1048,7 @@ def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsy
     code of bad data.
     """
     path = folder / "a.csv"
-    if case[0] == "papers":
-        if spelling == "hard links":
-            pytest.skip("folders have no hard links")
-        path.mkdir()
-        (path / "kept").write_bytes(b"precious")
-    else:
-        path.write_bytes(b"precious")
+    path.write_bytes(b"precious")
     given, written = SPELLINGS[spelling](path)
     before = sorted(folder.rglob("*"))
     line = [{"IN": given, "OUT": written}.get(word, word) for word in SHARED[case].split()]
@@ -1063,13 +1056,10 @@ def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsy
     captured = capsys.readouterr()
     assert captured.out == ""
     (message,) = captured.err.splitlines()
-    kind = "folder" if path.is_dir() else "file"
-    words = (
-        rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|CORPUS|--[\w-]+) {re.escape(given)}: "
-    )
+    words = rf"(-o|--report) {re.escape(written)} is the same file as (DATA|MODEL|CORPUS|--[\w-]+) {re.escape(given)}: "
     assert re.match(f"vicinal: error: {words}an output must not replace an input. Choose another path for ", message)
     assert sorted(folder.rglob("*")) == before
-    assert (path / "kept" if path.is_dir() else path).read_bytes() == b"precious"
+    assert path.read_bytes() == b"precious"
 
 
 def test_an_output_that_is_an_input_but_for_the_case_is_refused(folder, capsys, monkeypatch):
@@ -1145,14 +1135,6 @@ def test_the_files_of_the_demonstration_are_two(folder, capsys):
     assert Path("vicinal-demo.html").read_bytes() == b"precious"
 
 
-def test_the_data_folder_of_the_environment_is_an_input(folder, capsys, monkeypatch):
-    Path("data").mkdir()
-    monkeypatch.setenv("VICINAL_DATA", str(folder / "data"))
-    assert run("papers", "rca", "--figure", "11", "--full", "-o", "data") == USAGE
-    assert f"-o data is the same folder as VICINAL_DATA {folder / 'data'}" in capsys.readouterr().err
-    assert list(Path("data").iterdir()) == []
-
-
 WRITING = {
     "learn": "learn table.csv --method parzen --drop kind -o old.vicinal",
     "transform": "transform m.vicinal table.csv -o old.csv",
@@ -1160,7 +1142,6 @@ WRITING = {
     "neighbors": "neighbors m.vicinal table.csv -o old.npz",
     "compare": "compare table.csv --target kind --methods euclidean,parzen-scott --repeats 1 --report old.html",
     "report": "report m.vicinal table.csv -o page.html",
-    "papers": "papers rca --figure 11 -o .",
     "adapt": "adapt rows.npy --pairs alike.csv --methods rca -o old.vicinal",
 }
 
@@ -1185,8 +1166,7 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     learn = ["learn", "table.csv", "--method", "lca", "--set", "reg=0.1", "--drop", "kind", "-o", "m.vicinal", "-q"]
     assert run(*learn) == OK
     write_rows_that_are_alike()
-    old = Path("results/rca/figure_11-quick.json" if name == "papers" else WRITING[name].split()[-1])
-    old.parent.mkdir(parents=True, exist_ok=True)
+    old = Path(WRITING[name].split()[-1])
     old.write_bytes(b"the old content")
     before = sorted(Path().rglob("*"))
 

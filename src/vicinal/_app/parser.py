@@ -6,7 +6,6 @@ from typing import Any
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
 from vicinal._app.option_values import contamination, positive, rate, seed, two_or_more
-from vicinal._app.papers_options import add_papers
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -26,7 +25,6 @@ Learn metrics and densities from tables, and use them for search, outlier detect
   vicinal report model.vicinal data.csv -o page.html              a page about a model and some rows
   vicinal inspect model.vicinal                                   describe a model file
   vicinal adapt corpus.npy --pairs pairs.csv -o adapter.vicinal   improve search with embeddings
-  vicinal papers --quick                                          reproduce the tables and figures of the papers
 """
 _EPILOG = """\
 Use `vicinal COMMAND --help` to see the options of a command.
@@ -35,7 +33,7 @@ Tables are CSV, TSV, Parquet, XLSX (read only), NPY or NPZ files, by their exten
 stdout, messages and progress to stderr. An output must not be one of the inputs.
 
 Exit codes: 0 success, 1 a bug in vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these
-data, 7 a package is missing, 8 a claim of a paper failed, 130 interrupted.
+data, 7 a package is missing, 130 interrupted.
 """
 
 
@@ -56,7 +54,6 @@ def make_parser() -> argparse.ArgumentParser:
     _add_report(commands, table, general)
     add_adapt(commands, general)
     _add_demo(commands, general)
-    add_papers(commands, general, positive)
     return parser
 
 
