@@ -7,18 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import KFold, check_cv
-from sklearn.pipeline import Pipeline
 
 from vicinal._density.density_input import rows_as_passed
-from vicinal._density.explanation import acts_by_column, in_units_of_data
+from vicinal._density.gaps import incomplete_rows_in
 from vicinal._density.loo_bandwidth import LOO_PASSES, scores_of_fit
 from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.steps import Steps
 from vicinal._mixtures import SharedMixture
-
-
-def last_step(density: Any) -> Any:
-    """Return the density itself, or the last step of a pipeline."""
-    return density.steps[-1][1] if isinstance(density, Pipeline) else density
 
 
 def left_out_scores(density: Any) -> np.ndarray | None:
@@ -61,14 +56,21 @@ def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
     return np.array([position.get(key, -1) for key in keys(rows)], dtype=np.intp)
 
 
-def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
+def constants_in(steps: Steps) -> np.ndarray:
     """Return a row with the values of columns that are constant in a fitted density's training rows, NaN in the others."""
-    table, n_features = table_in(density), (density if steps is None else steps).n_features_in_
-    if table is None or (steps is not None and not acts_by_column(steps)):
+    table, n_features = table_in(steps.density), [*steps.before, steps.density][0].n_features_in_
+    if table is None or not steps.by_column or steps.encoder is not None:  # the encoder knows its constants itself
         return np.full(n_features, np.nan)
-    counted = table[density.mixture_.log_weights > -np.inf]
+    counted = table[steps.density.mixture_.log_weights > -np.inf]
     constants = np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64)
-    return constants if steps is None else in_units_of_data(steps, constants[None])[0]
+    return steps.in_units(constants[None])[0]
+
+
+def gaps_in(steps: Steps) -> np.ndarray | None:
+    """Return which values of the training rows were missing, for the density or for a step that filled them in; None if none were."""
+    densities = [steps.density, *(getattr(step, "density_", None) for step in steps.before)]
+    rows = next((rows for rows in map(incomplete_rows_in, densities) if rows is not None), None)
+    return None if rows is None else np.isnan(rows)
 
 
 def fingerprint(rows: np.ndarray) -> str:
