@@ -8,9 +8,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 collect_ignore = ["conftest.py"]  # it has no examples, and the one of src has the same name
 
+# Helpers of tests, some of which import packages that may be missing. --doctest-modules would collect them.
+collect_ignore_glob = ["[!t]*.py"]
 # Workers of pytest-xdist inherit this, so that all of them collect what is parametrised over sets in one order.
 os.environ.setdefault("PYTHONHASHSEED", "0")
 # From so many tests on, a run is one of all tests, which need every kernel.
@@ -74,7 +77,7 @@ def nobody_waits_for_the_disk():
 @pytest.fixture(scope="module")
 def client():
     """Two Dask workers, each a separate process with one thread."""
-    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    dask, distributed = needs("dask", "distributed")
     from dask_workers import ENOUGH
 
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": ENOUGH}

@@ -1,7 +1,6 @@
 """Small fits of every class that a model file can hold, in every way that changes what the class keeps.
 
-They make the files of format version 1 in ``tests/data/model_files_v1`` (by its ``generate.py``, under the vicinal of that
-time), and the files that the tests write today.
+They make the files that the tests write.
 """
 
 import warnings
@@ -234,33 +233,6 @@ FITS = {
     "sklearn.StandardScaler:plain": lambda: StandardScaler(with_mean=False, with_std=False).fit(X),
     "sklearn.VarianceThreshold": lambda: VarianceThreshold(0.2).fit(X),
 }
-# What the vicinal that wrote version 1 did not have.
-SINCE_VERSION_2 = [
-    "ConstrainedGaussianMixture:apart",
-    "AnchorNCA",
-    "AnchorNCA:rows and options",
-    "LCA:shrinkage",
-    "RCA:raw shrinkage",
-    "LCA:auto",
-    "LCA:constant",
-    "LCAGauss:auto",
-    "ManifoldParzen:classes",
-    "ManifoldParzen:selection",
-    "BinnedTargetMetric",
-    "DensityOutlierDetector:from a density",
-    "DensityImputer",
-    "Dequantizer",
-    "LCA:gaps",
-    "LCAGauss:gaps",
-    "LocalLCA:mean",
-    "LocalLCA:noise",
-    "LocalLCA:shared",
-    "NeuralNCA:options",
-    "ParzenMeanShift:local",
-    "ParzenWindows:gaps",
-    "TableEncoder",
-    "TableEncoder:array",
-]
 # Metrics that are saved without their training rows.
 METRICS = ["LCA", "LCAGauss"]
 QUESTIONS = [

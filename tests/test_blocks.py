@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 
 from vicinal import RCA, Engine
 from vicinal import io as model_io
@@ -111,7 +112,7 @@ def test_transform_in_blocks_writes_the_same_table(form, output, table, metric, 
 
 
 def test_a_zarr_array_is_a_table(folder, in_blocks, capsys):
-    zarr = pytest.importorskip("zarr")
+    zarr = needs("zarr")
     rows = np.random.default_rng(0).normal(size=(90, 3))
     np.save("rows.npy", rows)
     zarr.create_array("rows.zarr", data=rows, chunks=(25, 3))

@@ -7,6 +7,7 @@ from inspect import signature
 
 import numpy as np
 import pytest
+from needs import needs
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -122,7 +123,7 @@ class Watcher:
 
 def fitted(name, callback):
     if name == "NeuralNCA":
-        pytest.importorskip("torch")
+        needs("torch")
     estimator, more, _, _ = CASES[name]
     return clone(estimator).set_params(callback=callback).fit(X, *more)
 
@@ -295,7 +296,7 @@ def test_clone_and_pickle_keep_it_and_model_files_do_not(estimator, tmp_path):
 @pytest.mark.parametrize("estimator", estimators(), ids=lambda estimator: type(estimator).__name__)
 def test_what_cannot_be_called_is_refused(estimator):
     if isinstance(estimator, NeuralNCA):
-        pytest.importorskip("torch")
+        needs("torch")
     with pytest.raises(TypeError, match="callback must be callable or None, got int"):
         clone(estimator).set_params(callback=3).fit(X, Y)
 

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from needs import needs
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -800,7 +801,8 @@ def test_decimal_commas_and_marks_for_missing_values(folder, capsys):
     assert "--one-hot" not in said  # the wrong advice
     learn = ["learn", "comma.csv", "--sep", ";", "--decimal", ",", "--method", "parzen", "--no-scale"]
     assert run(*learn, "-o", "m.vicinal", "-q") == OK
-    np.testing.assert_array_equal(model_io.load("m.vicinal")[-1].mixture_.centres, frame.to_numpy())
+    # Rounded columns get noise of one step.
+    np.testing.assert_allclose(model_io.load("m.vicinal")[-1].mixture_.centres, frame.to_numpy(), rtol=0, atol=5e-4)
 
     marked = frame.astype(object)
     marked.iloc[3, 0], marked.iloc[5, 0] = "?", "-99"
@@ -1336,7 +1338,7 @@ def test_a_wrong_path_is_told_before_anything_heavy_is_imported(folder):
 
 
 def test_a_workbook_is_read(table, capsys):
-    pytest.importorskip("openpyxl")
+    needs("openpyxl")
     with pd.ExcelWriter("book.xlsx") as book:
         table.to_excel(book, sheet_name="first", index=False)
         table.iloc[:50].to_excel(book, sheet_name="second", index=False)

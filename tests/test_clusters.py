@@ -12,13 +12,14 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 
 from vicinal import RCA
 from vicinal import io as model_io
 from vicinal._app import blocks, use
 from vicinal.cli import main
 
-distributed = pytest.importorskip("distributed")
+distributed = needs("distributed")
 
 OK, USAGE, DATA, MISSING_EXTRA, WORKERS, INTERRUPTED = 0, 2, 3, 7, 9, 130
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Dask

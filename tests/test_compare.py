@@ -234,7 +234,7 @@ def test_wide_tables_of_few_rows_have_learned_metrics_too():
     y = np.repeat([0, 1], 25)
     X = rng.normal(size=(50, 80)) + 2.0 * y[:, None]
     result = vicinal.compare(X, y, metrics=["z-scored", "pca-whitened", "lca", "nca"], densities=[], n_repeats=1)
-    assert [found.failure for found in result.metrics] == [None] * 4
+    assert not any(found.failure for found in result.metrics)
     assert any(
         "NCA and PCA-whitening used the 20 leading principal components of the 80" in note for note in result.notes
     )
@@ -708,3 +708,28 @@ def test_gaps_are_marginalised_where_that_is_asked_for():
         np.testing.assert_allclose(found, np.mean(expected), rtol=1e-9)
     assert "densities are learned from and evaluated on the known values" in " ".join(result.notes)
     assert str(vicinal.compare(X, **result.settings)) == str(result)
+
+
+def test_compare_with_columns_that_lca_does_not_use_gives_them_up_for_plain_metrics_too():
+    """Two columns decide, and five random flags do not. Leaving out the flags is not a gain from learning."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(400, 2)), rng.integers(0, 2, (400, 5))])
+    y = X[:, 0] * X[:, 1] > 0
+    found = vicinal.compare(X, y, metrics=["euclidean", "z-scored", "lca"], densities=[], n_repeats=1)
+    assert found.helped["metric"] != "helped"
+    assert found.reference["metric"].endswith("-quantities")
+    only = vicinal.compare(X[:, :2], y, metrics=["euclidean", "z-scored"], densities=[], n_repeats=1)
+    for name in ("euclidean", "z-scored"):
+        np.testing.assert_allclose(
+            found.result("metric", f"{name}-quantities").scores["accuracy"],
+            only.result("metric", name).scores["accuracy"],
+        )
+    assert vicinal.compare(X, y, **found.settings).verdict == found.verdict
+
+
+def test_compare_of_a_wide_table_has_a_plain_metric_on_the_same_components():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(150, 70)), rng.integers(0, 2, 150)
+    found = vicinal.compare(X, y, metrics=["z-scored", "lca"], densities=[], n_repeats=1, n_splits=2)
+    assert [result.name for result in found.metrics] == ["z-scored", "pca", "lca"]
+    assert found.estimator("metric", "pca")[-1].n_components == found.estimator("metric", "lca")[-2].n_components

@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from needs import needs
 
 from vicinal._app import console as module
 from vicinal._app.console import Console
@@ -68,7 +69,7 @@ def test_quiet_is_quiet(clock, capsys):
 
 
 def test_a_terminal_gets_a_bar_that_leaves_no_trace(clock, monkeypatch):
-    pytest.importorskip("tqdm")
+    needs("tqdm")
 
     class Terminal(io.StringIO):
         def isatty(self):

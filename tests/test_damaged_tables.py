@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fuzz.harness import Case, damaged
+from needs import needs
 
 from vicinal._app.errors import DATA, USAGE, DataFailure, Failure
 from vicinal._app.table_writer import TableWriter
@@ -47,7 +48,7 @@ def whole(ending):
 )
 def test_read_table_changed_bytes_a_table_or_one_sentence(ending, tmp_path):
     if ending == "xlsx":
-        pytest.importorskip("openpyxl")
+        needs("openpyxl")
     path = tmp_path / f"table.{ending}"
     for number in range(30):
         path.write_bytes(damaged(Case(0, number), whole(ending)))
@@ -127,7 +128,7 @@ _SHEET = (
 )
 def test_cells_far_from_the_others_do_not_fill_the_memory(rows, tmp_path, capsys, monkeypatch):
     """A workbook of 5 kB took more than 100 GB: openpyxl and pandas make all cells up to the last row and column."""
-    pytest.importorskip("openpyxl")
+    needs("openpyxl")
     monkeypatch.chdir(tmp_path)
     with zipfile.ZipFile(io.BytesIO(whole("xlsx"))) as old, zipfile.ZipFile("far.xlsx", "w") as new:
         for name in old.namelist():
@@ -142,7 +143,7 @@ def test_cells_far_from_the_others_do_not_fill_the_memory(rows, tmp_path, capsys
 
 
 def test_empty_cells_of_a_workbook_count_towards_the_size_that_the_option_allows(tmp_path, monkeypatch):
-    openpyxl = pytest.importorskip("openpyxl")
+    openpyxl = needs("openpyxl")
     monkeypatch.chdir(tmp_path)
     book = openpyxl.Workbook()
     for row, column, value in ((1, 1, "a"), (1, 2, "b"), (2, 1, 0.5), (2, 2, 1.5), (5000, 2, 2.5)):

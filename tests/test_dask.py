@@ -15,13 +15,11 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-dask = pytest.importorskip("dask")
-distributed = pytest.importorskip("distributed")
-da = pytest.importorskip("dask.array")
-dd = pytest.importorskip("dask.dataframe")
+dask, distributed, da, dd = needs("dask", "distributed", "dask.array", "dask.dataframe")
 
 
 from dask_workers import ENOUGH, clustered, limit_workers, wait_for_two_workers, wait_until  # noqa: E402
@@ -639,7 +637,7 @@ def test_what_cannot_be_answered_is_refused_at_once(client, asked):
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # which Dask uses
 def test_columns_of_a_parquet_folder_keep_their_partitions(client, tmp_path):
     """Dask's optimisation merges small files if only a few of their columns are read; rows, labels and results must still match."""
-    pytest.importorskip("pyarrow")
+    needs("pyarrow")
     others = {f"unused {k}": np.zeros(240) for k in range(30)}
     table = FRAME.assign(y=Y, **others)
     dd.from_pandas(table, npartitions=12).to_parquet(tmp_path)

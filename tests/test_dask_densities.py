@@ -10,14 +10,12 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-dask = pytest.importorskip("dask")
-distributed = pytest.importorskip("distributed")
-da = pytest.importorskip("dask.array")
-dd = pytest.importorskip("dask.dataframe")
+dask, distributed, da, dd = needs("dask", "distributed", "dask.array", "dask.dataframe")
 
 from dask_workers import clustered, wait_for_two_workers, wait_until  # noqa: E402
 

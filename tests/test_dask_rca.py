@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 
-da = pytest.importorskip("dask.array")
-dd = pytest.importorskip("dask.dataframe")
+da, dd = needs("dask.array", "dask.dataframe")
 
 from dask_workers import clustered  # noqa: E402
 

@@ -6,9 +6,9 @@ import signal
 
 import numpy as np
 import pytest
+from needs import needs
 
-distributed = pytest.importorskip("distributed")
-da = pytest.importorskip("dask.array")
+distributed, da = needs("distributed", "dask.array")
 
 from dask_workers import clustered, wait_for_two_workers, wait_until  # noqa: E402
 

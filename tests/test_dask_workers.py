@@ -13,10 +13,9 @@ import threading
 
 import numpy as np
 import pytest
+from needs import needs
 
-dask = pytest.importorskip("dask")
-distributed = pytest.importorskip("distributed")
-da = pytest.importorskip("dask.array")
+dask, distributed, da = needs("dask", "distributed", "dask.array")
 
 from dask_workers import clustered, wait_for_two_workers, wait_until  # noqa: E402
 

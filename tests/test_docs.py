@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 import vicinal
 
@@ -53,7 +54,7 @@ def test_python_blocks_of_the_page(name, tmp_path, monkeypatch):
     for block in blocks:
         for tool in ("torch", "dask"):
             if f"import {tool}" in block:
-                pytest.importorskip(tool)
+                needs(tool)
         exec(compile(block, str(page), "exec"), namespace)
 
 

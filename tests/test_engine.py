@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from needs import needs
 from scipy.spatial.distance import cdist
 
 from vicinal import Engine
@@ -110,7 +111,7 @@ WAYS = [
 def kind(request, monkeypatch):
     """The name of a backend that is forced to use one of its methods."""
     if request.param.backend == "torch":
-        pytest.importorskip("torch").set_num_threads(1)
+        needs("torch").set_num_threads(1)
     monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**13)  # several blocks, however few the rows
     if request.param.forced:  # every piece of work is done by a kernel, also where NumPy would do it sooner
         for name in ("FEW_CLASSES", "FEW_PAIRS", "FEW_PAIRS_OF_TRIALS"):
@@ -1105,7 +1106,7 @@ def test_nothing_that_was_handed_over_is_changed(kind):
 
 def test_classes_are_compared_where_the_points_are():
     """The matrix of matches used to be made by NumPy and sent to the device, block by block: 50 times the pair work."""
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     X, codes = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
     placed = placed_rows("torch", X, match=Match("class", codes)).placed
     mine, theirs = placed._codes(Queries(positions=np.arange(7)))

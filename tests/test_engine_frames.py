@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from needs import needs
 from scipy.special import logsumexp
 
 from vicinal._engine import Frames, prepare
@@ -60,7 +61,7 @@ def softmax(scores):
 
 def skip_cases(kind, dtype, noise):
     if kind == "torch":
-        pytest.importorskip("torch")
+        needs("torch")
     if dtype == "float32" and noise < 1e-3:
         pytest.skip("float32 rows 50 away from the origin do not hold such a noise")
 

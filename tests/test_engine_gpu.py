@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import test_engine as laws
 import test_engine_frames as frame_laws
+from needs import needs
 
 from vicinal._engine import Match
 
-torch = pytest.importorskip("torch")
+torch = needs("torch")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("there is no CUDA device", allow_module_level=True)
 
@@ -61,7 +62,7 @@ def torch_operations(patch):
 def kind(request, monkeypatch):
     """The torch backend, forced to use one of its methods on a GPU."""
     if request.param is not torch_operations:
-        pytest.importorskip("triton")
+        needs("triton")
     request.param(monkeypatch)
     return "torch"
 
@@ -157,7 +158,7 @@ def test_ordinary_rows_are_done_by_fused_kernels(monkeypatch, kind, gap):
 
 
 def test_too_little_memory_on_the_device_makes_smaller_blocks(kind, monkeypatch):
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     X, codes = many_rows("float32", n=2000)
     expected = laws.placed_rows(kind, X, match=Match("class", codes)).scatter().scatter
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
@@ -204,7 +205,7 @@ def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeyp
 @laws.precisions
 def test_pruned_sums_keep_their_certificate(dtype):
     """The sums of the rows lack no more than what is certified, and the certificate is at most the requested error."""
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")
     from vicinal._engine._pruned_cuda import PrunedHalf
@@ -234,7 +235,7 @@ def test_pruned_sums_keep_their_certificate(dtype):
 
 @laws.precisions
 def test_pruned_sums_of_new_queries_keep_their_certificate(dtype):
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")
     X, _ = many_rows(dtype, n=40_000, d=3, gap=30.0)
@@ -259,7 +260,7 @@ def test_pruned_sums_of_new_queries_keep_their_certificate(dtype):
 
 def test_pruned_sums_over_class_mates_are_as_accurate(monkeypatch):
     """A row whose class mates are far away keeps the digits of its agreement, which a bound of its whole sum would lose."""
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")
     X, _ = many_rows("float64", n=40_000, d=2, gap=0.0)

@@ -5,7 +5,7 @@ import pytest
 from fuzz import pruning
 
 from vicinal import Engine, LocalLCA, ManifoldParzen, which_engine
-from vicinal._engine import Covariances, Frames, certificates_of_fit, prepare
+from vicinal._engine import Frames, certificates_of_fit, prepare
 from vicinal._engine import _choice as choice
 from vicinal._engine._kernel_tiles import KernelTiles
 
@@ -31,24 +31,14 @@ def frames_of(rows, depth=2, noise=0.01):
     return np.ascontiguousarray(turned.transpose(2, 0, 1)[:depth]), variances, noise
 
 
-def kernel_of(rows, family):
-    """The same kernels as frames, or as full covariances."""
-    frames, variances, noise = frames_of(rows)
-    if family == "frames":
-        return Frames(frames, variances, noise)
-    full = noise * np.eye(3) + np.einsum("lnj,ln,lnk->njk", frames, variances, frames)
-    return Covariances(np.linalg.inv(np.linalg.cholesky(full)))
-
-
 def both(rows, kernel, error, **options):
     """The same problem with tiles that are skipped, and with every pair."""
     return (prepare(Engine("cpu", error=level), rows, **options).at(kernel) for level in (error, 0.0))
 
 
 @pytest.mark.parametrize("error", [1e-2, 1e-6])
-@pytest.mark.parametrize("family", ["frames", "covariances"])
-def test_what_is_skipped_stays_below_the_certificate(forced, rows, family, error):
-    kernel = kernel_of(rows, family)
+def test_what_is_skipped_stays_below_the_certificate(forced, rows, error):
+    kernel = Frames(*frames_of(rows))
     log_weights = np.random.default_rng(2).uniform(-9, 0, size=len(rows))
     log_weights[::50] = -np.inf
     skipping, dense = both(rows, kernel, error, log_weights=log_weights, leave_one_out=True)
@@ -86,20 +76,19 @@ def test_wider_kernels_than_the_tiles_know_are_noticed(forced, monkeypatch):
 
 
 @pytest.mark.parametrize("new", [False, True])
-@pytest.mark.parametrize("family", ["frames", "covariances"])
-def test_pairs_above_a_floor_are_those_of_all_pairs(forced, rows, family, new):
+def test_pairs_above_a_floor_are_those_of_all_pairs(forced, rows, new):
     listed, queries = [], rows[::-1] + 0.01 if new else None
-    for placed in both(rows, kernel_of(rows, family), 1e-6, leave_one_out=True):
+    for placed in both(rows, Frames(*frames_of(rows)), 1e-6, leave_one_out=True):
         parts = list(placed.neighbors_above(1e-3, queries))
         listed.append({(int(i), int(j)) for query, point, _ in parts for i, j in zip(query, point, strict=True)})
     assert listed[0] == listed[1]
     assert len(listed[0]) > len(rows)
 
 
-def test_few_tiles_of_covariances_are_looked_at_for_listed_pairs(forced, rows, monkeypatch):
+def test_few_tiles_of_frames_are_looked_at_for_listed_pairs(forced, rows, monkeypatch):
     seen, reached = [], KernelTiles.reached
     monkeypatch.setattr(KernelTiles, "reached", lambda self, *at: seen.append(reached(self, *at)) or seen[-1])
-    placed = prepare(Engine("cpu", threads=1, error=1e-6), rows).at(kernel_of(rows, "covariances"))
+    placed = prepare(Engine("cpu", threads=1, error=1e-6), rows).at(Frames(*frames_of(rows)))
     assert sum(len(query) for query, _, _ in placed.neighbors_above(1e-3)) > len(rows)
     assert np.mean([len(tiles) for tiles in seen]) < 0.5 * (len(rows) / 64)
 

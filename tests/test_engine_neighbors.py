@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
 from vicinal import Engine
 from vicinal._engine import Match, _arrays, _contract, _cpu, _nearest, prepare
@@ -15,7 +16,7 @@ HERE = [name for name in BACKENDS if name != "dask"]
 def backend(name):
     """An engine of a backend of the table, so that a new backend is held to these laws by its line there."""
     if name == "torch":
-        pytest.importorskip("torch")
+        needs("torch")
         return Engine("torch", device="cpu")
     return name
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs
 
 from vicinal import Engine, which_engine
 from vicinal._engine import (
@@ -306,7 +307,8 @@ def test_the_parts_of_kernels_are_inlined():
 
     There the parts that LLVM had not inlined were those of the kernel, here those of their own modules.
     """
-    dispatcher = pytest.importorskip("numba.core.dispatcher").Dispatcher
+    from numba.core.dispatcher import Dispatcher as dispatcher
+
     from vicinal._engine import _kernels
 
     folder = Path(_kernels.__file__).parent
@@ -667,7 +669,7 @@ def test_every_backend_is_in_the_list_that_mypy_checks():
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_backend_says_its_name_and_is_an_engine(name):
     if name in ("torch", "dask"):
-        pytest.importorskip("torch" if name == "torch" else "distributed")
+        needs("torch" if name == "torch" else "distributed")
     assert backend_class(name).name == name
     if name == "dask":
         return  # it passes everything on to a placement of "cpu", and needs a cluster: tests/test_dask.py

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from needs import needs
 
-torch = pytest.importorskip("torch")
+torch = needs("torch")
 
 from vicinal._engine._tiles import Tiles, compact_tiles, halved, in_given_order, near_share  # noqa: E402
 

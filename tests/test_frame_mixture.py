@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import ks_2samp, multivariate_normal
@@ -59,7 +60,7 @@ def literal_log_density(mixture, X, leave_out=()):
 @pytest.mark.parametrize(("D", "d"), [(1, 1), (2, 1), (3, 3), (5, 2), (17, 4), (40, 7)])
 def test_every_depth_and_noise_equals_full_covariances(kind, D, d):
     if kind == "torch":
-        pytest.importorskip("torch")
+        needs("torch")
     mixture = random_mixture(30, D, d)
     queries = np.random.default_rng(1).normal(size=(13, D))
     depths, noises = sorted({0, d // 2, d}), [0.1, 0.7]

@@ -10,6 +10,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import sklearn
+from needs import needs
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
@@ -74,7 +75,7 @@ def tree_with(estimator, **parameters):
 
 
 def test_a_network_does_not_refer_to_one_weight_many_times(write):
-    pytest.importorskip("torch")
+    needs("torch")
     weight = np.zeros((360, 360))  # 1 MB
     layer = {"layer": "Linear", "arrays": {"weight": array("w")}}
     path = write(tree_with(vicinal.NeuralNCA(), network=network(*[layer] * 200)), {"w": weight})
@@ -82,7 +83,7 @@ def test_a_network_does_not_refer_to_one_weight_many_times(write):
 
 
 def test_a_weight_is_copied_once_and_takes_no_random_numbers(tmp_path):
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     wide = torch.nn.Linear(500, 2000, dtype=torch.float64)  # 8 MB
     io.save(vicinal.NeuralNCA(network=wide), tmp_path / "model.vicinal")
     before = torch.random.get_rng_state()
@@ -91,7 +92,7 @@ def test_a_weight_is_copied_once_and_takes_no_random_numbers(tmp_path):
 
 
 def test_a_network_has_no_endless_chain_of_layers(write):
-    pytest.importorskip("torch")
+    needs("torch")
     path = write(
         tree_with(vicinal.NeuralNCA(), network=network(*[{"layer": "Tanh", "arrays": {}}] * 10_000)),
     )

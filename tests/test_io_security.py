@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pytest
 import sklearn
+from needs import needs
 from sklearn.base import BaseEstimator
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
@@ -285,7 +286,7 @@ def test_load_parameter_that_is_a_path_refused(name, tmp_path):
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_load_parameter_that_can_be_called_refused(name, tmp_path):
     """Of all that a file holds, only a network can be called; it is for `network`."""
-    pytest.importorskip("torch")
+    needs("torch")
     layers = [{"layer": "Identity", "arrays": {}}]
     network = {"is": "network", "layers": layers, "chain": False, "training": False, "trainable": False}
     for parameter in parameters_of(find_class(name)):

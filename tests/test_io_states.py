@@ -1,36 +1,30 @@
-"""Test the states of classes in model files: they are declared completely, loaded estimators work, and old files load."""
+"""Test the states of classes in model files: they are declared completely, and loaded estimators work."""
 
 import copy
 import json
 import warnings
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 import sklearn
-from model_file_fits import CHUNKLETS, FITS, SINCE_VERSION_2, X, Y, answers, fitted, fitted_once
+from model_file_fits import CHUNKLETS, FITS, X, Y, answers, fitted, fitted_once
+from needs import needs
 from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import LCA, NCA, ParzenWindows, io
 from vicinal._model_files import states
 from vicinal._model_files.fields import State, count, floats, integers, maybe, relation
-from vicinal._model_files.model_file import VERSION, parse_model, read_arrays, write_arrays
+from vicinal._model_files.model_file import write_arrays
 from vicinal._model_files.option_states import OPTION_STATES
-from vicinal._model_files.reader import Reader
 from vicinal._model_files.sklearn_states import SKLEARN_STATES
 from vicinal._model_files.states import STATES, state_of
 from vicinal._model_files.types import _CLASSES, find_class
-from vicinal._model_files.version_1 import _FIELDS, as_version_2
 from vicinal._model_files.writer import Writer
-from vicinal._records import Record
 
-OLD = Path(__file__).parent / "data" / "model_files_v1"
-SAID = json.loads((OLD / "answers.json").read_text(encoding="utf-8"))
 CLASSES = {name for name in [*_CLASSES, *vicinal.__all__] if find_class(name) is not None} | {
     name for name in _CLASSES if not name.startswith("sklearn.")
 }
@@ -39,7 +33,7 @@ SEEDS = range(40)
 
 def needs_torch(name):
     if name.startswith("NeuralNCA"):
-        pytest.importorskip("torch")
+        needs("torch")
 
 
 @cache
@@ -105,7 +99,7 @@ def test_all_that_a_fit_keeps_is_declared_and_comes_back(name, tmp_path):
 
 def test_everything_that_is_declared_occurs():
     """A field that no fit has is dead, or a way to fit is missing among the fits."""
-    pytest.importorskip("torch")
+    needs("torch")
     seen = {
         (tree["class"], name) for fit in FITS for tree in described_objects(written(fit)[0]) for name in fields_in(tree)
     }
@@ -117,8 +111,6 @@ def test_everything_that_is_declared_occurs():
     elsewhere = {pair for pair in declared if pair[1] in ("set_output", "feature_names_in_")} | {
         ("RowsLeftOut", "engine")
     }
-    # The LocalLCA of version 1 had a covariance per row; no fit of today makes such a mixture.
-    elsewhere |= {pair for pair in declared if pair[0] == "LocalMixture"}
     assert declared - seen - elsewhere == set()
 
 
@@ -134,15 +126,14 @@ def test_names_in_files_are_public_and_stand_for_one_attribute_each(name):
 
 
 def test_a_private_attribute_can_be_renamed(monkeypatch, tmp_path):
-    """Only the declaration changes: files of both versions load as before."""
+    """Only the declaration changes: files load as before."""
     io.save(fitted("RCA"), tmp_path / "RCA.vicinal")
     renamed = copy.copy(STATES["RCA"])
     renamed.attributes = {**renamed.attributes, "sums": "_totals"}
     monkeypatch.setitem(states.STATES, "RCA", renamed)
-    for path in (tmp_path / "RCA.vicinal", OLD / "RCA.vicinal"):
-        loaded = io.load(path)
-        assert hasattr(loaded, "_totals")
-        assert not hasattr(loaded, "_sums")
+    loaded = io.load(tmp_path / "RCA.vicinal")
+    assert hasattr(loaded, "_totals")
+    assert not hasattr(loaded, "_sums")
 
 
 def test_attributes_that_are_not_declared_are_not_saved(tmp_path):
@@ -310,7 +301,6 @@ def with_entry(value):
         ("LCA", changed_array("mixture_.cholesky", lambda A: 2 * A), "SharedMixture has cholesky=.*the Cholesky factor"),
         ("LCA:stream", changed_field("stream", {"is": "dict", "items": []}), "LCA has stream=a dict, expected None or"),
         ("LocalLCA", changed_array("mixture_.covariance", lambda C: -C), "LocalFrameMixture has covariance=.*positive def"),
-        ("LocalLCA", changed_field("rows_", None), "LocalLCA has mixture_=a LocalFrameMixture, expected a mixture with everything"),
         ("LocalLCA", changed_field("base_", None), "LocalLCA has mixture_=a LocalFrameMixture, expected a mixture with everything"),
         ("LocalLCA:noise", changed_array("neighbors", lambda A: A[:, :3]), "expected a mixture with everything from which its kernels"),
         ("LocalLCA:noise", changed_array("mixture_.frames", lambda A: 2 * A), "LocalFrameMixture has frames=.*of length one"),
@@ -372,148 +362,6 @@ def test_steps_of_a_pipeline_fit_each_other(tmp_path):
     with pytest.raises(TypeError, match=r"steps is a list.*steps that transform"):
         io.save(make_pipeline(ParzenWindows(), LCA(reg=0.0)), tmp_path / "model.vicinal")
     io.save(make_pipeline(narrow, ParzenWindows()), tmp_path / "model.vicinal")
-
-
-# -- files of version 1 ------------------------------------------------------------------------------------------------
-
-
-def load_old(name):
-    if name == "sklearn.MaxAbsScaler" and "clip" not in MaxAbsScaler().get_params():
-        pytest.skip("the file is that of a newer scikit-learn, whose MaxAbsScaler can clip")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InconsistentVersionWarning)
-        return io.load(OLD / SAID[name]["file"])
-
-
-def old_tree(name):
-    version, text, _ = read_arrays(OLD / SAID[name]["file"])
-    assert version == 1
-    return parse_model(text)["estimator"]
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_files_of_version_1_load_and_say_what_they_said(name, tmp_path):
-    """The engine has changed since: numbers agree to rounding."""
-    needs_torch(name)
-    loaded = load_old(name)
-    said, says = SAID[name]["answers"], answers(loaded)
-    if name.startswith("ManifoldParzenCV"):  # its best estimator is loaded, which answers more
-        said = {key: value for key, value in said.items() if value is not None}
-        says = {key: says[key] for key in said}
-    assert_close(says, said, 1e-4 if uses_float32(loaded) else 1e-9)
-    io.save(loaded, tmp_path / "model.vicinal")
-    assert read_arrays(tmp_path / "model.vicinal")[0] == VERSION == 2
-    assert answers(io.load(tmp_path / "model.vicinal")) == answers(loaded)
-    io.describe(OLD / SAID[name]["file"])
-
-
-def uses_float32(estimator):
-    return any(
-        getattr(part, "dtype", None) == np.float32 for part in vars(getattr(estimator, "mixture_", estimator)).values()
-    )
-
-
-def test_there_is_a_file_of_version_1_for_every_class_and_every_name_in_it():
-    trees = [tree for name in SAID for tree in described_objects(old_tree(name))]
-    since = {*SINCE_VERSION_2, "LocalFrameMixture"}
-    assert {tree["class"] for tree in trees} == CLASSES - since - {*OPTION_STATES} | {
-        "Engine",
-        "ManifoldParzenCV",  # which became ManifoldParzen
-    }
-    assert {*FITS} - {*SAID} == {*SINCE_VERSION_2}
-    seen = {(tree["class"], name) for tree in trees for name in fields_in(tree)}
-    assert {(name, old) for name, names in _FIELDS.items() for old in names} <= seen
-
-
-@pytest.mark.parametrize("name", [name for name in SAID if name in FITS])
-def test_parameters_of_version_1_have_their_present_names_and_values(name):
-    """Version 1 had NCA(reg=, match=, n_init=), LCA(neighborhood=, reg=0.0) and so on, which are fields of records now."""
-    needs_torch(name)
-    old, new = load_old(name).get_params(), fitted_once(name).get_params()
-    assert old.keys() == new.keys()
-    if "largest_group" in old:  # detectors of version 1 scored by the density alone
-        assert old.pop("largest_group") is None
-        assert new.pop("largest_group") == 0.1
-    for key, value in new.items():
-        if value is None or isinstance(value, (str, bool, int, float, np.ndarray, Record)):
-            np.testing.assert_array_equal(old[key], value, err_msg=key)
-
-
-@pytest.mark.parametrize(
-    ("class_name", "old", "expected"),
-    [
-        ("LCA", {"solver": "em", "batch_size": 7}, {"solver": "em"}),
-        (
-            "LCA",
-            {"solver": "auto", "batch_size": 7, "neighborhood": 9, "discount": 0.5},
-            {"solver": vicinal.StochasticEM(7, 9, 0.5)},
-        ),
-        ("LCAGauss", {"search": True, "max_iter": 500, "tol": 1e-5}, {"reduce": True, "max_iter": None, "tol": 1e-5}),
-        ("MMC", {"diagonal": True, "tol": 0.1}, {"structure": "diag", "gap_tol": 0.1}),
-        (
-            "NCA",
-            {
-                "objective": "likelihood",
-                "match": "gaussian",
-                "match_scale": 2.0,
-                "reg": 0.1,
-                "n_init": 3,
-                "init": "pca",
-            },
-            {
-                "objective": vicinal.Objective("likelihood", "gaussian", 2.0, 0.1),
-                "init": vicinal.MultiStart("pca", n_starts=3),
-            },
-        ),
-        ("NCA", {"neighbors": 5}, {"solver": vicinal.StochasticGradient(n_neighbors=5)}),
-        (
-            "PairNCA",
-            {"reg": 0.5, "diagonal": False},
-            {"objective": vicinal.Objective("pairs", penalty=0.5), "structure": "full"},
-        ),
-        ("NeuralNCA", {"hidden": 7, "reg": 0.5}, {"network": 7, "solver": vicinal.Adam(weight_decay=0.5)}),
-        ("NeuralNCA", {"hidden": 100, "batch_size": 512}, {"network": None, "solver": "adam"}),
-        (
-            "ManifoldParzen",
-            {"neighborhood": "kernel", "search": "exact"},
-            {"vicinity": "kernel", "neighbor_search": "exact"},
-        ),
-        ("ConstrainedGaussianMixture", {"priors": "points"}, {"count_by": "points"}),
-        ("ConstrainedKMeans", {"tol": 0.5}, {"center_tol": 0.5}),
-        ("ParzenMeanShift", {"tol": 0.5}, {"step_tol": 0.5}),
-    ],
-)
-def test_every_parameter_that_was_renamed_is_mapped(class_name, old, expected):
-    tree = as_version_2({"is": "estimator", "class": class_name, "attributes": {}, "parameters": old})
-    found = {name: Reader({}).value(value) for name, value in tree["parameters"].items()}
-    assert found == expected
-
-
-def test_an_old_description_that_names_a_parameter_twice_is_refused():
-    tree = {"is": "estimator", "class": "MMC", "attributes": {}, "parameters": {"tol": 0.1, "gap_tol": 0.1}}
-    with pytest.raises(ValueError, match="a parameter is described twice"):
-        as_version_2(tree)
-
-
-def test_an_old_description_that_names_an_attribute_twice_is_refused():
-    tree = {"is": "estimator", "class": "LCA", "attributes": {"_stream": None, "stream": None}}
-    with pytest.raises(ValueError, match="described twice"):
-        as_version_2({"estimator": [tree]})
-
-
-def test_a_stream_of_version_1_goes_on():
-    stream, fresh = load_old("LCA:stream"), fitted("LCA:stream")
-    for model in (stream, fresh):
-        model.partial_fit(X[5:])
-    assert stream.n_samples_seen_ == fresh.n_samples_seen_ == 28
-    np.testing.assert_allclose(stream.covariance_, fresh.covariance_, rtol=1e-6)
-
-
-def test_sums_of_version_1_are_merged():
-    """Version 1 kept one number of the fourth moments, by which shrinkage="auto" is chosen; the sums are all there."""
-    old, new, other = load_old("RCA"), fitted("RCA"), fitted("RCA")
-    merged, fresh = (rca.set_params(shrinkage=0.1).merge(other) for rca in (old, new))
-    np.testing.assert_allclose(merged.components_, fresh.components_, rtol=1e-9)
 
 
 # -- whatever loads works ----------------------------------------------------------------------------------------------

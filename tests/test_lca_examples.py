@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 from vicinal import datasets
 
@@ -19,7 +20,7 @@ def load(name):
 
 @pytest.mark.slow
 def test_the_text_picture(tmp_path):
-    pytest.importorskip("matplotlib")
+    needs("matplotlib")
     example = load("to_be_or_not_to_be")
     images, letters = example.images_of(1200)
     aspects = {name: example.letter_aspect(image, letters) for name, image in images.items()}

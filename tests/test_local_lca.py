@@ -20,7 +20,7 @@ from vicinal._lca import local_folds
 from vicinal._lca.local_folds import Choice, LocalFold
 from vicinal._lca.local_kernels import Vicinities, adapted_neighbors, make_kernels, soft_shares
 from vicinal._lca.penalty import as_parameter, shrunk_covariance
-from vicinal._mixtures import LocalFrameMixture, LocalMixture, column_conditionals
+from vicinal._mixtures import LocalFrameMixture, column_conditionals
 from vicinal.datasets import make_spiral
 
 GIVEN = {"shared": 0.5, "center": "mean", "max_iter": 0, "reg": 0.1}
@@ -589,26 +589,3 @@ def test_which_engine(rows):
     model = LocalLCA(1, 5, 0.01, **GIVEN).fit(rows)
     assert which_engine(rows, LocalLCA(1, 5, 0.01, **GIVEN)).split(":")[0] == model.engine_
     assert LocalLCA(1, 5, 0.01, **GIVEN, engine="reference").fit(rows).engine_ == "reference"
-
-
-# -- mixtures with free covariances, which model files of version 1 hold -----------------------------------------------
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 2**31), st.floats(-1e3, 1e3))
-def test_free_covariances_score_as_scipy(seed, shift):
-    rng = np.random.default_rng(seed)
-    centres, roots = rng.normal(size=(3, 2)) + shift, rng.normal(size=(3, 2, 2))
-    covariances = roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(2)
-    mixture = LocalMixture(centres, covariances, np.log([1e20, 1.0, 3.0]))
-    x = centres[1] + rng.normal(size=2)
-    terms = [multivariate_normal(c, C).logpdf(x) for c, C in zip(centres, covariances, strict=True)]
-    assert mixture.score_samples(x[None])[0] == pytest.approx(logsumexp(terms + mixture.log_weights), rel=1e-8)
-
-
-def test_one_far_centre_costs_no_digits():
-    rng = np.random.default_rng(0)
-    centres, covariances = rng.normal(size=(5, 2)), np.tile(0.1 * np.eye(2), (5, 1, 1))
-    plain = LocalMixture(centres, covariances).score_samples(centres + 0.1)
-    far = LocalMixture(np.r_[centres, [[1e20, -1e20]]], np.r_[covariances, np.eye(2)[None]])
-    np.testing.assert_allclose(far.score_samples(centres + 0.1), plain + np.log(5 / 6), rtol=1e-9)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from estimator_checks import check_conventions
+from needs import needs
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
@@ -539,7 +540,7 @@ def test_float32_follows_float64(wine):
 @pytest.mark.parametrize("engine", ["cpu", "torch", Engine("reference", threads=2), Engine("cpu", memory="2 MB")])
 def test_engines_agree(iris, engine):
     if engine == "torch":
-        pytest.importorskip("torch")
+        needs("torch")
     X, y = iris
     expected = NCA(2, init="pca", engine="reference").fit(X, y)
     found = NCA(2, init="pca", engine=engine).fit(X, y)

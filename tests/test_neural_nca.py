@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from estimator_checks import check_conventions
+from needs import needs
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
@@ -14,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-torch = pytest.importorskip("torch")
+torch = needs("torch")
 
 from vicinal import NCA, Adam, NeuralNCA, Objective, SoftNeighborsClassifier  # noqa: E402
 from vicinal._engine import Match, prepare  # noqa: E402

@@ -12,8 +12,6 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("matplotlib")
-
 from vicinal.cli import main
 from vicinal.papers import PAPERS, _contents, _page, _prose, _runner
 from vicinal.papers._experiment import (

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs
 from sklearn.datasets import load_iris
 
 from vicinal import NCA
@@ -179,7 +180,7 @@ def test_the_best_start_is_chosen_by_the_training_rows():
 
 
 def test_angles_are_drawn_as_they_are():
-    pytest.importorskip("matplotlib")
+    needs("matplotlib")
     points = [[0.0, 0.0], [1.0, 5.0], [2.0, 1.0]]
     record = {
         "points": points,
@@ -193,7 +194,7 @@ def test_angles_are_drawn_as_they_are():
 
 
 def test_few_classes_have_a_legend():
-    pytest.importorskip("matplotlib")
+    needs("matplotlib")
     points = np.random.default_rng(0).random((18, 2)).tolist()
     accuracy = {name: [1.0, 1.0] for name in figure_2._METHODS}
     shown = {"points": dict.fromkeys(figure_2._METHODS, points), "accuracy": accuracy}

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from estimator_checks import check_conventions
 from scipy.optimize import approx_fprime, minimize
-from scipy.spatial.distance import pdist
-from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
@@ -15,7 +13,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LocalLCA, ManifoldParzen, ParzenMeanShift, ParzenWindows, Selection, which_engine
 from vicinal._density.mode_seeking import seek_modes
-from vicinal._mixtures import LocalMixture, SharedMixture
 
 NEIGHBORS = "the check repeats rows instead of weighing them, and repeated rows are neighbours of each other"
 EXPECTED_FAILURES = {
@@ -114,38 +111,6 @@ def test_one_step_is_the_literal_formula():
         b = sum(q * P @ c for q, P, c in zip(p, inverses, X, strict=True))
         got, _, _ = seek_modes(mixture, x[None], max_iter=1, tol=1e-12)
         np.testing.assert_allclose(got[0], np.linalg.solve(A, b), rtol=1e-8)
-
-
-def test_one_step_of_full_covariances_is_the_literal_formula():
-    """The same for a covariance per component, whose rows far from the origin keep their digits."""
-    rng = np.random.default_rng(2)
-    factors = rng.normal(size=(7, 3, 3))
-    covariances = factors @ factors.transpose(0, 2, 1) + 0.3 * np.eye(3)
-    weights = rng.uniform(1, 3, size=7)
-    for offset in (0.0, 1e6):
-        mixture = LocalMixture(rng.normal(size=(7, 3)) + offset, covariances, np.log(weights))
-        x = mixture.centres.mean(axis=0)
-        densities = [
-            multivariate_normal.pdf(x, c, C) for c, C in zip(mixture.centres, mixture.covariances, strict=True)
-        ]
-        p = weights * densities / (weights @ densities)
-        P = np.linalg.inv(covariances)
-        expected = np.linalg.solve(np.einsum("j,jkl->kl", p, P), np.einsum("j,jkl,jl->k", p, P, mixture.centres - x))
-        np.testing.assert_allclose(mixture.mean_shift(x[None])[0], expected, rtol=1e-9)
-        np.testing.assert_allclose(mixture.responsibilities(x[None]).toarray()[0], p, rtol=1e-9)
-
-
-def test_the_units_of_full_covariances_are_those_of_a_shared_one():
-    """Where all components have one covariance, everything is as with one covariance for all."""
-    rng = np.random.default_rng(3)
-    X, C = rng.normal(size=(30, 2)), np.array([[0.5, 0.2], [0.2, 0.3]])
-    shared, full = SharedMixture(X, C), LocalMixture(X, np.tile(C, (30, 1, 1)))
-    apart = [pdist(mixture.in_kernel_units(X)) for mixture in (shared, full)]
-    np.testing.assert_allclose(apart[0], apart[1], rtol=1e-12)
-    np.testing.assert_allclose(shared.mean_shift(X + 0.1), full.mean_shift(X + 0.1), rtol=1e-10)
-    ends = [seek_modes(mixture, X, max_iter=500, tol=1e-6) for mixture in (shared, full)]
-    assert ends[0][1] == ends[1][1]
-    np.testing.assert_allclose(ends[0][0], ends[1][0], atol=1e-8)
 
 
 def test_the_learned_shape_separates_what_a_round_kernel_does_not():

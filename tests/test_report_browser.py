@@ -7,11 +7,12 @@ import browsing
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 
 import vicinal
 from vicinal.datasets import make_machine_states, make_slanted_bars
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
+webdriver = needs("selenium.webdriver")
 pytestmark = [*browsing.MARKS, pytest.mark.usefixtures("short_search_in_this_file")]
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 2}

@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from needs import needs
 from scipy.sparse import csr_array
 from sklearn.metrics import ndcg_score
 from sklearn.pipeline import make_pipeline
@@ -37,7 +38,7 @@ def by_hand(Q, X, similarity):
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 def test_measures_are_those_of_trec_eval(similarity):
-    ir_measures = pytest.importorskip("ir_measures")  # whose provider of these measures is trec_eval itself
+    ir_measures = needs("ir_measures")  # whose provider of these measures is trec_eval itself
     Q, X, judgements = rows_of(30, seed=2), rows_of(200), judged(30, 200, 7)
     found = retrieval.evaluate(Q, X, judgements, similarity=similarity, k=(1, 5, 10), depth=50, n_bootstrap=10)
     order, scores = by_hand(Q, X, similarity)
@@ -211,14 +212,16 @@ def test_only_queries_with_a_relevant_row_are_searched_for(monkeypatch):
             assert {name: values[number] for name, values in few.per_query.items()} == alone.mean
 
 
-@pytest.mark.parametrize("factor", [1e-200, 1e200])
-def test_cosines_of_very_long_and_very_short_rows(factor):
+@pytest.mark.parametrize("engine", ["reference", "cpu", "torch"])
+def test_cosines_of_very_long_and_very_short_rows(engine):
     # Squares overflow or vanish: every cosine was 1.
+    if engine == "torch":
+        needs("torch")
     X = rows_of(50, seed=12)
-    for engine in ("reference", "cpu", "torch"):
-        found = retrieval.search(None, X * factor, 5, engine=engine)
-        np.testing.assert_array_equal(found.indices, retrieval.search(None, X, 5).indices)
-        np.testing.assert_allclose(found.scores, retrieval.search(None, X, 5).scores, rtol=1e-9)
+    for factor in (1e-200, 1e200):
+        matches = retrieval.search(None, X * factor, 5, engine=engine)
+        np.testing.assert_array_equal(matches.indices, retrieval.search(None, X, 5).indices)
+        np.testing.assert_allclose(matches.scores, retrieval.search(None, X, 5).scores, rtol=1e-9)
     with pytest.raises(ValueError, match="Scale the rows"):
         retrieval.search(None, X * 1e200, 5, similarity="dot")
 

@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from needs import needs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -44,7 +45,7 @@ def as_map(X, folder, name="rows.npy"):
 
 
 def as_parquet(X, folder, files=3):
-    pa = pytest.importorskip("pyarrow")
+    pa = needs("pyarrow")
     from pyarrow import parquet
 
     folder.mkdir(exist_ok=True)
@@ -56,7 +57,7 @@ def as_parquet(X, folder, files=3):
 
 
 def as_zarr(X, folder):
-    zarr = pytest.importorskip("zarr")
+    zarr = needs("zarr")
     array = zarr.create_array(str(folder), shape=X.shape, chunks=(70, X.shape[1]), dtype=X.dtype)
     array[:] = X
     return folder
@@ -88,7 +89,7 @@ def test_every_format_gives_the_rows_of_the_array(form, dtype, tmp_path, small_b
 
 
 def test_integers_and_booleans_become_float64(tmp_path):
-    pa = pytest.importorskip("pyarrow")
+    pa = needs("pyarrow")
     from pyarrow import parquet
 
     table = pa.table({"a": [1, 2, None], "b": [True, False, None], "t": ["x", "y", "z"]})
@@ -154,7 +155,7 @@ def test_a_zarr_array_that_is_not_complete_warns(tmp_path):
 
 def test_a_zarr_group_names_its_arrays(tmp_path):
     """It was reported as damaged."""
-    zarr, X = pytest.importorskip("zarr"), clusters(300)[0]
+    zarr, X = needs("zarr"), clusters(300)[0]
     for version in (2, 3):
         folder = tmp_path / f"group{version}.zarr"
         group = zarr.open_group(str(folder), mode="w", zarr_format=version)
@@ -182,7 +183,7 @@ def test_other_functions_read_all_rows_into_memory(form, tmp_path, small_blocks)
 
 def test_every_file_of_a_parquet_table_has_the_columns(tmp_path):
     """A column that a later file lacked was a KeyError, and texts such as "1.5" were taken for numbers."""
-    pa = pytest.importorskip("pyarrow")
+    pa = needs("pyarrow")
     from pyarrow import parquet
 
     folder, density = (
@@ -217,8 +218,7 @@ def test_every_file_of_a_parquet_table_counts_for_the_precision(tmp_path):
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # in Dask
 def test_the_index_of_a_dataframe_is_no_column_of_its_parquet_table(tmp_path):
     """That of a dataframe that Dask had written, "__null_dask_index__", was a feature."""
-    pytest.importorskip("pyarrow")
-    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    _, pd, dd = needs("pyarrow", "pandas", "dask.dataframe")
     X = clusters(300)[0]
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     dd.from_pandas(frame, npartitions=3).to_parquet(tmp_path / "dask")
@@ -442,7 +442,7 @@ def test_memory_of_scores_does_not_grow_with_the_file(large_map):
 
 
 def test_a_fit_keeps_no_second_copy_of_rows_that_it_has_made_itself():
-    pd = pytest.importorskip("pandas")
+    pd = needs("pandas")
     X = clusters(20_000, d=20)[0]
     frame = pd.DataFrame(X[:, ::-1].copy(order="F")[:, ::-1])
     density = ParzenWindows(0.3)

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import browsing
 import pytest
+from needs import needs
 
 import vicinal
 
@@ -127,7 +128,7 @@ def address():
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
+    webdriver = needs("selenium.webdriver")
     driver = browsing.start(webdriver, tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()

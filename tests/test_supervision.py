@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from needs import needs
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
@@ -34,7 +35,6 @@ from vicinal import (
     simulate_pairs,
     simulate_teachers,
 )
-from vicinal._model_files.types import find_class, name_of_class
 from vicinal._plot.parts import check_labels
 from vicinal._supervision import code_classes, code_groups, code_labels, is_missing, read_numbers, read_values
 
@@ -58,15 +58,8 @@ def with_gaps(values, gap=None):
     return [gap if missing else value for value, missing in zip(np.asarray(values).tolist(), GAPS, strict=True)]
 
 
-def torch_is_here():
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def network(y, objective):
+    needs("torch")
     return NeuralNCA(1, objective=objective, max_iter=2, device="cpu", random_state=0, network=3).fit(X, y).transform(X)
 
 
@@ -78,6 +71,7 @@ GROUPS = {
     "simulate_pairs": lambda y: np.concatenate(simulate_pairs(y, random_state=0)),
     "simulate_teachers": lambda y: np.concatenate(simulate_teachers(y, 3, random_state=0)),
     "RCA": lambda y: RCA().fit(X, y).components_,
+    "NeuralNCA of pairs": lambda y: network(y, "pairs"),
     "RCA.partial_fit": lambda y: RCA().partial_fit(X, y).components_,
     "OnlineRCA": lambda y: OnlineRCA().fit(X, y).components_,
     "MMC": lambda y: MMC(max_iter=5).fit(X, y).components_,
@@ -111,9 +105,6 @@ TOLD_APART = {
         .scores["accuracy"]
     ),
 }
-if torch_is_here():
-    GROUPS["NeuralNCA of pairs"] = lambda y: network(y, "pairs")
-    CLASSES["NeuralNCA"] = lambda y: network(y, "accuracy")
 METHODS = {**GROUPS, **CLASSES, **TOLD_APART}
 
 
@@ -435,11 +426,3 @@ def test_several_outputs():
     np.testing.assert_array_equal(read_numbers(pd.DataFrame(y), N, ""), y)
     with pytest.raises(ValueError, match="got rows of different lengths"):
         read_numbers([[1.0, 2.0]] * (N - 1) + [[1.0]], N, "")
-
-
-# --- model files ---------------------------------------------------------------------------------------------
-
-
-def test_model_files_find_the_report_by_the_name_of_version_1():
-    assert find_class("ChunkletReport") is vicinal.ChunkletReport
-    assert name_of_class(vicinal.ChunkletReport) == "ChunkletReport"

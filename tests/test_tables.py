@@ -90,6 +90,40 @@ def test_a_few_entries_of_another_precision_do_not_hide_the_step():
     assert types["color_intensity"].step == 0.01
 
 
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda rng, n: np.log1p(rng.integers(0, 5, n)).round(5), "tied"),  # five values, five decimals
+        (lambda rng, n: rng.choice([0.0, 3.219, 3.912, 4.605], n), "tied"),
+        (lambda rng, n: np.exp(rng.normal(3.0, 0.5, n)).round(2), "lattice"),  # cents
+        (lambda rng, n: rng.poisson(3.0, n), "lattice"),
+        (lambda rng, n: np.where(rng.random(n) < 0.05, 999_999, rng.integers(0, 11, n)), "lattice"),
+        (lambda rng, n: rng.uniform(size=n).round(8), "continuous"),
+        (lambda rng, n: rng.normal(size=n).astype(np.float32), "continuous"),
+    ],
+)
+def test_kind_of_a_column_does_not_depend_on_the_number_of_rows(make, kind):
+    for n in (30, 240, 1_000, 20_000):
+        assert kind_of(make(np.random.default_rng(n), n)).kind == kind
+
+
+def test_a_lattice_that_was_stored_in_float32_is_recognised():
+    """690.8 in float32 is printed as 690.799987792969."""
+    once = np.random.default_rng(0).normal(690, 20, N).round(1).astype(np.float32)
+    printed = np.array([float(f"{value:.15g}") for value in once.astype(np.float64)])
+    for values in (once, once.astype(np.float64), printed):
+        assert kind_of(values).step == 0.1
+
+
+def test_few_values_with_many_decimals_do_not_make_a_learned_density_look_good():
+    """Three independent columns were announced as "+10.34 nats"."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.log1p(rng.integers(0, 5, 300)).round(5), rng.normal(size=(300, 2))])
+    result = vicinal.compare(X, densities=["gaussian", "parzen-loo", "lca"], n_repeats=1)
+    assert result.helped["density"] != "helped"
+    assert result.result("density", "lca").difference.mean < 0.1
+
+
 def test_values_that_repeat_on_no_lattice_are_told():
     zero_inflated = np.where(np.arange(N) % 3 == 0, 0.0, NORMAL)
     found = kind_of(zero_inflated)
@@ -493,7 +527,7 @@ def test_a_column_of_tied_values_is_kept_out_of_densities_and_the_others_are_jud
     some = {"densities": ["parzen-loo", "lca"], "n_repeats": 1, "n_splits": 3}
     found = vicinal.compare(table, **some)
     assert [result.not_judged for result in found.densities] == [None, None]
-    assert "tied (values that repeat without a common step): 'rain'" in found.verdict
+    assert "tied (values that repeat, but not in even steps): 'rain'" in found.verdict
     alone = vicinal.compare(table[["a", "b"]], **some)
     for with_rain, without in zip(found.densities, alone.densities, strict=True):
         np.testing.assert_allclose(with_rain.scores["log_likelihood"], without.scores["log_likelihood"], rtol=1e-10)

@@ -7,13 +7,14 @@ import gc
 
 import numpy as np
 import pytest
+from needs import needs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import _tensors
 
-torch = pytest.importorskip("torch")
+torch = needs("torch")
 
 
 @pytest.fixture(params=["memory", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import needs
 
 import vicinal
 
@@ -51,7 +52,7 @@ def test_type_checkers_see_the_public_names():
 @pytest.mark.parametrize("name", ["datasets", "io", "plot", "quality", "tables"])
 def test_modules_show_their_public_names_only(name):
     if name == "plot":
-        pytest.importorskip("matplotlib")
+        needs("matplotlib")
     module = getattr(vicinal, name)
     assert dir(module) == sorted(module.__all__)
 
@@ -75,7 +76,7 @@ def assert_found(report, programs):
 
 @pytest.mark.slow
 def test_mypy_knows_the_arguments(programs):
-    pytest.importorskip("mypy")
+    needs("mypy")
     options = ["--ignore-missing-imports", "--follow-imports=silent", "--no-incremental", "--show-error-codes"]
     command = [sys.executable, "-m", "mypy", *options, "correct.py", "wrong.py"]
     found = subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
@@ -95,7 +96,7 @@ def test_pyright_knows_the_arguments(programs):
 
 @pytest.mark.slow
 def test_editors_complete_classes_and_arguments():
-    jedi = pytest.importorskip("jedi")
+    jedi = needs("jedi")
 
     def completed(text):
         return {found.name for found in jedi.Script(text).complete(len(text.splitlines()), len(text.splitlines()[-1]))}

@@ -42,8 +42,7 @@ class ChunkletScatter:
     within : array of shape (d, d)
         Scatter of the points about the means of their chunklets: ``N`` times Eq. 1.
     fourth : array of shape (d, d)
-        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``z_k^2 z_l^2``; see `chunklet_scatter`. It is
-        a number, the sum of ``|z|^4``, if it comes from a model file of version 1.
+        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``z_k^2 z_l^2``; see `chunklet_scatter`.
     resolution : float
         Machine epsilon of the data in the precision in which they were passed.
     """
@@ -55,22 +54,13 @@ class ChunkletScatter:
     n_points: int
     n_chunklets: int
     within: np.ndarray
-    fourth: np.ndarray | float
+    fourth: np.ndarray
     resolution: float
 
     @property
     def n_contrasts(self) -> int:
         """``R = sum(|C_j| - 1)``, the degrees of freedom within chunklets."""
         return self.n_points - self.n_chunklets
-
-    @property
-    def fourth_moments(self) -> np.ndarray:
-        """`fourth` as a matrix; if it is a number, with the shape that Gaussian contrasts of this scatter would have."""
-        if isinstance(self.fourth, np.ndarray):
-            return self.fourth
-        variances = np.diag(self.within)
-        shape = np.outer(variances, variances) + 2.0 * self.within**2
-        return self.fourth * shape / max(shape.sum(), np.finfo(np.float64).tiny)
 
     @property
     def mean(self) -> np.ndarray:
@@ -89,7 +79,7 @@ class ChunkletScatter:
             n_points=self.n_points + other.n_points,
             n_chunklets=self.n_chunklets + other.n_chunklets,
             within=self.within + other.within,
-            fourth=self.fourth_moments + other.fourth_moments,
+            fourth=self.fourth + other.fourth,
             resolution=max(self.resolution, other.resolution),
         )
 

@@ -29,7 +29,6 @@ from vicinal._model_files.exports import (
 )
 from vicinal._model_files.model_file import parse_model, read_arrays, write_arrays
 from vicinal._model_files.reader import Reader
-from vicinal._model_files.version_1 import as_version_2
 from vicinal._model_files.writer import Writer
 from vicinal._rows_in_files import open_rows
 from vicinal._version import __version__
@@ -220,11 +219,11 @@ def _checked_key(key: Any) -> bytes | None:
 
 
 def _read(path: str | PathLike[str], make: Callable[[Any, Any, int], Any], key: Any) -> Any:
-    version, text, arrays = read_arrays(path, _checked_key(key))
+    text, arrays = read_arrays(path, _checked_key(key))
     try:
         tree, n_characters = parse_model(text), len(text)
         del text  # it was parsed, and memory is counted
-        return make(as_version_2(tree) if version == 1 else tree, arrays, n_characters)
+        return make(tree, arrays, n_characters)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
         reason = str(error) if isinstance(error, ValueError) else f"its description is not valid ({error!r})."

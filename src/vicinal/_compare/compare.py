@@ -102,7 +102,9 @@ def compare(
 
     Notes
     -----
-    Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). Densities: gaussian,
+    Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). If LCA does not use all columns, the
+    plain metrics are also evaluated on the columns that it uses (such as "z-scored-quantities"), so that leaving out columns never
+    counts as a gain from learning. Densities: gaussian,
     parzen-scott, parzen-loo (plain); lca, lca-gauss, manifold-parzen (learned). Log-likelihoods are in the units of the
     data, although the columns are standardised first. Rounded columns get noise of one step while a density is learned
     and scored (:class:`Dequantizer`, 8 draws per held-out row); neighbours are searched among rows without noise.

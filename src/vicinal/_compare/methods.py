@@ -39,6 +39,8 @@ class Method(NamedTuple):
     costly : whether its cost grows with the square of the rows
     candidates : estimators to try in turn; the first that can be fitted is used
     shared : whether a metric and a density of this name are one model, which is then fitted once to the same rows
+    repeats : for a plain method on the columns of learned ones, the name of the plain method that it repeats
+    beside : the names of those learned methods; it runs if one of them does
     """
 
     name: str
@@ -47,6 +49,8 @@ class Method(NamedTuple):
     costly: bool
     candidates: tuple[Any, ...]
     shared: bool = False
+    repeats: str = ""
+    beside: tuple[str, ...] = ()
 
 
 class Columns(NamedTuple):
@@ -74,10 +78,13 @@ class Columns(NamedTuple):
 
     def first_steps(self, seed: int, *, training_only: bool) -> list[Any]:
         """Return the first steps of a density or, with `training_only`, of a metric that is learned as one."""
-        choice = [ColumnTransformer([("measured", "passthrough", list(self.measured))])] if self.left_out else []
         if not any(self.steps):
-            return choice
-        return [*choice, Dequantizer(list(self.steps), training_only=training_only, random_state=seed)]
+            return self.choice()
+        return [*self.choice(), Dequantizer(list(self.steps), training_only=training_only, random_state=seed)]
+
+    def choice(self) -> list[Any]:
+        """Return the step that chooses the quantities; an empty list if all columns are quantities."""
+        return [ColumnTransformer([("measured", "passthrough", list(self.measured))])] if self.left_out else []
 
 
 def metric_dimensions(n_features: int, n_rows: int) -> int:
@@ -104,22 +111,14 @@ def metric_methods(
         *columns.first_steps(seed, training_only=True),
         *prepared_columns(n_measured, metric_dimensions(n_measured, n_rows), seed),
     )
-    whitening = PCA(n_dimensions if n_dimensions < n_features else ALL_VARIANCE, whiten=True, svd_solver="full")
     numbers = task == "numbers"
-    supervised = (
-        Method("pls", "PLS", False, False, (PLSRegression(min(n_features, PLS_DIRECTIONS)),))
-        if numbers
-        else Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),))
-    )
     # A fit that did not converge is not judged, and the default of 50 iterations is often too few. A gain of less than a
     # ten-thousandth of a row is far below the resolution of held-out rows.
     objective = Objective(match="gaussian") if numbers else "accuracy"
     nca = NCA(objective=objective, max_iter=300, tol=1e-4, engine=engine, random_state=seed)
     methods = [
-        Method("euclidean", "Euclidean", False, False, (FunctionTransformer(),)),
-        Method("z-scored", "z-scored", False, False, (StandardScaler(),)),
-        Method("pca-whitened", "PCA-whitened", False, False, (make_pipeline(StandardScaler(), whitening),)),
-        supervised,
+        *_plain_metrics(n_features, n_rows, seed, numbers),
+        *_on_quantities(columns, n_rows, seed, numbers),
         Method(
             "rca",
             "RCA",
@@ -139,6 +138,44 @@ def metric_methods(
         Method("nca", "NCA", True, True, (make_pipeline(*narrow, nca),)),
     ]
     return {method.name: method for method in methods if n_measured or method.name not in AMOUNTS_ONLY}
+
+
+def _plain_metrics(n_features: int, n_rows: int, seed: int, numbers: bool) -> list[Method]:
+    """Return the plain metrics of this many columns."""
+    n_dimensions = metric_dimensions(n_features, n_rows)
+    whitening = PCA(n_dimensions if n_dimensions < n_features else ALL_VARIANCE, whiten=True, svd_solver="full")
+    methods = [
+        Method("euclidean", "Euclidean", False, False, (FunctionTransformer(),)),
+        Method("z-scored", "z-scored", False, False, (StandardScaler(),)),
+        Method("pca-whitened", "PCA-whitened", False, False, (make_pipeline(StandardScaler(), whitening),)),
+        Method("pls", "PLS", False, False, (PLSRegression(min(n_features, PLS_DIRECTIONS)),))
+        if numbers
+        else Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),)),
+    ]
+    if n_dimensions < n_features:
+        leading = (make_pipeline(*prepared_columns(n_features, n_dimensions, seed)),)
+        beside = (*AMOUNTS_ONLY, "nca")
+        methods.append(Method("pca", "PCA", False, False, leading, repeats="z-scored", beside=beside))
+    return methods
+
+
+def _on_quantities(columns: Columns, n_rows: int, seed: int, numbers: bool) -> list[Method]:
+    """Return the plain metrics on the columns that LCA uses, if it does not use all.
+
+    A gain from leaving out columns is not a gain from learning: a plain metric without them would have it as well.
+    """
+    if not (columns.measured and columns.left_out):
+        return []
+    return [
+        method._replace(
+            name=f"{method.name}-quantities",
+            label=f"{method.label}, quantities only",
+            candidates=tuple(make_pipeline(*columns.choice(), estimator) for estimator in method.candidates),
+            repeats=method.repeats or method.name,
+            beside=AMOUNTS_ONLY,
+        )
+        for method in _plain_metrics(len(columns.measured), n_rows, seed, numbers)
+    ]
 
 
 def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engine | str | None) -> dict[str, Method]:

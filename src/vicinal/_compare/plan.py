@@ -132,7 +132,7 @@ class Plan:
             return None
         name, share = max(tied, key=lambda item: item[1])
         return (
-            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values have no common step, so that a density can "
+            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values are not in even steps, so that a density can "
             "be made arbitrarily high"
         )
 
@@ -244,7 +244,7 @@ def _choose(wanted: Any, known: dict[str, Method], name: str, make_own: Callable
     if wanted is None:
         return list(known.values())
     if isinstance(wanted, Mapping):
-        plain = [method for method in known.values() if not method.learned]
+        plain = [method for method in known.values() if not method.learned and not method.repeats]
         return plain + [make_own(str(key), estimator) for key, estimator in wanted.items()]
     if isinstance(wanted, str):
         wanted = [wanted]
@@ -254,7 +254,12 @@ def _choose(wanted: Any, known: dict[str, Method], name: str, make_own: Callable
             f"{{{name}}} must be among {{known}}, got {{unknown}}.",
             {"known": ", ".join(known), "unknown": ", ".join(map(repr, unknown))},
         )
-    return [known[key] for key in known if key in set(wanted)]
+    # A learned method must not be better than plain ones because of its columns, so these also run on its columns.
+    return [
+        method
+        for key, method in known.items()
+        if key in wanted or (method.repeats in wanted and set(method.beside) & set(wanted))
+    ]
 
 
 def _wanted(wanted: Any, chosen: list[Method]) -> list[str] | dict[str, Any]:

@@ -147,9 +147,7 @@ class DensityClassifier(InnerDensityMixin, NotebookMixin, CollectionClassifierMi
     def _off_constants(self, X: np.ndarray) -> np.ndarray:
         """Return the terms of the log-densities of columns that are constant in a class, (n_samples, n_classes)."""
         added = np.zeros((len(X), len(self.densities_)))
-        variances = getattr(self, "constant_variances_", None)  # files of version 1 have none
-        if variances is None:
-            return added
+        variances = self.constant_variances_
         for c, density in enumerate(self.densities_):
             columns = np.flatnonzero(variances[c])
             if len(columns):

@@ -465,8 +465,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
 
     def _constant_values(self) -> np.ndarray:
         """Return a row with the values of columns that are constant in the training rows, and NaN in the others."""
-        known = getattr(self, "_constants", None)  # files of version 1 have none
-        return np.full(self.n_features_in_, np.nan) if known is None else known
+        return self._constants
 
     def _store_training_table(self, constants: np.ndarray, rows: np.ndarray | None) -> None:
         """Store what is needed to recognise rows with other constants and the training table itself."""

@@ -49,9 +49,8 @@ The placements that a fitted density needs for scoring are kept in a cache outsi
 Points in a file that is larger than the working memory are placed block by block for log-sums (`_streamed.py`, which also merges
 log-sums over blocks of points that different workers hold).
 
-A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`; its sums are in
-`_frame_kernels.py`, compiled, `_frame_arrays.py`, `_frame_scores.py` and `_frame_tiles.py`, and on a GPU in `_triton_frames.py`), or a full
-covariance per point (`_covariances.py`).  Sums over a few listed neighbours of each row are in `_listed.py`.
+A kernel is one metric that all points share, or a low-rank frame plus noise per point (`_frames.py`; its sums are in
+`_frame_kernels.py`, compiled, `_frame_arrays.py`, `_frame_scores.py` and `_frame_tiles.py`, and on a GPU in `_triton_frames.py`).  Sums over a few listed neighbours of each row are in `_listed.py`.
 
 No backend ever holds an n x n array: queries are divided into blocks, points into tiles, and partial results are monoids (a
 sum, a concatenation, or the log-sum-exp state: a maximum and a scaled sum).  Blocks do not depend on the number of
@@ -62,7 +61,7 @@ from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
 from vicinal._engine._certificates import certificates_of_fit
 from vicinal._engine._choice import Work, choose, resolved_engine, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
-from vicinal._engine._families import Covariances, Frames, Kernel
+from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._nearest import Neighbors
 from vicinal._engine._placement import Means, Placement
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, one_blas_thread_beside_pairs
@@ -74,7 +73,6 @@ from vicinal._engine._streamed import StreamedPlacement, is_streamed, large_sour
 
 __all__ = [
     "TIED",
-    "Covariances",
     "Engine",
     "Frames",
     "Kernel",

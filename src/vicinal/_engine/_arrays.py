@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device, is_numpy_namespace
 from vicinal._engine._accuracy import products_are_accurate, score_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
-from vicinal._engine._families import Covariances, Frames, Kernel
+from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._nearest import Pairs, candidates_of_scores, search_is_faster, searched
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._settings import Engine
@@ -52,10 +52,6 @@ class ArrayBackend:
             from vicinal._engine._frames import PlacedFrames
 
             return PlacedFrames(self, kernel)
-        if isinstance(kernel, Covariances):
-            from vicinal._engine._covariances import PlacedCovariances
-
-            return PlacedCovariances(self, kernel)
         return ArrayPlaced(self, kernel)
 
 

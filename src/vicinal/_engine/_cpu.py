@@ -21,7 +21,7 @@ from vicinal._engine._contract import (
     Squares,
     Values,
 )
-from vicinal._engine._families import Covariances, Frames, Kernel
+from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._kernels import KEPT_ROW_GROUP, ROWS, TILE
 from vicinal._engine._nearest import candidates_of_scores, search_is_faster, searched
 from vicinal._engine._pairs import CompiledPairs, unpack
@@ -75,10 +75,6 @@ class CpuBackend:
             from vicinal._engine._frames import PlacedFrames
 
             return PlacedFrames(self, kernel)
-        if isinstance(kernel, Covariances):
-            from vicinal._engine._covariances import PlacedCovariances
-
-            return PlacedCovariances(self, kernel)
         error = self.engine.error_in(self.points.rows.dtype)
         if error == 0.0 or len(self.points.rows) < PRUNED_FROM_POINTS:
             return CpuPlaced(self, kernel)

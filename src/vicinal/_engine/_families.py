@@ -1,7 +1,7 @@
 """Kernel families: the forms of a point's kernel, as records that `Problem.at` takes.
 
-A metric (an array, or None) is the kernel that all points share.  The records here give every point a kernel of its
-own; they share the engine's tiles, threads and accuracy rules, but not its symmetry.
+A metric (an array, or None) is the kernel that all points share.  A record gives every point a kernel of its
+own; it shares the engine's tiles, threads and accuracy rules, but not its symmetry.
 """
 
 from collections.abc import Sequence
@@ -41,12 +41,5 @@ class Frames:
     slack: float = 1.0
 
 
-@dataclass(frozen=True)
-class Covariances:
-    """A full covariance per point, given by inverse roots: ``C_j^-1 = R_j' R_j``, shape (n, D, D), lower triangular."""
-
-    inverse_roots: np.ndarray
-
-
-# A metric that all points share (a matrix, a vector that is a diagonal, or None), or a kernel per point.
-Kernel = np.ndarray | Frames | Covariances | None
+# A metric that all points share (a matrix, a vector that is a diagonal, or None), or a frame per point.
+Kernel = np.ndarray | Frames | None

@@ -24,7 +24,7 @@ from vicinal._engine._contract import (
     finite,
     to_images,
 )
-from vicinal._engine._families import Covariances, Frames, Kernel
+from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._kth import kth_squares
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._tuning import ALGEBRA_ROWS
@@ -60,7 +60,7 @@ class Placement:
 
     def __init__(self, problem: "Problem", placed: Placed, kernel: Kernel = None) -> None:
         self.problem, self.placed, self.kernel = problem, placed, kernel
-        self.shared = not isinstance(kernel, (Covariances, Frames))  # whether one metric is shared by all points
+        self.shared = not isinstance(kernel, Frames)  # whether one metric is shared by all points
 
     def log_sums(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
         """Return ``log sum_j exp(s_ij)``, shape (m,); a tensor if the queries are a tensor on a device."""

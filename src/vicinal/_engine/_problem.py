@@ -26,7 +26,7 @@ from vicinal._engine._contract import (
     Points,
     Queries,
 )
-from vicinal._engine._families import Covariances, Frames, Kernel
+from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._listed import Listed
 from vicinal._engine._placement import Placement
 from vicinal._engine._settings import Engine, as_engine
@@ -165,7 +165,7 @@ class Problem:
 
         This is so for groups of rows that are a million widths apart, even if differences within a group are exact.
         """
-        if isinstance(kernel, (Covariances, Frames)):
+        if isinstance(kernel, Frames):
             return False
         largest = 1.0 if kernel is None else float(np.linalg.norm(kernel))
         return float(np.finfo(np.float32).eps) * largest * self._largest_norm > _VISIBLE_ROUNDING

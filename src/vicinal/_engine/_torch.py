@@ -8,7 +8,7 @@ import numpy as np
 
 from vicinal._engine._arrays import ArrayBackend
 from vicinal._engine._contract import Array, Placed, Points
-from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._families import Frames
 from vicinal._engine._settings import Engine
 
 
@@ -46,7 +46,7 @@ class TorchBackend(ArrayBackend):
 
     def at(self, kernel: Any) -> Placed:
         """Place the rows under a kernel."""
-        if isinstance(kernel, Covariances) or not self._has_kernels():
+        if not self._has_kernels():
             return super().at(kernel)
         if isinstance(kernel, Frames):
             from vicinal._engine._frames_cuda import CudaFrames

@@ -112,12 +112,6 @@ MORE_KERNEL_TILES = 4
 SAMPLED_KERNEL_BLOCKS = 8
 KERNELS_VISITED = 0.5
 
-# -- a full covariance per point (`_covariances.py`) --------------------------------------------------------------
-
-COVARIANCE_ROWS = 256  # queries in a block, at most
-COVARIANCE_TILE = 512  # points in a tile
-DIFFERENCE_NUMBERS = 2**17  # bytes of differences that are held at a time
-
 # -- pruned work (`_pruned.py`) -----------------------------------------------------------------------------------
 
 PRUNED_TILE = 64  # points in a tile; smaller ones are excluded sooner, larger ones run faster

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
@@ -33,15 +32,10 @@ from vicinal._lca.local_kernels import (
 )
 from vicinal._lca.local_metric import LocalMetricMixin
 from vicinal._lca.options import Shrinkage
-from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, check_log_density, frame_work
+from vicinal._mixtures import LocalFrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 
 _TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
-
-
-def _knows_its_rows(estimator: "LocalLCA") -> bool:
-    """Return whether rows can be held out; a model of version 1 does not store the rows behind its covariances."""
-    return not isinstance(getattr(estimator, "mixture_", None), LocalMixture)
 
 
 class LocalLCA(
@@ -298,13 +292,12 @@ class LocalLCA(
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        if X is None and getattr(self, "center_", None) == "gauss":  # version 1 has none
+        if X is None and self.center_ == "gauss":
             return self.base_.score_samples(None)
         if X is None and isinstance(self.mixture_, LocalFrameMixture):
             return self._mixture().left_out_scores_of(self.rows_)
         return super().score_samples(X)
 
-    @available_if(_knows_its_rows)
     def held_out_score_samples(self) -> NDArray[Any]:
         """Return the log-density of each training row under kernels that were computed without its fold.
 
@@ -336,7 +329,7 @@ class LocalLCA(
     def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
         """Yield training rows with the density without their fold, as `held_out_score_samples` scores them."""
         found = np.zeros(len(rows), dtype=bool)
-        for part, fold, choice in self._held_out_folds() if _knows_its_rows(self) else ():
+        for part, fold, choice in self._held_out_folds():
             mine = np.flatnonzero(np.isin(rows, part))
             found[mine] = True
             if not len(mine):
@@ -347,7 +340,7 @@ class LocalLCA(
             counted = np.arange(len(self.rows_)) if self._weight is None else np.flatnonzero(self._weight)
             others = np.setdiff1d(counted, part)
             yield HeldOutRows(mine, fold.density(choice, self.n_iter_), made_from=others)
-        if not found.all():  # fewer than five rows differ, or the model is of version 1
+        if not found.all():  # fewer than five rows differ
             mine = np.flatnonzero(~found)
             yield HeldOutRows(mine, self._mixture(), rows[mine])
 

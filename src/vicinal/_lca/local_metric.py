@@ -38,7 +38,7 @@ class LocalMetricMixin:
         shares = mixture.responsibilities(rows, _NEGLIGIBLE)
         d = rows.shape[1]
         some = np.unique(shares.indices)
-        own = mixture.covariances_of(some) if hasattr(mixture, "covariances_of") else mixture.covariances[some]
+        own = mixture.covariances_of(some)
         return (shares[:, some] @ own.reshape(len(some), d * d)).reshape(-1, d, d)
 
     def _one_row(self: Any, x: ArrayLike) -> NDArray[Any]:

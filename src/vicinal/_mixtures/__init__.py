@@ -6,12 +6,12 @@
           |
       base.py             MixtureBase: everything that does not depend on the covariances
           |
-      +-----------------------+------------------------+------------------------+------------------------+
-      | shared_mixture.py     | frame_mixture.py       | local_frame_mixture.py | local_mixture.py       |
-      | SharedMixture         | FrameMixture           | LocalFrameMixture      | LocalMixture           |
-      | C_j = C               | C_j = noise I + frame  | C_j = C + frame        | C_j free               |
-      | Parzen, LCA, LCAGauss | Manifold Parzen        | Local LCA              | Local LCA of version 1 |
-      +-----------------------+------------------------+------------------------+------------------------+
+      +-----------------------+------------------------+------------------------+
+      | shared_mixture.py     | frame_mixture.py       | local_frame_mixture.py |
+      | SharedMixture         | FrameMixture           | LocalFrameMixture      |
+      | C_j = C               | C_j = noise I + frame  | C_j = C + frame        |
+      | Parzen, LCA, LCAGauss | Manifold Parzen        | Local LCA              |
+      +-----------------------+------------------------+------------------------+
           |
       components.py       weights of components      features.py    columns by position or name
       neighbor_steps.py   mean shift where components have covariances of their own
@@ -31,7 +31,6 @@ from vicinal._mixtures.conditionals import (
 from vicinal._mixtures.features import feature_positions, known_patterns
 from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
 from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
-from vicinal._mixtures.local_mixture import LocalMixture
 from vicinal._mixtures.protocol import Mixture
 from vicinal._mixtures.shared_mixture import SharedMixture
 
@@ -40,7 +39,6 @@ __all__ = [
     "Conditionals",
     "FrameMixture",
     "LocalFrameMixture",
-    "LocalMixture",
     "Mixture",
     "Replacements",
     "SharedMixture",

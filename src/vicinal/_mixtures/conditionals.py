@@ -19,7 +19,6 @@ from vicinal._mixtures.base import MixtureBase
 from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others
 from vicinal._mixtures.frame_mixture import FrameMixture
 from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
-from vicinal._mixtures.local_mixture import LocalMixture, inverse_roots, log_dets
 from vicinal._mixtures.shared_mixture import SharedMixture
 
 # For squared distances above this, q - g_k^2 / P_kk has too few digits; such rows are conditioned one by one.
@@ -135,8 +134,6 @@ def scores_with_replacements(
 def _blocks(mixture: MixtureBase, X: np.ndarray) -> Iterator[_Block]:
     if isinstance(mixture, SharedMixture):
         return _shared_blocks(mixture, X)
-    if isinstance(mixture, LocalMixture):
-        return _full_blocks(mixture, X)
     return _frame_blocks(mixture, X)
 
 
@@ -233,23 +230,6 @@ def _far_frame_blocks(
             return pulls[None, :, k], precisions[:, k]
 
         yield _Block(slice(i, i + 1), (log_weights + scores)[None], column)
-
-
-def _full_blocks(mixture: LocalMixture, X: np.ndarray) -> Iterator[_Block]:
-    """Yield scores with the determinants of components that have free covariances."""
-    roots, origin = inverse_roots(mixture.covariances), robust_centre(mixture.centres)
-    centres, queries, norms = mixture.centres - origin, X - origin, mixture.log_weights + log_dets(roots)
-    for rows in _row_blocks(mixture, len(X)):
-        mine = queries[rows]
-        distances = np.zeros((len(mine), len(centres)))
-        for root in roots.transpose(1, 0, 2):
-            distances += (mine @ root.T - np.einsum("nk,nk->n", root, centres)) ** 2
-
-        def column(k: int, mine: np.ndarray = mine) -> tuple[np.ndarray, Any]:
-            slopes = np.einsum("nl,nlk->nk", roots[:, :, k], roots)
-            return mine @ slopes.T - np.einsum("nk,nk->n", slopes, centres), slopes[:, k]
-
-        yield _Block(rows, norms - 0.5 * distances, column)
 
 
 def _replaced(

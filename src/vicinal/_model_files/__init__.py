@@ -13,6 +13,5 @@
           fields.py        the notation of these declarations         relations.py   relations between fields
           shared_fields.py fields that several classes have           networks.py    networks of torch as names and arrays
 
-      version_1.py, version_1_parameters.py    files of format version 1
       exports.py, unit_length.py               the learned map for NumPy, torch, faiss, ONNX and sentence-transformers
 """

@@ -130,7 +130,7 @@ DENSITY_STATES: dict[str, State] = {
             "classes_": labels("c"),
             "priors_": floats("c", least=0),
             "densities_": estimators("c", method="score_samples"),
-            "constant_variances_": maybe(floats("c", "d", least=0)),  # files of version 1 have none
+            "constant_variances_": floats("c", "d", least=0),
         },
         [
             relation("priors_", "probabilities of sum one", sums_to_one),
@@ -164,12 +164,11 @@ DENSITY_STATES: dict[str, State] = {
             "sorted_scores": private("_sorted_scores", floats("n", finite=False)),
             "cumulated_weights": private("_cumulated", floats("n", least=0)),
             "offset_": number(),
-            # Files of version 1 have none of these.
-            "reference": maybe(None, integers("m", below="n"), attribute="_reference"),
-            "group": maybe(number(least=0, most=0.5), attribute="_group"),
-            "spreads": maybe(None, floats(2, 2), attribute="_score_scales"),
-            "constants": maybe(floats("d", nan=True), attribute="_constants"),
-            "fingerprint": maybe(None, DIGEST, attribute="_fingerprint"),
+            "reference": private("_reference", None, integers("m", below="n")),
+            "group": private("_group", number(least=0, most=0.5)),
+            "spreads": private("_score_scales", None, floats(2, 2)),
+            "constants": private("_constants", floats("d", nan=True)),
+            "fingerprint": private("_fingerprint", None, DIGEST),
         },
         [
             relation(
@@ -208,7 +207,7 @@ DENSITY_STATES: dict[str, State] = {
             "components_": floats("a", "d"),
             "covariance_": floats("a", "a"),
             "precision_": floats("a", "a"),
-            "reg_": maybe(floats("d", "d"), record("Shrinkage", target=("d", "d"))),  # files of version 1 have none
+            "reg_": maybe(floats("d", "d"), record("Shrinkage", target=("d", "d"))),
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
             "effective_neighbors_": floats("e", least=0),  # those of some of the rows, if the fit drew them from a file
@@ -237,7 +236,7 @@ DENSITY_STATES: dict[str, State] = {
             "gaussian_components_": floats("g", "d"),
             "covariance_": floats("a", "a"),
             "precision_": floats("a", "a"),
-            "reg_": maybe(floats("d", "d"), record("Shrinkage", target=("d", "d"))),  # files of version 1 have none
+            "reg_": maybe(floats("d", "d"), record("Shrinkage", target=("d", "d"))),
             "reg_gauss_": maybe(floats("d", "d")),
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
@@ -287,35 +286,29 @@ DENSITY_STATES: dict[str, State] = {
             "mixture_": field(
                 record("LocalFrameMixture", centres=("n", "a")),
                 _SHARED_MIXTURE,
-                record("LocalMixture", centres=("n", "a")),
             ),
-            # Files of version 1 have none of the following: their mixture has free covariances.
-            "n_components_": maybe(count()),
-            "n_neighbors_": maybe(count(least=1)),
-            "noise_": maybe(number(least=0)),
-            "shared_": maybe(number(least=0)),
-            "center_": maybe(one_of("row", "mean", "gauss")),
-            "vicinity_": maybe(one_of("nearest", "kernel")),
+            "n_components_": count(),
+            "n_neighbors_": count(least=1),
+            "noise_": number(least=0),
+            "shared_": number(least=0),
+            "center_": one_of("row", "mean", "gauss"),
+            "vicinity_": one_of("nearest", "kernel"),
             "cv_results_": maybe(
                 None, Kind("cv_results_ of c members, as in GridSearchCV", _is_local_results, sized=True)
             ),
             "best_score_": maybe(None, number(finite=False)),
-            "rows_": field(None, floats("n", "a", least=-LARGEST, most=LARGEST)),
+            "rows_": floats("n", "a", least=-LARGEST, most=LARGEST),
             "sample_weight": private("_weight", None, floats("n", least=0)),
             "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
         },
         [
             _ACTIVE_HOLD,
             relation(
-                "mixture_, rows_, neighbors, base_, n_components_?, n_neighbors_?, noise_?, shared_?, center_?, vicinity_?",
-                "a mixture with everything from which its kernels were made, or one of version 1",
+                "mixture_, rows_, neighbors, base_, n_components_, n_neighbors_, noise_, shared_, center_, vicinity_",
+                "a mixture with everything from which its kernels were made",
                 is_local_mixture,
             ),
         ],
-    ),
-    "LocalMixture": State(
-        {**_MIXTURE, "covariances": floats("n", "d", "d")},
-        [*_MIXTURE_HOLDS, relation("covariances", "positive definite matrices", is_positive_definite)],
     ),
     "ManifoldParzen": State(
         {
@@ -324,7 +317,7 @@ DENSITY_STATES: dict[str, State] = {
             **_ACTIVE,
             "mixture_": field(record("FrameMixture", centres=("n", "a")), _SHARED_MIXTURE),
             "noise_": number(above=0),
-            "n_components_": maybe(count()),  # files of version 1 have none
+            "n_components_": count(),
             "n_neighbors_used": private("n_neighbors_", count(least=1)),
             "cv_results_": maybe(
                 None, Kind("cv_results_ of c combinations, as in GridSearchCV", _is_cv_results, sized=True)

@@ -126,7 +126,7 @@ METRIC_STATES: dict[str, State] = {
             "n_points": count(),
             "n_chunklets": count(),
             "within": floats("d", "d"),
-            "fourth": field(floats("d", "d", least=0), number(least=0)),  # a number in version 1
+            "fourth": floats("d", "d", least=0),
             "resolution": number(above=0),
         },
         [

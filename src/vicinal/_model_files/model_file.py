@@ -5,7 +5,7 @@ can be read by other programs, with three additions: the text that describes the
 a fixed position of the checksum::
 
     8 bytes     n, the length of the header, little-endian
-    n bytes     {"__metadata__":{"sha256":"<64 hex digits>","format":"vicinal-model","version":"2",
+    n bytes     {"__metadata__":{"sha256":"<64 hex digits>","format":"vicinal-model","version":"1",
                  "model":"..."},"<array name>":{"dtype":"F64","shape":[2,3],"data_offsets":[0,48]},...}
                  and spaces
     the rest    the arrays: C order, little-endian, one after the other without gaps
@@ -31,7 +31,7 @@ import numpy as np
 
 from vicinal._model_files.replacing import replacing
 
-FORMAT, VERSION = "vicinal-model", 2
+FORMAT, VERSION = "vicinal-model", 1
 
 _PREFIX = b'{"__metadata__":{"sha256":"'
 _DIGEST_AT = 8 + len(_PREFIX)
@@ -112,8 +112,8 @@ def _signature(key: bytes, start: bytes | bytearray, data: list[Any]) -> bytes:
     return signature.hexdigest().encode("ascii")
 
 
-def read_arrays(path: str | PathLike[str], key: bytes | None = None) -> tuple[int, str, dict[str, np.ndarray]]:
-    """Return the format version, the text and the named arrays of a model file; raise a ValueError with the reason if it is not valid.
+def read_arrays(path: str | PathLike[str], key: bytes | None = None) -> tuple[str, dict[str, np.ndarray]]:
+    """Return the text and the named arrays of a model file; raise a ValueError with the reason if it is not valid.
 
     Only a missing file is a FileNotFoundError. The arrays are views of one buffer, to which nothing else refers. With a key, the
     signature is checked before anything is parsed; without one, it is ignored.
@@ -123,8 +123,8 @@ def read_arrays(path: str | PathLike[str], key: bytes | None = None) -> tuple[in
         start, data = _read_verified(path, key)
         header = _parse_json(_decoded(start))
         del start  # the header was parsed, and memory is counted
-        version, model = _check_metadata(header.pop("__metadata__"))
-        return version, model, _cut(header, data)
+        model = _check_metadata(header.pop("__metadata__"))
+        return model, _cut(header, data)
     except FileNotFoundError:
         raise
     except MemoryError:
@@ -256,21 +256,20 @@ def _refuse_constant(name: str) -> NoReturn:
     raise _MalformedError(f"its header holds {name}, which is not JSON.")
 
 
-def _check_metadata(metadata: Any) -> tuple[int, str]:
+def _check_metadata(metadata: Any) -> str:
+    """Return the description of the model, or raise an error if the file has another format."""
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _MalformedError("its metadata are not strings by name.")
     if metadata.get("format") != FORMAT:
         raise _MalformedError(f"its format is {_short(metadata.get('format'))}, expected {FORMAT!r}.")
     version = metadata.get("version", "")
-    if not (version.isascii() and version.isdigit() and len(version) < 10 and int(version) > 0):
-        raise _MalformedError(f"its format version is {_short(version)}, expected a number.")
-    if int(version) > VERSION:
+    if version != str(VERSION):
         raise _MalformedError(
-            f"it has format version {version}, and this version of vicinal reads up to {VERSION}. Install a newer one."
+            f"it has format version {_short(version)}, and this version of vicinal reads {VERSION}. Install a newer one."
         )
     if "model" not in metadata:
         raise _MalformedError("it has no description of a model.")
-    return int(version), metadata["model"]
+    return metadata["model"]
 
 
 def _cut(header: dict[str, Any], data: np.ndarray) -> dict[str, np.ndarray]:

@@ -122,13 +122,9 @@ def has_neighbors(mixture: Any, neighbors: np.ndarray | None, soft_rows: np.ndar
 
 
 def is_local_mixture(
-    mixture: Any, rows: np.ndarray | None, neighbors: np.ndarray | None, base: np.ndarray | None, *values: Any
+    mixture: Any, rows: np.ndarray, neighbors: np.ndarray | None, base: np.ndarray | None, *values: Any
 ) -> bool:
-    """Return whether the mixture of Local LCA has all that its kernels were made from, or is a mixture of version 1."""
-    if not hasattr(mixture, "covariance"):
-        return rows is None and neighbors is None and base is not None
-    if rows is None or any(value is None for value in values):
-        return False
+    """Return whether the mixture of Local LCA has all that its kernels were made from."""
     d, k, noise, shared, center, vicinity = values
     if (shared > 0 and base is None) or not noise + shared > 0:
         return False

@@ -8,7 +8,6 @@ LARGEST = 1e150
 
 SYMMETRIC = "a symmetric matrix with a diagonal of at least 0"
 
-# Files of version 1 have no engine_, nor certified_row_error_, and its NCA no solver_.
 ENGINE_USED: Fields = {"engine_": maybe(one_of(*BACKENDS)), "certified_row_error_": maybe(number(least=0))}
 
 PATH: Fields = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}

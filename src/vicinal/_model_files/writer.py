@@ -234,7 +234,6 @@ def _holds_rows(value: Any) -> bool:
     return getattr(type(value), "is_distant", False) or name_of_class(type(value)) in (
         "FrameMixture",
         "LocalFrameMixture",
-        "LocalMixture",
         "SharedMixture",
     )
 

@@ -188,7 +188,7 @@ def _sums_of_meeting(rows: list[np.ndarray], ids: np.ndarray) -> ChunkletScatter
     codes = np.unique(ids[order], return_inverse=True)[1]
     with np.errstate(over="ignore", invalid="ignore"):
         found = chunklet_scatter(points, ChunkletRows(order, codes))
-    return _without_rows(found.n_points, found.n_chunklets, found.within, found.fourth_moments, found.resolution)
+    return _without_rows(found.n_points, found.n_chunklets, found.within, found.fourth, found.resolution)
 
 
 def _merged(

@@ -29,7 +29,7 @@ def contrast_shrinkage(sums: ChunkletScatter, spread: np.ndarray) -> float:
     S = sums.within[here] / units / n_contrasts
     square = np.vdot(S, S)
     from_isotropic = square - np.trace(S) ** 2 / len(S)
-    fourth = (sums.fourth_moments[here] / units / units).sum()
+    fourth = (sums.fourth[here] / units / units).sum()
     from_truth = (fourth / n_contrasts - square) / n_contrasts
     if from_isotropic <= np.finfo(np.float64).eps * square:
         return 1.0

@@ -24,9 +24,14 @@ KINDS = (
 # The kinds from which a density can be learned: the values are quantities, and noise can undo rounding (a lattice).
 MEASURED = ("continuous", "lattice")
 
-# Rounding matters if values repeat (in more than this share of the rows) or if a step is more than this share of the
-# standard deviation. Finer lattices are indistinguishable from continuous values at the scale of any kernel.
-_MANY_REPEATS, _COARSE = 0.05, 0.01
+# Values tie if more than this share of the rows repeat an earlier one.
+_MANY_REPEATS = 0.05
+# A step that is less than this share of the range of the middle 80 % of the values is indistinguishable from no rounding at
+# the scale of any kernel. Neither this share nor those below depend on the number of rows.
+_FINE = 4e-6
+# Values are far apart if they fill less than one of this many points of the lattice around them.
+_FAR = 4
+_FLOAT32 = 2.0**-24  # the relative rounding error of float32
 _NEARLY_ALL = 0.95  # the share of the values that must lie on a lattice
 # With fewer rows than this, quantities cannot be distinguished reliably from identifiers or booleans.
 _FEWEST_ROWS = 10
@@ -100,7 +105,7 @@ class ColumnType(NamedTuple):
         return self.kind in MEASURED
 
 
-def number_type(values: np.ndarray, name: str = "", resolution: float | None = None) -> ColumnType:
+def number_type(values: np.ndarray, name: str = "") -> ColumnType:
     """Return the kind of a column of numbers.
 
     Parameters
@@ -109,12 +114,8 @@ def number_type(values: np.ndarray, name: str = "", resolution: float | None = N
         The values, with NaN for missing ones. Their order matters: it shows whether a column numbers the rows.
     name : str
         The name of the column. Whole numbers in a column whose name marks it as an id are identifiers.
-    resolution : float, optional
-        The relative rounding error of the values; the default is that of their dtype.
     """
     values = np.asarray(values)
-    if resolution is None:
-        resolution = float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 2.0**-52
     values = values.astype(np.float64)
     known = np.isfinite(values)
     found = values[known]
@@ -131,10 +132,26 @@ def number_type(values: np.ndarray, name: str = "", resolution: float | None = N
     if len(distinct) == 2 and (set(distinct.tolist()) == {0.0, 1.0} or len(found) >= _FEWEST_ROWS):
         return ColumnType("boolean")
     tied = 1.0 - len(distinct) / len(found)
-    lattice = find_lattice(found, resolution, any_step=tied > _MANY_REPEATS)
-    if lattice is not None and (tied > _MANY_REPEATS or lattice[0] > _COARSE * found.std()):
-        return ColumnType("lattice", *lattice)
-    return ColumnType("tied", tied=tied) if tied > _MANY_REPEATS else ColumnType("continuous")
+    lattice = find_lattice(found)
+    if lattice is None:
+        return ColumnType("tied", tied=tied) if tied > _MANY_REPEATS else ColumnType("continuous")
+    if not _filled(found, lattice[0]):
+        return ColumnType("tied", tied=tied)
+    lower, upper = np.quantile(found, [0.1, 0.9])
+    return ColumnType("lattice", *lattice) if lattice[0] > _FINE * (upper - lower) else ColumnType("continuous")
+
+
+def _filled(values: np.ndarray, step: float) -> bool:
+    """Return whether most rows have a value that occurs once, or that has others on the points of the lattice near it.
+
+    Smooth quantities that are rounded repeat a value only after they have filled the points around it, however many rows there
+    are. A few values that repeat far apart are not rounded quantities, whatever their decimals: a density of them can be made
+    nearly as high as the step is small.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    gaps = np.diff(distinct) / step
+    points = (np.append(gaps, gaps[-1]) + np.insert(gaps, 0, gaps[0])) / 2.0
+    return counts[(counts > 1) & (points > _FAR)].sum() <= len(values) / 2
 
 
 def _counts_rows(values: np.ndarray, known: np.ndarray) -> bool:
@@ -169,11 +186,10 @@ def requested_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> 
         return ColumnType(kind, tied=number_type(values).tied)
     if kind != "lattice":
         return ColumnType(kind)
-    values = np.asarray(values)
-    resolution = float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 2.0**-52
-    values = values[np.isfinite(values)].astype(np.float64)
+    values = np.asarray(values, dtype=np.float64)
+    values = values[np.isfinite(values)]
     if not detail:
-        lattice = find_lattice(values, resolution) if len(values) and np.ptp(values) else (1.0, 0.0)
+        lattice = find_lattice(values) if len(values) and np.ptp(values) else (1.0, 0.0)
         if lattice is None:
             raise TableError(f"types: the values of {name!r} have no common step. Pass one, as in 'lattice:0.5'.")
         return ColumnType("lattice", *lattice)
@@ -217,34 +233,44 @@ def tied_positions(kinds: Sequence[ColumnType]) -> list[int]:
     return [k for k, kind in enumerate(kinds) if kind.tied]
 
 
-def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True) -> tuple[float, float] | None:
+def find_lattice(values: np.ndarray) -> tuple[float, float] | None:
     """Return the step and the offset of the coarsest lattice that holds nearly all values (95 %), or None.
 
-    Not all values need to lie on it, because tables mix precisions, such as 12.7 and 12.74999.
+    Not all values need to lie on it, because tables mix precisions, such as 12.7 and 12.74999. Numbers that were stored in
+    float32 once, such as 690.799987792969 for 690.8, are recognised.
 
     Parameters
     ----------
     values : array of shape (n,)
         Finite, with at least two different ones.
-    resolution : float
-        Their relative rounding error.
-    any_step : bool
-        Whether to accept steps without a short decimal form, such as those of standardised whole numbers.
     """
     distinct, counts = np.unique(values, return_counts=True)
     largest = float(np.abs(distinct).max())
+    errors = [2.0**-50 * largest]
+    if largest < 3e38 and np.allclose(distinct, distinct.astype(np.float32), rtol=1e-14, atol=0.0):
+        errors.append(_FLOAT32 * largest)
+    for error in errors:
+        lattice = _decimal_lattice(distinct, counts, error)
+        if lattice is not None:
+            return lattice
+    return _lattice_of_any_step(distinct, counts, errors[-1])
+
+
+def _decimal_lattice(distinct: np.ndarray, counts: np.ndarray, error: float) -> tuple[float, float] | None:
+    """Return a lattice whose step has a short decimal form."""
+    largest = float(np.abs(distinct).max())
     for digits in range(10):
         scaled = distinct * 10.0**digits
-        slack = 4.0 * resolution * largest * 10.0**digits
-        if slack > 1e-3 or largest * 10.0**digits > 2.0**52:
-            break
+        slack = error * 10.0**digits
+        if slack > 0.05 or largest * 10.0**digits > 2.0**52:
+            return None
         whole = np.rint(scaled)
         fits = np.abs(scaled - whole) <= slack
-        if counts[fits].sum() >= _NEARLY_ALL * len(values) and fits.sum() > 1:
+        if counts[fits].sum() >= _NEARLY_ALL * counts.sum() and fits.sum() > 1:
             whole = whole[fits].astype(np.int64)
             step = int(np.gcd.reduce(np.diff(whole)))
             return step / 10.0**digits, (int(whole[0]) % step) / 10.0**digits
-    return _lattice_of_any_step(distinct, counts, resolution * largest) if any_step else None
+    return None
 
 
 def _lattice_of_any_step(distinct: np.ndarray, counts: np.ndarray, error: float) -> tuple[float, float] | None:
@@ -268,6 +294,6 @@ def describe_types(types: Iterable[tuple[str, ColumnType]], most: int = 8) -> st
     """Return columns by kind for a message: "boolean: 'coin'; identifier: 'order_id'"."""
     by_kind: dict[str, list[str]] = {}
     for name, kind in types:
-        said = "tied (values that repeat without a common step)" if kind.kind == "tied" else kind.kind
+        said = "tied (values that repeat, but not in even steps)" if kind.kind == "tied" else kind.kind
         by_kind.setdefault(said, []).append(str(name))
     return "; ".join(f"{kind}: {shown(names, most)}" for kind, names in by_kind.items())
