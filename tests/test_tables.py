@@ -228,7 +228,9 @@ def test_kinds_do_not_depend_on_rows_that_are_dropped():
         prepared = prepare(table, missing=missing)
         assert prepared.types["counted"].kind == "counter"
         assert len(prepared.X) == (N - 2 if missing == "drop" else N)
-    with pytest.raises(TableError, match=r"2 missing values in 2 rows of 60 \('weight': 2\)\. Pass missing='drop'"):
+    with pytest.raises(
+        TableError, match=r"2 missing values in 2 rows of 60 \('weight': 2\)\. Pass missing='marginalise'"
+    ):
         prepare(table)
 
 

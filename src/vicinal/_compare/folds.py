@@ -13,8 +13,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
-from vicinal._engine import prepare
 from vicinal._density.steps import score_rows
+from vicinal._engine import prepare
 
 RECALL_AT = (1, 5, 10)
 LONGEST_CURVE = 30

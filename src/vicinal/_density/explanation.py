@@ -76,6 +76,10 @@ class Explanation:
     details : list of list of Reason
         The columns that make each row unusual. The value of a reason lies outside of its interval, unless no single value is out of
         range: then the reasons are the columns whose combination is unusual, without intervals. Empty if the row is usual.
+    others : list of list of str
+        Sentences about columns that the density does not see: their value is constant in the training rows, and another in this row.
+    numbers : list
+        How the numbers of each column are written.
     """
 
     names: list[str]
@@ -88,6 +92,7 @@ class Explanation:
     constants: np.ndarray
     rows: np.ndarray
     details: list[list[Reason]]
+    others: list[list[str]]
     numbers: list[ColumnNumbers]
 
     def ranking(self) -> np.ndarray:
@@ -96,9 +101,9 @@ class Explanation:
 
     def reasons(self, row: int, most: int = 3) -> list[str]:
         """Return at most this many sentences about what makes one row unusual; none if the row is usual."""
-        details = self.details[row][: check_integer(most, "most")]
+        details, others = self.details[row], self.others[row]
         if not details or not np.isnan(details[0].low):
-            return [self._sentence(reason) for reason in details]
+            return [*others, *(self._sentence(reason) for reason in details)][: check_integer(most, "most")]
         said = [f"{self.names[reason.column]} {self._shown(reason, reason.value)}" for reason in details]
         return [
             f"unusual combination: {', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else f"unusual: {said[0]}"
@@ -125,12 +130,12 @@ class Explanation:
         """
         import pandas as pd
 
-        lines = [
-            (self.rows[i], self.names[reason.column], *reason[1:], self.reasons(i, len(details))[min(place, said - 1)])
-            for i, details in enumerate(self.details)
-            for said in [len(self.reasons(i, max(len(details), 1)))]
-            for place, reason in enumerate(details)
-        ]
+        lines = []
+        for i, details in enumerate(self.details):
+            together = bool(details) and np.isnan(details[0].low)
+            for reason in details:
+                said = self.reasons(i)[0] if together else self._sentence(reason)
+                lines.append((self.rows[i], self.names[reason.column], *reason[1:], said))
         return pd.DataFrame(lines, columns=["row", "column", "value", "low", "high", "share", "reason"])
 
     def _repr_html_(self) -> str:
@@ -160,7 +165,7 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
         rows, positions = np.zeros((len(own), density.n_features_in_)), own
         rows[:, active] = training_rows[own]
         if detector._gaps is not None:
-            rows[detector._gaps[own]] = np.nan
+            rows[detector._gaps[own] == 1] = np.nan
     view = _View(detector, steps, rows[:, active], own)
     values = view.whole(steps.in_units(rows))
     if own is not None:
@@ -171,8 +176,15 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
     fixed = ~np.isnan(constants)
     values[:, fixed] = constants[fixed] if own is not None else values[:, fixed]
     broken = breaks_constants(values, constants) & fixed
+    others: list[list[str]] = [[] for _ in rows]
+    if own is None and steps.encoder is not None:
+        for name, differs in steps.encoder.broken_constants(new.passed).items():
+            for i in np.flatnonzero(differs):
+                expected = f"{name}: expected {steps.encoder.constants_[name]} as in all training rows"
+                others[i].append(f"{expected}, got {new.passed[name].iloc[i]}")
+    told = broken.any(axis=1) | np.array([bool(texts) for texts in others])  # such a row is no unusual combination
     first = view.look(rows[:, active], np.arange(len(rows)))
-    details = _greedy(view, rows, values, first, flagged, broken, detector.contamination)
+    details = _greedy(view, rows, values, first, flagged, told, detector.contamination)
     shares, surprises, low, median, high = (np.array(table) for table in first[:5])
     shares[:, fixed] = np.where(broken, 1.0 / (len(detector.training_scores_) + 1.0), 1.0)[:, fixed]
     surprises[:, fixed] = np.where(broken, np.inf, 0.0)[:, fixed]
@@ -181,7 +193,7 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
     for i, k in zip(*np.nonzero(broken), strict=True):
         details[i].insert(0, Reason(int(k), values[i, k], constants[k], constants[k], shares[i, k]))
     return Explanation(
-        steps.names, values, shares, surprises, median, low, high, fixed, positions, details, view.numbers
+        steps.names, values, shares, surprises, median, low, high, fixed, positions, details, others, view.numbers
     )
 
 
@@ -225,8 +237,7 @@ class _View:
         self._references = _references_for(detector, steps.density, [columns for _, columns in self._patterns])
         density = steps.density
         self._parts = [_whole(detector, density, rows)] if own is None else list(_held_out(detector, density, own))
-        usual = _without_outliers(detector, density._mixture()).log_weights > -np.inf
-        known = detector._known_training_rows(steps)[usual]
+        known = detector._known_training_rows(steps)[detector.labels_ == 1]
         self.numbers = [
             ColumnNumbers(kind, part)
             for kind, part in zip(steps.kinds, steps.in_units(self.whole(known)).T, strict=True)
@@ -253,7 +264,7 @@ class _View:
                 at = np.searchsorted(places, part.positions[mine])
                 target, mine_rows = np.ix_(at, columns), rows[at]
                 found = part.conditionals(mine_rows, mine, columns, _INTERVAL)
-                for table, quantile, end in zip(quantiles, found.quantiles, _INTERVAL, strict=True):
+                for table, quantile in zip(quantiles, found.quantiles, strict=True):
                     table[target] = np.clip(quantile, self._range[0][columns], self._range[1][columns])
                 n = len(reference.scores)
                 above = np.stack(
@@ -267,10 +278,10 @@ class _View:
                 surprises[target] = found.surprises - np.median(reference.surprises, axis=0)
                 scores = part.scores(mine_rows, mine, columns)
                 p_values[at] = (1.0 + np.searchsorted(np.sort(reference.scores), scores, side="right")) / (n + 1.0)
-        in_units = [self._steps.in_units(self.whole(table)) for table in quantiles]
-        wide = np.ones(self.whole(rows).shape), np.zeros(self.whole(rows).shape)
-        wide[0][:, self._active], wide[1][:, self._active] = shares, surprises
-        return _Look(*wide, *in_units, quantiles[1], p_values)
+        low, median, high = (self._steps.in_units(self.whole(table)) for table in quantiles)
+        wide_shares, wide_surprises = np.ones(low.shape), np.zeros(low.shape)
+        wide_shares[:, self._active], wide_surprises[:, self._active] = shares, surprises
+        return _Look(wide_shares, wide_surprises, low, median, high, quantiles[1], p_values)
 
 
 def _greedy(
@@ -279,7 +290,7 @@ def _greedy(
     values: np.ndarray,
     first: _Look,
     flagged: np.ndarray,
-    broken: np.ndarray,
+    told: np.ndarray,
     level: float,
 ) -> list[list[Reason]]:
     """Return the reasons of each row: replace its most surprising column by its expectation until the row is usual.
@@ -295,8 +306,7 @@ def _greedy(
         lows, highs, outside = _shown_intervals(view.numbers, values[pending], look)
         outside = outside[:, active] & ~replaced[pending]
         if number == 0:
-            unusual = flagged & ~broken.any(axis=1) | (look.p_values <= level)
-            together = unusual & ~outside.any(axis=1)
+            together = (flagged | (look.p_values <= level)) & ~told & ~outside.any(axis=1)
         candidates = np.where(together[pending, None], ~replaced[pending], outside)
         ranked = np.where(candidates, look.surprises[:, active], -np.inf)
         chosen = np.argmax(ranked, axis=1)
@@ -304,8 +314,8 @@ def _greedy(
             if not candidates[at].any():
                 continue
             k = active[chosen[at]]
-            ends = (np.nan, np.nan) if together[i] else (lows[at, k], highs[at, k])
-            details[i].append(Reason(int(k), values[i, k], *ends, look.shares[at, k]))
+            low, high = (np.nan, np.nan) if together[i] else (lows[at, k], highs[at, k])
+            details[i].append(Reason(int(k), values[i, k], low, high, look.shares[at, k]))
             replaced[i, chosen[at]] = True
             repaired[i, chosen[at]] = look.expected[at, chosen[at]]
         pending = pending[candidates.any(axis=1)]
@@ -354,8 +364,8 @@ def _without_outliers(detector: Any, mixture: Any, made_from: np.ndarray | None 
     """
     if getattr(detector, "_reference", None) is None:
         return mixture
-    labels = detector.labels_ if made_from is None else detector.labels_[made_from]
-    log_weights = np.where(labels == -1, -np.inf, mixture.log_weights)
+    explaining = detector._explaining() if made_from is None else detector._explaining()[made_from]
+    log_weights = np.where(explaining, mixture.log_weights, -np.inf)
     return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
 
 
@@ -386,7 +396,7 @@ def _training_references(detector: Any, density: Any, patterns: list[np.ndarray]
     return tables
 
 
-def _check_explains(steps: Steps) -> np.ndarray:
+def _check_explains(steps: Steps) -> Any:
     """Return the training rows of a density that is a mixture; raise an error for other densities and steps."""
     if not steps.by_column:
         kinds = ", ".join(type(step).__name__ for step in steps.before)

@@ -70,6 +70,14 @@ def rank_by_known(
     return ranked
 
 
+def held_out_log_densities(density: Any, training_rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return the log-densities of the known values of training rows, each without the row; 0 without any known value."""
+    scores = np.zeros(len(positions))
+    for members, known in known_patterns(training_rows[positions]):
+        scores[members] = _held_out_scores(density, training_rows, positions[members], known)
+    return scores
+
+
 def _held_out_scores(density: Any, training_rows: np.ndarray, positions: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return the log-densities of training rows by some columns, each without the row, as the density leaves it out."""
     scores = np.empty(len(positions))

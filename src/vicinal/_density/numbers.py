@@ -22,6 +22,7 @@ class ColumnNumbers:
     def __init__(self, kind: Any, values: np.ndarray) -> None:
         self.kind = kind if kind is not None and kind.kind == "lattice" else None
         values = values[np.isfinite(values)]
+        self._largest = float(np.abs(values).max(initial=0.0))
         grid = np.array([self.kind.step, self.kind.offset or 0.0]) if self.kind is not None else values
         decimals = next((k for k in range(_GRID_DECIMALS + 1) if _on_grid(grid, k)), None)
         self.on_grid = decimals is not None
@@ -53,7 +54,7 @@ class ColumnNumbers:
         return np.where(empty, middle, first) + 0.0, np.where(empty, middle, last) + 0.0
 
     def text(self, value: float) -> str:
-        """Return a number as the table shows it, with separators of thousands from 10,000."""
+        """Return a number as the table shows it; a column that reaches 10,000 has separators of thousands."""
         if not np.isfinite(value) or self.decimals > _MOST_DECIMALS:
             return f"{value:.4g}"
         decimals = self.decimals
@@ -61,7 +62,7 @@ class ColumnNumbers:
             decimals = next(
                 (k for k in range(decimals, _MOST_DECIMALS) if _on_grid(np.array([value]), k)), _MOST_DECIMALS
             )
-        return f"{value + 0.0:{',' if abs(value) >= 10_000 else ''}.{decimals}f}"
+        return f"{value + 0.0:{',' if max(self._largest, abs(value)) >= 10_000 else ''}.{decimals}f}"
 
 
 def _on_grid(values: np.ndarray, decimals: int) -> bool:

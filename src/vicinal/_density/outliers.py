@@ -1,13 +1,16 @@
 """Detect outliers as rows of low density; training rows are scored leave-one-out."""
 
 import warnings
-from typing import Any, NamedTuple, Self
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold
+from sklearn.pipeline import Pipeline
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
@@ -16,11 +19,12 @@ from vicinal._dask import answers_collections, are_distant, fits_collections, fl
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.distant_fits import InnerDensityMixin, checked_rows, constant_values
 from vicinal._density.explanation import Explanation, explain, forget_reference
-from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views
+from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views, weighted_quantile
 from vicinal._density.incomplete import FEWEST, rank_by_known
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.outlier_threshold import Ranks, check_outlier_parameters, labels_in_blocks, labels_of
 from vicinal._density.robust_scores import robust_scores
+from vicinal._density.scored_table import reasons_of_rows, scored_table
 from vicinal._density.steps import Steps
 from vicinal._density.training_rows import (
     as_weights,
@@ -35,6 +39,9 @@ from vicinal._density.training_rows import (
 )
 from vicinal._notebook import NotebookMixin
 from vicinal._tensors import as_given, as_host
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _REFITS = 5
 
@@ -233,6 +240,50 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         detector._store_training_table(constants_in(steps), None if steps.before else table_in(steps.density))
         return detector._set_training_scores(scores, weights_in(steps.density), steps, gaps_in(steps))
 
+    @classmethod
+    def from_pipeline(cls, pipeline: Any) -> Self:
+        """Make a detector from a fitted pipeline that ends in one, so that its p-values and explanations can be reached.
+
+        scikit-learn's Pipeline passes ``predict``, ``score_samples`` and ``decision_function`` on to its last step, but not
+        ``p_values``, ``explain`` and ``scored_table``. The detector that is returned takes the rows that the pipeline takes, and
+        explains them in the units of these rows.
+
+        Parameters
+        ----------
+        pipeline : fitted Pipeline that ends in a DensityOutlierDetector
+
+        Returns
+        -------
+        DensityOutlierDetector
+            Its density is a pipeline of the steps and of the detector's density. Nothing is fitted again.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from vicinal import DensityOutlierDetector
+        >>> X = np.random.default_rng(0).normal(size=(200, 2)) * [1.0, 1000.0]
+        >>> pipeline = make_pipeline(StandardScaler(), DensityOutlierDetector()).fit(X)
+        >>> DensityOutlierDetector.from_pipeline(pipeline).explain([[0.0, 8000.0]]).reasons(0)
+        ['x1: expected -1642 to 1584, got 8000']
+        """
+        detector = pipeline.steps[-1][1] if isinstance(pipeline, Pipeline) else pipeline
+        if not isinstance(detector, cls):
+            raise TypeError(
+                f"from_pipeline needs a pipeline that ends in a DensityOutlierDetector, got one that ends in {type(detector).__name__}."
+            )
+        check_is_fitted(detector)
+        before = [] if detector is pipeline else pipeline.steps[:-1]
+        if not before:
+            return detector
+        found = copy(detector)
+        found.density_ = Pipeline([*before, ("density", detector.density_)])
+        found.density = clone(found.density_)
+        found._keep_names()
+        found._store_training_table(constants_in(Steps(found.density_)), None)
+        return found
+
     @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density and compute the leave-one-out scores of the training rows.
@@ -257,7 +308,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
                 "density is frozen and learns nothing from X, so it cannot leave out rows of X. Pass "
                 "the fitted density to DensityOutlierDetector.from_density(density), or pass an unfitted density here."
             )
-        rows = X if Steps(density).encoder is not None else self._checked(X, density, ensure_min_samples=2)
+        rows: Any = X if Steps(density).encoder is not None else self._checked(X, density, ensure_min_samples=2)
         weight = check_weights(sample_weight, rows)
         check_takes_weights(density, weight)
         passed = rows_as_passed(X, rows, density=density)
@@ -265,15 +316,16 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         steps = Steps(self.density_)
         if steps.encoder is not None:
             self._keep_names()
+        known = steps.known(passed) if steps.before and not are_distant(rows) else rows
         scores = left_out_scores(steps.density) if steps.by_column else None
-        if scores is None:
-            steps, scores = None, scores_by_folds(density, self.cv, passed, rows, weight)
-        numbers = rows if not Steps(self.density_).before or are_distant(rows) else Steps(self.density_).known(passed)
-        constants = (
-            constants_in(Steps(self.density_)) if steps is not None and steps.before else constant_values(rows, weight)
+        self._store_training_table(
+            constants_in(steps) if scores is not None and steps.before else constant_values(rows, weight),
+            None if are_distant(rows) else known,
         )
-        self._store_training_table(constants, None if are_distant(rows) else numbers)
-        gaps = None if are_distant(rows) or steps is None or not has_gaps(numbers) else np.isnan(numbers)
+        if scores is None:
+            scores = scores_by_folds(density, self.cv, passed, rows, weight)
+            return self._set_training_scores(scores, weight, None, None)
+        gaps = np.isnan(known) if not are_distant(rows) and has_gaps(known) else None
         return self._set_training_scores(scores, weight, steps, gaps)
 
     def fit_predict(
@@ -367,6 +419,39 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         new = self._rows(X)
         return explain(self, new, self._score(new) < self.offset_)
 
+    def scored_table(self, X: ArrayLike | None = None, *, as_new: bool = False, explain: bool = True) -> "pd.DataFrame":
+        """Return a table of rows with their scores, p-values and flags, and the reasons of outliers.
+
+        Parameters
+        ----------
+        X : table of shape (n_samples, n_features) or None
+            The rows; None for the training rows.
+        as_new : bool, default=False
+            Whether rows that equal a training row are scored as if they were new. By default, such a row is scored without
+            that training row, because its own kernel would always make it look normal.
+        explain : bool, default=True
+            Whether to add the column ``why``, which needs a density of vicinal.
+
+        Returns
+        -------
+        DataFrame
+            With the index of X, and the columns ``score`` (lower is more unusual), ``p_value``, ``outlier`` (0 or 1),
+            ``log_density`` (in the units of the data), ``log_probability`` if all columns are rounded, and ``why``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from vicinal import DensityOutlierDetector
+        >>> X = np.vstack([np.random.default_rng(0).normal(size=(200, 2)), [[6.0, 6.0]]])
+        >>> table = DensityOutlierDetector().fit(X).scored_table()
+        >>> table.sort_values("score").index[0], list(table.columns)
+        (200, ['score', 'p_value', 'outlier', 'log_density', 'why'])
+        """
+        table, own = scored_table(self, X, as_new=as_new)
+        if explain:
+            table["why"] = reasons_of_rows(self, X, own, np.flatnonzero(table["outlier"]))
+        return table
+
     @answers_collections(dtype=float_numbers)
     def p_values(self, X: ArrayLike) -> NDArray[Any]:
         """Return the p-value of each row of X, as a new row: between 1 / (n + 1) and 1."""
@@ -401,7 +486,7 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
             return NewRows(X, known, steps.versions(X), np.any(differs, axis=0))
         checked = self._checked(X, self.density_, reset=False)
         passed = rows_as_passed(X, checked, density=self.density_)
-        broken = breaks_constants(checked, self._constant_values()).any(axis=1)
+        broken = np.asarray(np.any(breaks_constants(checked, self._constant_values()), axis=1))
         if not steps.before:
             return NewRows(passed, checked, [checked], broken)
         return NewRows(passed, steps.known(passed), steps.versions(passed), broken)
@@ -413,28 +498,35 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         return checked_rows(self, X, **({"ensure_all_finite": "allow-nan"} if takes_gaps else {}), **options)
 
     def _score(self, rows: NewRows) -> np.ndarray:
-        """Return the scores of new rows; the mean over draws of the noise on rounded columns, if there is noise."""
+        return self._scored(rows)[0]
+
+    def _scored(self, rows: NewRows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of new rows and their log-densities; means over draws of the noise on rounded columns, if there is noise."""
         steps = Steps(self.density_)
         if not steps.before and not has_gaps(rows.known):
-            scores = self._with_groups(as_host(self.density_.score_samples(rows.passed)), rows.known)
+            log_densities = as_host(self.density_.score_samples(rows.passed))
+            scores = self._with_groups(log_densities, rows.known)
         else:
-            scores = np.mean([self._score_known(steps, version) for version in rows.versions], axis=0)
+            versions = [self._scored_known(steps, version) for version in rows.versions]
+            scores, log_densities = np.mean(versions, axis=0)
         if not rows.broken.any():
-            return scores
+            return scores, log_densities
         lowest = min(float(self._sorted_scores[np.isfinite(self._sorted_scores)][0]), self.offset_) - 1.0
-        return np.where(rows.broken, np.minimum(scores, lowest), scores)
+        return np.where(rows.broken, np.minimum(scores, lowest), scores), log_densities
 
-    def _score_known(self, steps: Steps, rows: np.ndarray) -> np.ndarray:
-        """Return the scores of rows as the density takes them, of their known values if some are missing."""
+    def _scored_known(self, steps: Steps, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores and log-densities of rows as the density takes them, of their known values if some are missing."""
         gaps = np.isnan(rows).any(axis=1)
-        scores = np.empty(len(rows))
+        scores, log_densities = np.empty(len(rows)), np.empty(len(rows))
         if not gaps.all():
-            scores[~gaps] = self._with_groups(steps.log_densities(rows[~gaps]), rows[~gaps])
+            log_densities[~gaps] = steps.log_densities(rows[~gaps])
+            scores[~gaps] = self._with_groups(log_densities[~gaps], rows[~gaps])
         if gaps.any():
             active = getattr(steps.density, "active_features_", slice(None))
             ranked = rank_by_known(steps, self._known_training_rows(steps), rows[gaps][:, active])
+            log_densities[gaps] = ranked.log_densities
             scores[gaps] = self._ranks.scores_at(ranked.p_values, ranked.depths)
-        return scores
+        return scores, log_densities
 
     def _with_groups(self, log_densities: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the scores of complete rows: the lower of the log-density and the score of groups."""
@@ -450,7 +542,20 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         rows = steps.density._training_rows()
         if self._gaps is None:
             return rows
-        return np.where(self._gaps[:, steps.density.active_features_], np.nan, rows)
+        return np.where(self._gaps[:, steps.density.active_features_] == 1, np.nan, rows)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = get_tags(as_density(self.density)).input_tags.allow_nan
+        return tags
+
+    def _explaining(self) -> NDArray[Any]:
+        """Return which training rows explain others: those above the lower fence of a box plot of the scores, Q1 - 1.5 (Q3 - Q1).
+
+        More rows than those that are flagged lie below it, so that the members of a group of outliers do not explain each other.
+        """
+        low, high = (weighted_quantile(self.training_scores_, None, share) for share in (0.25, 0.75))
+        return self.training_scores_ >= low - 1.5 * (high - low)
 
     def _inner_estimator(self) -> Any:
         """Return the density that is fitted, for `which_engine`."""
@@ -481,7 +586,8 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         `steps` end in the density that left out single rows; None if folds were used. `gaps` are the missing values, in the columns
         of that density; None if there are none.
         """
-        self._reference, self._score_scales, self._group, self._gaps = None, None, 0.0, gaps
+        self._reference, self._score_scales, self._group = None, None, 0.0
+        self._gaps = None if gaps is None else gaps.astype(np.int64)
         last = None if steps is None else steps.density
         robust, mixture = None, mixture_of_rows(last)
         if self.largest_group is not None and mixture is not None:
@@ -495,9 +601,9 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         if again is not None:
             scores = self._scores_by_refits(again, last, weight)
         # New rows are ranked among the scores of the complete training rows by the same function.
-        complete = np.ones(len(scores), dtype=bool) if gaps is None else ~gaps.any(axis=1)
+        complete = np.full(len(scores), True) if gaps is None else ~np.any(gaps, axis=1)
         if complete.sum() < FEWEST:
-            complete[:] = True
+            complete = np.full(len(scores), True)
         its_weight = None if weight is None else weight[complete]
         self._sorted_scores, self._cumulated = ranks = Ranks.of(scores[complete], its_weight)
         self.offset_ = ranks.threshold(self.contamination)

@@ -61,7 +61,8 @@ class Steps:
             if self.by_column and _fills_in(step):
                 continue
             rows = _named_for(step, X)
-            X = step.draw(rows, draw) if draw is not None and step is self.noise else step.transform(rows)
+            noisy = draw is not None and isinstance(step, Dequantizer)
+            X = step.draw(rows, draw) if noisy else step.transform(rows)
         return np.asarray(X, dtype=None if isinstance(X, np.ndarray) and X.dtype.kind == "f" else np.float64)
 
     def versions(self, X: Any, n_draws: int = N_DRAWS) -> list[np.ndarray]:

@@ -164,7 +164,7 @@ _OWN: dict[str, dict[str, list]] = {
     "DensityClassifier": {"priors": [None, one_of("uniform"), NUMBERS, _PRIORS]},
     "DensityImputer": {"sample": ["boolean"]},
     "DensityOutlierDetector": {
-        "contamination": [one_of("auto"), NUMBER],
+        "contamination": [NUMBER],
         "fdr": [None, NUMBER],
         "largest_group": [None, NUMBER],
     },
