@@ -909,6 +909,19 @@ def test_far_class_mates_are_not_flushed(kind, dtype, near, mid, far):
     assert got.log_agreement[0] == pytest.approx(expected, rel=1e-4 if dtype == "float32" else 1e-12)
 
 
+def test_gaussian_agreement_of_a_far_row_keeps_its_digits(kind):
+    # As the difference of two log-sums of -5e15 it was off by 0.04.
+    rng = np.random.default_rng(0)
+    X, targets = np.round(rng.normal(size=(40, 2)), 2), rng.normal(size=(40, 1))
+    X[8] = [9.0, 0.0]  # the nearest of the far row by more than 10,000 nats
+    expected = -0.5 * (targets[7, 0] - targets[8, 0]) ** 2
+    for far in (1e4, 1e6, 1e8):
+        X[7, 0] = far
+        placed = placed_rows(kind, X, match=Match("gaussian", targets))
+        assert placed.log_agreement()[7] == pytest.approx(expected, abs=1e-10)
+        assert placed.pull(queries=np.array([3, 7])).log_agreement[1] == pytest.approx(expected, abs=1e-10)
+
+
 @objectives
 def test_rows_without_class_mates_are_only_pushed_away(kind, objective):
     """a_i is 0: under "accuracy" such a row has no weight, under "likelihood" its own class pulls nothing."""
@@ -1129,6 +1142,27 @@ def test_float32_rows_keep_the_digits_of_groups_that_are_far_apart(backend, apar
     placed = prepare(backend, X, leave_one_out=True).at(np.full(2, 3.0))
     np.testing.assert_allclose(placed.log_sums(), expected.log_sums(), atol=5e-3)
     np.testing.assert_allclose(placed.log_sums(X[:50]), expected.log_sums(X[:50].astype(np.float64)), atol=5e-3)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_float32_rows_of_a_sample_and_with_other_weights_keep_their_digits(backend):
+    """Both lost the rows as given, and 0.05 nats with them."""
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    X[:60, 0] += 3e6
+    X = X.astype(np.float32)
+    problem, sample = prepare(backend, X, leave_one_out=True), np.arange(0, 120, 2)
+    for other, rows in ((problem.some(sample), X[sample]), (problem.reweighted(np.zeros(120)), X)):
+        exact = prepare("reference", rows.astype(np.float64), leave_one_out=True).at(None).log_sums()
+        np.testing.assert_allclose(other.at(None).log_sums(), exact, atol=1e-6)
+
+
+def test_float32_rows_with_float64_targets_stay_in_float32():
+    rng = np.random.default_rng(0)
+    X, targets = rng.normal(size=(50, 3)), rng.normal(size=(50, 1)) + 1e6
+    problem = prepare("reference", X.astype(np.float32), leave_one_out=True, match=Match("gaussian", targets))
+    assert problem.with_targets().points.rows.dtype == np.float32
+    exact = prepare("reference", X, leave_one_out=True, match=Match("gaussian", targets)).at(None).log_agreement()
+    np.testing.assert_allclose(problem.at(None).log_agreement(), exact, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -8,6 +8,7 @@ from vicinal import Engine
 from vicinal._engine import Match, _arrays, _contract, _cpu, _nearest, prepare
 from vicinal._engine._accuracy import round_centre
 from vicinal._engine._backends import BACKENDS
+from vicinal._engine._families import Frames
 
 # Those of one machine: Dask workers give the bits of "cpu", to which tests/test_dask.py holds them.
 HERE = [name for name in BACKENDS if name != "dask"]
@@ -140,6 +141,14 @@ def test_distances_tie_to_twelve_digits(name, d):
 
 
 @pytest.mark.usefixtures("way")
+def test_nearest_with_ties_of_a_kernel_per_point_is_an_error():
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    frames = Frames(np.tile(np.eye(3)[:1], (1, 20, 1)), np.ones((1, 20)), 0.1)
+    placed = prepare("reference", X, log_weights=np.zeros(20)).at(frames)
+    with pytest.raises(TypeError, match="nearest_with_ties is for a metric that all points share"):
+        placed.nearest_with_ties(3)
+
+
 def test_fewer_points_than_neighbors_are_refused():
     for X in (np.zeros((4, 2)), np.arange(8.0).reshape(4, 2)):
         with pytest.raises(ValueError, match="k=4 neighbours were requested, but some queries have fewer"):

@@ -646,6 +646,20 @@ def test_engines_copy_and_pickle():
     assert Engine().memory_bytes == 128 * 2**20
 
 
+def test_missing_triton_on_a_gpu_is_reported_once_per_problem(monkeypatch):
+    torch = needs("torch")
+    from vicinal._engine import _torch
+
+    monkeypatch.setattr(_torch.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(_torch, "_check_device", lambda torch, name: None)
+    monkeypatch.setattr(_torch.TorchBackend, "to_device", lambda self, array: torch.as_tensor(array))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    with pytest.warns(RuntimeWarning, match="Triton is not installed.*pip install triton") as record:
+        problem = prepare(Engine("torch", device="cuda", memory="64 MB"), np.zeros((3, 2)))
+    assert len(record) == 1
+    problem.at(None)
+
+
 def test_blocks_cover_the_rows_once():
     blocks = Blocks.for_pairs(103, 50, 1000)
     rows = [i for block in blocks for i in range(block.start, block.stop)]

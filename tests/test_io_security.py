@@ -6,6 +6,7 @@ loaded pipeline was fitted again.
 
 import inspect
 import json
+import os
 import re
 from contextlib import suppress
 
@@ -19,6 +20,7 @@ from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
@@ -37,8 +39,9 @@ from vicinal import (
     SoftNeighborsClassifier,
     io,
 )
-from vicinal._model_files.model_file import write_arrays
+from vicinal._model_files.model_file import read_arrays, write_arrays
 from vicinal._model_files.parameters import _declared, find_fault
+from vicinal._model_files.replacing import replacing
 from vicinal._model_files.types import _CLASSES, find_class, name_of_class, parameters_of
 from vicinal._model_files.writer import Writer
 
@@ -514,3 +517,27 @@ def test_priors_come_back(priors, tmp_path):
 def test_devices_come_back(device, tmp_path):
     io.save(LCA(engine=Engine("torch", device=device, memory="64 MB", threads=8), reg=0.0), tmp_path / "model.vicinal")
     assert io.load(tmp_path / "model.vicinal").engine == Engine("torch", device=device, memory="64 MB", threads=8)
+
+
+def test_version_of_scikit_learn_in_a_file_is_shown_in_plain_characters(tmp_path):
+    io.save(make_pipeline(StandardScaler().fit(X), RCA()), tmp_path / "model.vicinal")
+    text, arrays = read_arrays(tmp_path / "model.vicinal")
+    tree = json.loads(text) | {"sklearn": "\x1b[2J\u202e\n" + "1" * 500}
+    write_arrays(tmp_path / "model.vicinal", json.dumps(tree), arrays)
+    with pytest.warns(InconsistentVersionWarning) as caught:
+        io.load(tmp_path / "model.vicinal")
+    assert str(caught[0].message).isascii()
+    assert "\x1b" not in str(caught[0].message)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only POSIX has permissions of this kind")
+def test_private_file_is_never_replaced_through_a_readable_one(tmp_path):
+    path = tmp_path / "model.vicinal"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    with replacing(path) as file:
+        file.write(b"new")
+        temporary = [other for other in tmp_path.iterdir() if other != path]
+        assert [other.stat().st_mode & 0o777 for other in temporary] == [0o600]
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -228,7 +228,9 @@ def test_kinds_do_not_depend_on_rows_that_are_dropped():
         prepared = prepare(table, missing=missing)
         assert prepared.types["counted"].kind == "counter"
         assert len(prepared.X) == (N - 2 if missing == "drop" else N)
-    with pytest.raises(TableError, match=r"2 missing values in 2 rows of 60 \('weight': 2\)\. Pass missing='drop'"):
+    with pytest.raises(
+        TableError, match=r"2 missing values in 2 rows of 60 \('weight': 2\)\. Pass missing='marginalise'"
+    ):
         prepare(table)
 
 
@@ -531,3 +533,34 @@ def test_a_column_of_tied_values_is_kept_out_of_densities_and_the_others_are_jud
     alone = vicinal.compare(table[["a", "b"]], **some)
     for with_rain, without in zip(found.densities, alone.densities, strict=True):
         np.testing.assert_allclose(with_rain.scores["log_likelihood"], without.scores["log_likelihood"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("values", [[0.3, 0.30000000000000004], [0.3, 0.3, 0.30000000000000004, 0.3]])
+def test_values_that_differ_by_a_rounding_error_are_on_no_lattice(values):
+    table = pd.DataFrame({"a": values, "b": np.arange(len(values)) * 1.5})
+    assert TableEncoder().fit(table).types_["a"].kind in ("continuous", "tied")
+
+
+def test_whole_numbers_beyond_float64_are_infinite():
+    table = pd.DataFrame({"a": [10**400, -(10**400), 3, 5], "b": [1.5, 2.0, 7.25, 1.0]})
+    with pytest.raises(TableError, match="infinite values in 'a"):
+        prepare(table)
+
+
+@pytest.mark.parametrize("written", ["%Y%Y", "%Q", "%"])
+def test_format_of_dates_that_is_not_valid_is_named(written):
+    with pytest.raises(TableError, match=f"types: '{written}' is not a format of dates for 'day'"):
+        column_types(pd.DataFrame({"day": ["2024-01-05", "2024-02-01"]}), {"day": f"date:{written}"})
+
+
+def test_bytes_lists_and_records_are_read_as_text():
+    table = pd.DataFrame(
+        {
+            "bytes": [b"\xff", b"\xfe"] * 6,
+            "list": [np.arange(i % 3) for i in range(12)],
+            "record": [{"u": i % 2} for i in range(12)],
+            "b": np.linspace(0.0, 1.0, 12) ** 2,
+        }
+    )
+    kinds = {name: kind.kind for name, kind in column_types(table).items()}
+    assert kinds == {"bytes": "category", "list": "category", "record": "category", "b": "continuous"}

@@ -25,10 +25,7 @@ def inspect(arguments: Namespace, console: Console) -> None:
 
 def describe(model: Model, path: str) -> dict[str, Any]:
     """Return the facts about a model as plain values."""
-    # An adapter for embeddings ends with a Normalizer; describe the step before it.
-    steps = steps_of(model.whole)
-    learned = [step for step in steps if not isinstance(step, Normalizer)]
-    estimator = learned[-1] if learned else model.estimator
+    steps, estimator = steps_of(model.whole), model.estimator
     parameters = {
         name: _plain(value)
         for name, value in estimator.get_params(deep=False).items()

@@ -107,7 +107,7 @@ class Model(NamedTuple):
     """A loaded model.
 
     whole : the saved estimator without its encoder, with `transform` or `score_samples` of the features
-    estimator : the last step
+    estimator : the metric or density
     encoder : the TableEncoder at the beginning, or None
     noise : the Dequantizer for the features, or None
     names, n_features : of the features
@@ -176,6 +176,7 @@ def save_model(model: "BaseEstimator", path: str, key: bytes | None = None) -> N
 def load_model(path: str, engine: "Engine | None", key: bytes | None = None) -> Model:
     """Load a model file, check its signature if a key is given, and set its engine."""
     from vicinal import io
+    from vicinal._compare.folds import learned_step
     from vicinal._tables import TableEncoder, log_volume
 
     try:
@@ -190,7 +191,7 @@ def load_model(path: str, engine: "Engine | None", key: bytes | None = None) -> 
             f"{path} holds {'only a TableEncoder, which prepares tables' if steps else 'no estimator'}. Save a pipeline that "
             "ends with a metric or a density."
         )
-    estimator = steps[-1]
+    estimator = learned_step(whole)
     if not hasattr(whole, "n_features_in_"):
         raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)

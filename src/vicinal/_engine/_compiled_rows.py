@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vicinal._engine import _row_kernels as kernels
-from vicinal._engine._accuracy import entropies_are_accurate
+from vicinal._engine._accuracy import LARGEST_LOG_SUM, entropies_are_accurate
 from vicinal._engine._arrays import ArrayBackend, ArrayPlaced
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
@@ -46,8 +46,6 @@ from vicinal._engine._tuning import (
 if TYPE_CHECKING:
     from vicinal._engine._cpu import CpuBackend
 
-# Log-sums up to this size keep their digits in the scores of the transposed problem.
-_LARGEST_LOG_SUM = {FLOAT64: 1e5, FLOAT32: 1e3}
 # Log-weights within this range can multiply values instead of being added to scores.
 _WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 
@@ -283,7 +281,7 @@ class CompiledRows(Placed):
         neighbours among them, ``exp(log_weights_j + log_sums'_j) mean'_j``.
         """
         n = self._images.n
-        plain = (factors > 0) & (np.abs(log_sums) <= _LARGEST_LOG_SUM[self._images.dtype])
+        plain = (factors > 0) & (np.abs(log_sums) <= LARGEST_LOG_SUM[self._images.dtype])
         if queries.left_out is not None and not queries.are_all:
             # A point leaves out at most one query.
             left = queries.left_out[queries.left_out >= 0]

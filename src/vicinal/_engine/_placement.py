@@ -9,7 +9,14 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
-from vicinal._engine._accuracy import TIED, entropies_are_accurate, largest_square, robust_centre, scatter_is_accurate
+from vicinal._engine._accuracy import (
+    LARGEST_LOG_SUM,
+    TIED,
+    entropies_are_accurate,
+    largest_square,
+    robust_centre,
+    scatter_is_accurate,
+)
 from vicinal._engine._arrays import like
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
@@ -232,7 +239,23 @@ class Placement:
         matched = placed.log_sums(asked).log_sums
         with np.errstate(invalid="ignore"):
             log_parts = np.where(matched > -np.inf, matched - log_sums, -np.inf)
+        is_far = np.isfinite(matched) & (np.abs(log_sums) > LARGEST_LOG_SUM[self.problem.points.rows.dtype])
+        log_parts[is_far] = self._matches_of_far_rows(asked, np.flatnonzero(is_far))
         return log_sums, np.minimum(log_parts, 0.0)[:, None], [placed]
+
+    def _matches_of_far_rows(self, asked: Queries, far: np.ndarray) -> np.ndarray:
+        """Return the log of the agreeing points' share of some queries, from scores relative to the largest one."""
+        scores_of, positions = self.placed.pair_scores(asked), np.arange(self.problem.n_points)
+        targets, log_matches = self.problem.given_match.values, np.empty(len(far))
+        own_targets = targets if asked.positions is None else targets[asked.positions]
+        for number, query in enumerate(far):
+            scores = scores_of(np.full(len(positions), query), positions)
+            if asked.left_out is not None and asked.left_out[query] >= 0:
+                scores[asked.left_out[query]] = -np.inf
+            scores -= scores.max()
+            matches = -0.5 * np.square(own_targets[query] - targets).sum(axis=1)
+            log_matches[number] = np.logaddexp.reduce(scores + matches) - np.logaddexp.reduce(scores)
+        return log_matches
 
     def _dot_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
         """Return the same for each column of the targets, (m, t): ``m_ij = sum_c t_ic t_jc``."""
@@ -404,6 +427,7 @@ class Placement:
 
         Three arrays per block: queries, points and squared distances, those of a query together, nearest first.
         """
+        self._check_is_shared("nearest_with_ties")
         return nearest_with_ties(self._by_distance, self.problem.queries(queries, left_out), k)
 
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
-from vicinal._journal import journaled
 from vicinal._kernel_penalty import Penalty
 from vicinal._mixtures import LOG_2PI
 
@@ -53,7 +52,6 @@ def inverse_root(covariance: np.ndarray) -> np.ndarray:
     return np.linalg.inv(lower) / scale
 
 
-@journaled()
 def one_pass(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the objective per row at a metric, and the EM matrix M in its frame."""
     assert problem.reg is not None

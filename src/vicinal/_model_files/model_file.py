@@ -306,5 +306,5 @@ def check_shape(shape: Any) -> tuple[int, ...]:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = ascii(value)
     return text if len(text) <= 80 else text[:77] + "..."

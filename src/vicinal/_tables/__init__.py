@@ -17,7 +17,7 @@ from vicinal._tables.dependence import dependent_columns
 from vicinal._tables.dequantizer import Dequantizer, EqualRows
 from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import PARTS
-from vicinal._tables.frames import column_types, nearest_names, parse_types
+from vicinal._tables.frames import column_types, nearest_names, objects_as_text, parse_types
 from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
 from vicinal._tables.scoring import (
     N_DRAWS,
@@ -53,6 +53,7 @@ __all__ = [
     "log_steps",
     "log_volume",
     "nearest_names",
+    "objects_as_text",
     "parse_types",
     "prepare",
     "prepare_table",

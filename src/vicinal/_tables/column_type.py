@@ -269,6 +269,8 @@ def _decimal_lattice(distinct: np.ndarray, counts: np.ndarray, error: float) -> 
         if counts[fits].sum() >= _NEARLY_ALL * counts.sum() and fits.sum() > 1:
             whole = whole[fits].astype(np.int64)
             step = int(np.gcd.reduce(np.diff(whole)))
+            if step == 0:  # the values differ by less than their rounding error
+                continue
             return step / 10.0**digits, (int(whole[0]) % step) / 10.0**digits
     return None
 
