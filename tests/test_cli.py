@@ -982,11 +982,6 @@ SHARED = {
     ("neighbors", "model", "output"): "neighbors IN other.csv -o OUT",
     ("neighbors", "data", "output"): "neighbors other.vicinal IN -o OUT",
     ("neighbors", "query", "output"): "neighbors other.vicinal other.csv --query IN -o OUT",
-    ("learn", "key_file", "output"): "learn other.csv --method lca --key-file IN -o OUT",
-    **{
-        (name, "key_file", "output"): f"{name} other.vicinal other.csv --key-file IN -o OUT"
-        for name in ("transform", "score", "neighbors", "report")
-    },
     ("compare", "data", "report"): "compare IN --target kind --report OUT",
     ("report", "model", "output"): "report IN other.csv -o OUT",
     ("report", "data", "output"): "report other.vicinal IN -o OUT",

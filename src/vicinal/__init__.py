@@ -27,10 +27,7 @@ scikit-learn to search, cluster, classify, score and sample.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vicinal._forks import watch_forks as _watch_forks
 from vicinal._version import __version__ as __version__
-
-_watch_forks()  # before anything is imported at its first use
 
 if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals __all__
     from vicinal import datasets as datasets

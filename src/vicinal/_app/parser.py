@@ -103,7 +103,6 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
     )
     add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
-    _add_key_file(learn, "sign the model with the key in this file (the raw bytes of the file, at least 16)")
 
 
 def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
@@ -379,16 +378,8 @@ def _prepare_options() -> _Parser:
     return parser
 
 
-def _add_key_file(parser: argparse.ArgumentParser, help: str) -> None:
-    add_input(parser, "--key-file", metavar="FILE", help=help)
-
-
-_CHECKED = "load the model only if it was signed with the key in this file (the raw bytes of the file, at least 16)"
-
-
 def _add_model(parser: argparse.ArgumentParser) -> None:
     add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
-    _add_key_file(parser, _CHECKED)
 
 
 def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:
