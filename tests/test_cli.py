@@ -1206,7 +1206,7 @@ def test_messages_speak_the_language_of_the_command_line(table, capsys):
         ("Use random_state=3 or max_iter = 4; init has no unit.", "Use --seed 3 or max_iter = 4; init has no unit."),
         ("--set reg=1: reg must not be negative", "--set reg=1: reg must not be negative"),
         ("low_rank needs rank, got rank=None.", "low_rank needs rank, got rank=None."),
-        ("MultiStart(reg=2) in a call", "MultiStart(reg=2) in a call"),
+        ("Selection(reg=2) in a call", "Selection(reg=2) in a call"),
     ],
 )
 def test_parameters_are_named_as_options(text, expected):

@@ -517,7 +517,7 @@ warnings.simplefilter("ignore")
 X, y = load_wine(return_X_y=True)
 for estimator in (
     ParzenWindows(), LCA(reg=0.0), ManifoldParzen(noise=0.1, n_components=1, n_neighbors=5),
-    NCA(max_iter=1000, tol=1.0), NCA(solver="stochastic", max_iter=3), NCA(solver=StochasticGradient(n_neighbors=9), max_iter=3),
+    NCA(max_iter=1000, tol=1.0), NCA(solver="stochastic", max_iter=3),
     NCA(objective=Objective(match="gaussian"), max_iter=3), PairNCA(max_iter=3), SoftNeighborsClassifier(), SoftNeighborsRegressor(),
 ):
     estimator.fit(X, y)
