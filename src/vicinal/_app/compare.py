@@ -1,5 +1,6 @@
 """`vicinal compare`: measure whether a learned metric or density helps on a table."""
 
+import os
 import shlex
 from argparse import Namespace
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from numpy.typing import ArrayLike
 
 from vicinal._app.columns import prepare
 from vicinal._app.console import Console, one_line
-from vicinal._app.errors import DataFailure, UsageFailure
+from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
 from vicinal._app.models import make_engine
-from vicinal._app.outputs import output_failure, partial_file, write_json, write_lines, write_text
+from vicinal._app.outputs import output_failure, write_json, write_lines, write_text
 from vicinal._app.parser import make_parser
+from vicinal._app.paths import PARTIAL, is_special
 from vicinal._app.reading_code import loading_code
 from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
 from vicinal._compare.words import comparison_table, score_name, shown
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
     from vicinal._compare.results import Comparison
 
 
+_PARTIAL_BEGINNING = b'{"what": "vicinal comparison"'  # of a file that holds finished work
+
+
 def compare(arguments: Namespace, console: Console) -> None:
     """Run the command."""
-    keep = partial_file(arguments, arguments.report, "--report FILE")
+    keep = _partial_file(arguments)
     chosen = _chosen(arguments)
     engine = make_engine(arguments)
     choice = ColumnChoice(arguments.columns, (arguments.target,))
@@ -212,3 +217,28 @@ def _write_report(
     arguments.check_interrupted()
     write_text(arguments.report, report.html())
     console.say(f"wrote {arguments.report}.")
+
+
+def _partial_file(arguments: Namespace) -> str | None:
+    """Return the path of the file for finished folds, beside the report; None without a report.
+
+    Without --resume the work starts again.
+    """
+    if arguments.report is None:
+        if arguments.resume:
+            raise UsageFailure("--resume needs --report FILE, because finished folds are kept beside it.")
+        return None
+    if is_special(arguments.report):
+        return None  # nothing can be kept beside a device
+    path = arguments.report + PARTIAL
+    if arguments.resume and not os.path.exists(path):
+        raise UsageFailure(f"--resume: there is no {path} to continue from. Omit --resume.")
+    if not arguments.resume and os.path.exists(path):
+        with open(path, "rb") as file:
+            beginning = file.read(len(_PARTIAL_BEGINNING))
+        if not _PARTIAL_BEGINNING.startswith(beginning):  # a kill can leave an empty file
+            raise OutputFailure(
+                f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
+            )
+        Path(path).unlink(missing_ok=True)
+    return path

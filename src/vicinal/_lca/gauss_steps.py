@@ -16,7 +16,6 @@ import numpy as np
 
 from vicinal._engine import Engine, Problem, Work
 from vicinal._fit_loops import FitPath, Reason, Recorder
-from vicinal._journal import journaled
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.steps import COLLAPSE, CollapseError
 from vicinal._leave_one_out import leave_one_out, mean_of_rows
@@ -168,7 +167,6 @@ def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:
     return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
 
 
-@journaled()
 def _neighbors(problem: GaussProblem, metric: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the neighbours' term of F, and the local scatter per unit of weight."""
     sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
