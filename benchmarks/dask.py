@@ -1,4 +1,4 @@
-"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [eight] [rca] [traffic] [stream] [memory].
+"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [eight] [rca] [traffic] [stream].
 
     python benchmarks/dask.py                        # needs vicinal[dask]; about 8 minutes on 4 cores
     python benchmarks/dask.py traffic --rows 20000   # some of the figures, on fewer rows
@@ -23,15 +23,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path = [folder for folder in sys.path if Path(folder or ".").resolve() != HERE]  # this file is not Dask
 
-import dask  # noqa: E402
-import dask.array as da  # noqa: E402
-import numpy as np  # noqa: E402
-import psutil  # noqa: E402
-from distributed import Client, get_task_stream, wait  # noqa: E402
-from sklearn.exceptions import ConvergenceWarning  # noqa: E402
+import dask.array as da
+import numpy as np
+import psutil
+from distributed import Client, get_task_stream, wait
+from sklearn.exceptions import ConvergenceWarning
 
-from vicinal import LCA, RCA, Engine, ParzenWindows  # noqa: E402
-from vicinal._engine import available_threads, prepare  # noqa: E402
+from vicinal import LCA, RCA, Engine
+from vicinal._engine import available_threads, prepare
 
 PASSES = 4
 
@@ -233,44 +232,6 @@ def stream(n):
     return {"rows": n, "tasks": [(start - begin, stop - begin, worker, name) for start, stop, worker, name in spans]}
 
 
-def block_of_rows(n, seed):
-    """Return rows of 20 clusters in 10 columns, the same for the same seed."""
-    rng = np.random.default_rng(seed)
-    centres = np.random.default_rng(0).normal(size=(20, 10)) * 4
-    return centres[rng.integers(20, size=n)] + rng.normal(size=(n, 10)) * np.linspace(0.2, 1.0, 10)
-
-
-def memory(n):
-    """Measure the memory (RssAnon) of this process while densities are fitted to a collection on two workers, and score rows."""
-    sys.path.append(str(HERE))
-    from larger_than_memory import Watch
-
-    part, new, found = 500_000, block_of_rows(1000, 99), {}
-    estimators = {
-        "ParzenWindows": ParzenWindows("scott"),
-        "stochastic LCA": LCA(solver="stochastic", random_state=0, engine=Engine(memory="64 MB")),
-    }
-    fit_lca(block_of_rows(8_000, 0), "cpu", None)  # compiles
-    with cluster_of(2) as client:
-        make, sizes = dask.delayed(block_of_rows), [min(part, n - start) for start in range(0, n, part)]
-        parts = [da.from_delayed(make(size, place), (size, 10), float) for place, size in enumerate(sizes)]
-        rows = da.concatenate(parts).persist()
-        wait(rows)
-        for name, estimator in estimators.items():
-            with Watch() as fit:
-                estimator.fit(rows)
-                wait(estimator.mixture_.blocks)
-            with Watch() as scoring:
-                mean = float(estimator.score_samples(new).mean())
-            held = client.run(lambda dask_worker: dask_worker.monitor.get_process_memory())
-            found[name] = {
-                **fit.found(blocks=len(estimator.mixture_.blocks), mean=mean),
-                "scoring": scoring.found(),
-                "workers_mb": [size / 1e6 for size in held.values()],
-            }
-    return {"rows": n, "columns": 10, "collection_mb": rows.nbytes / 1e6, **found}
-
-
 def picture(found, file):
     """Draw the results of `stream`."""
     import matplotlib
@@ -304,7 +265,7 @@ def picture(found, file):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("figures", nargs="*", default=["lca", "eight", "rca", "traffic", "stream", "memory"])
+    parser.add_argument("figures", nargs="*", default=["lca", "eight", "rca", "traffic", "stream"])
     parser.add_argument("--rows", type=int, help="the number of rows for all figures; default: as in the documentation")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--caller-threads", type=int, help="threads of the calling process; default: all of its cores")
@@ -316,7 +277,6 @@ def main():
         "rca": lambda: rca(options.rows or 2_000_000, options.rounds),
         "traffic": lambda: traffic(options.rows or 100_000),
         "stream": lambda: stream(options.rows or 100_000),
-        "memory": lambda: memory(options.rows or 10**7),
     }
     found = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     if "picture" in options.figures:

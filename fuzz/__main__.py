@@ -6,7 +6,7 @@ from pathlib import Path
 # If a folder is run, Python puts the folder itself on the path. Its modules are imported as a package, and one of them uses fits of the tests.
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
-NAMES = ("inputs", "model_files", "numbers", "pruning")
+NAMES = ("inputs", "model_files", "nulls", "numbers", "pruning")
 
 
 def main() -> int:

@@ -1,6 +1,8 @@
 """Test `vicinal adapt`, from files of vectors and pairs to a model and a report on held-out pairs."""
 
 import json
+import os
+import sys
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ import pytest
 from vicinal import io, retrieval
 from vicinal._app.adapt import _parts_of_pairs
 from vicinal._app.console import Console
-from vicinal._app.errors import DATA, OK, USAGE
+from vicinal._app.errors import DATA, MODEL, OK, USAGE
 from vicinal._app.tables import TableOptions
 from vicinal._app.vectors import read_column, read_pairs, read_vectors
 from vicinal.cli import main
@@ -235,3 +237,44 @@ def test_labels_are_counted_in_rows(folder, capsys):
     pd.DataFrame({"label": [f"t{i // 2}" for i in range(300)]}).to_csv("labels.csv", index=False)
     assert main(["adapt", "corpus.npy", "--labels", "labels.csv", "-o", "a.vicinal", "--methods", "rca", "-q"]) == OK
     assert "on 60 unseen rows" in capsys.readouterr().out
+
+
+def test_pairs_without_a_header_that_begin_with_0_and_1_are_all_read(folder):
+    np.savetxt("plain_pairs.csv", [[0, 1], [2, 3], [4, 5]], fmt="%d", delimiter=",")
+    found = read_pairs("plain_pairs.csv", Console(quiet=True), TableOptions(), (300, 300))
+    np.testing.assert_array_equal(found, [[0, 1], [2, 3], [4, 5]])
+
+
+def test_adapter_is_named_by_its_metric(folder, capsys):
+    assert main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal", "--methods", "rca", "-q"]) == OK
+    assert main(["transform", "a.vicinal", "corpus.npy", "-o", "images.csv", "-q"]) == OK
+    assert pd.read_csv("images.csv").columns[0] == "rca0"
+    assert main(["report", "a.vicinal", "corpus.npy", "-o", "r.html", "-q"]) == OK
+    assert "What RCA learned" in Path("r.html").read_text()
+    assert main(["score", "a.vicinal", "corpus.npy"]) == MODEL
+    assert "the model is a RCA" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_report_with_direction_marks_and_a_name_that_is_not_utf_8_is_written_with_escapes(folder):
+    corpus = os.fsdecode(b"c\xff.npy")
+    Path("corpus.npy").rename(corpus)
+    pd.DataFrame({"text": [f"thing\u202e {i // 2}" for i in range(300)]}).to_csv("texts.csv", index=False)
+    more = ["--texts", "texts.csv", "--report", "r.html", "-q"]
+    assert main(["adapt", corpus, "--pairs", "pairs.csv", "-o", "a.vicinal", "--methods", "rca", *more]) == OK
+    page = Path("r.html").read_text()
+    assert "c\\udcff.npy" in page
+    assert "thing\\u202e" in page
+    assert "\u202e" not in page
+
+
+@pytest.mark.parametrize("damage", ["empty", "zeros", "negative shape"])
+def test_damaged_npy_is_a_failure_of_the_data(folder, capsys, damage):
+    content = Path("corpus.npy").read_bytes()
+    damaged = {"empty": b"", "zeros": bytes(400), "negative shape": content.replace(b"(300, 20)", b"(300,-20)")}
+    Path("bad.npy").write_bytes(damaged[damage])
+    for inputs in (["bad.npy"], ["corpus.npy", "--queries", "bad.npy"]):
+        assert main(["adapt", *inputs, "--pairs", "pairs.csv", "-o", "a.vicinal"]) == DATA
+        err = capsys.readouterr().err
+        assert "cannot read bad.npy as NPY" in err
+        assert "unsafely" not in err

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -637,7 +638,7 @@ def test_a_target_that_cannot_be_used_is_told_in_the_words_of_the_command(table,
     table.assign(one="a").to_csv("one.csv", index=False)
     assert run("compare", "one.csv", "--target", "one", "--task", "classes") == DATA
     assert "--target holds only one class, 'a'" in (err := capsys.readouterr().err)
-    assert "Leave --target out to compare densities." in err
+    assert "Leave --target out." in err
     assert run("compare", "table.csv", "--target", "hue", "--task", "classes") == DATA
     err = capsys.readouterr().err
     assert "--target is continuous: " in err
@@ -779,13 +780,10 @@ def test_an_interruption_ends_without_a_trace(folder, number, code):
     assert process.wait(timeout=60) == code
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("vicinal: error: ")
-    # The best model so far is there, and what is done, for --resume; it once said "kept", and wrote nothing.
-    assert (
-        "this is the best model so far; the fit was not completed. Use --resume to continue from m.vicinal.partial."
-        in err
-    )
+    # The best model so far is there; it once said "kept", and wrote nothing.
+    assert "this is the best model so far; the fit was not completed." in err
     assert not model_io.load("m.vicinal")[-1].converged_
-    assert sorted(path.name for path in Path().iterdir()) == ["big.csv", "m.vicinal", "m.vicinal.partial"]
+    assert sorted(path.name for path in Path().iterdir()) == ["big.csv", "m.vicinal"]
 
 
 def test_decimal_commas_and_marks_for_missing_values(folder, capsys):
@@ -878,6 +876,38 @@ def test_json_has_the_digits_of_csv(table, capsys):
     pd.testing.assert_frame_equal(records, pd.read_csv("z.csv"), rtol=1e-15)
 
 
+def test_compare_ends_its_verdict_with_the_next_command(table, capsys):
+    table["both"] = table["length"] - 1000.0 * table["hue"]
+    table.to_csv("my table.csv", index=False)
+    line = [
+        "compare",
+        "my table.csv",
+        "--drop",
+        "name,both",
+        "--type",
+        "hue=continuous",
+        "--target",
+        "kind",
+        "--methods",
+        "z-scored,rca",
+    ]
+    assert run(*line, "-q") == OK
+    said = capsys.readouterr().out.split("\n\n")[1]
+    assert said == (
+        "Next: vicinal compare 'my table.csv' --target kind --drop name,both --type hue=continuous --methods z-scored,rca --report report.html"
+    )
+    assert run(*shlex.split(said.removeprefix("Next: vicinal ")), "-q") == OK
+    assert "\n\nNext: open report.html in a browser.\n\n" in capsys.readouterr().out
+    rng = np.random.default_rng(0)
+    kind, nuisance = rng.integers(3, size=200), 8 * rng.normal(size=200)
+    helped = pd.DataFrame({"a": 1.5 * kind + 0.3 * rng.normal(size=200) + nuisance, "b": nuisance, "kind": kind})
+    helped.to_csv("helped.csv", index=False)
+    assert run("compare", "helped.csv", "--target", "kind", "--methods", "z-scored,rca", "-q") == OK
+    said = capsys.readouterr().out.split("\n\n")[1]
+    assert said == "Next: vicinal learn helped.csv --method rca --target kind -o model.vicinal"
+    assert run(*shlex.split(said.removeprefix("Next: vicinal ")), "-q") == OK
+
+
 def test_a_numeric_target_is_compared(table, capsys):
     arguments = [
         "compare",
@@ -951,15 +981,9 @@ SHARED = {
     ("neighbors", "model", "output"): "neighbors IN other.csv -o OUT",
     ("neighbors", "data", "output"): "neighbors other.vicinal IN -o OUT",
     ("neighbors", "query", "output"): "neighbors other.vicinal other.csv --query IN -o OUT",
-    ("learn", "key_file", "output"): "learn other.csv --method lca --key-file IN -o OUT",
-    **{
-        (name, "key_file", "output"): f"{name} other.vicinal other.csv --key-file IN -o OUT"
-        for name in ("transform", "score", "neighbors", "report")
-    },
     ("compare", "data", "report"): "compare IN --target kind --report OUT",
     ("report", "model", "output"): "report IN other.csv -o OUT",
     ("report", "data", "output"): "report other.vicinal IN -o OUT",
-    ("papers", "data", "output"): "papers rca --figure 11 --data IN -o OUT",
     **{
         ("adapt", given, written): f"adapt {corpus} {known} {more} {outputs}"
         for given, corpus, known, more in (
@@ -1023,13 +1047,7 @@ def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsy
     code of bad data.
     """
     path = folder / "a.csv"
-    if case[0] == "papers":
-        if spelling == "hard links":
-            pytest.skip("folders have no hard links")
-        path.mkdir()
-        (path / "kept").write_bytes(b"precious")
-    else:
-        path.write_bytes(b"precious")
+    path.write_bytes(b"precious")
     given, written = SPELLINGS[spelling](path)
     before = sorted(folder.rglob("*"))
     line = [{"IN": given, "OUT": written}.get(word, word) for word in SHARED[case].split()]
@@ -1037,13 +1055,10 @@ def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsy
     captured = capsys.readouterr()
     assert captured.out == ""
     (message,) = captured.err.splitlines()
-    kind = "folder" if path.is_dir() else "file"
-    words = (
-        rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|CORPUS|--[\w-]+) {re.escape(given)}: "
-    )
+    words = rf"(-o|--report) {re.escape(written)} is the same file as (DATA|MODEL|CORPUS|--[\w-]+) {re.escape(given)}: "
     assert re.match(f"vicinal: error: {words}an output must not replace an input. Choose another path for ", message)
     assert sorted(folder.rglob("*")) == before
-    assert (path / "kept" if path.is_dir() else path).read_bytes() == b"precious"
+    assert path.read_bytes() == b"precious"
 
 
 def test_an_output_that_is_an_input_but_for_the_case_is_refused(folder, capsys, monkeypatch):
@@ -1119,14 +1134,6 @@ def test_the_files_of_the_demonstration_are_two(folder, capsys):
     assert Path("vicinal-demo.html").read_bytes() == b"precious"
 
 
-def test_the_data_folder_of_the_environment_is_an_input(folder, capsys, monkeypatch):
-    Path("data").mkdir()
-    monkeypatch.setenv("VICINAL_DATA", str(folder / "data"))
-    assert run("papers", "rca", "--figure", "11", "--full", "-o", "data") == USAGE
-    assert f"-o data is the same folder as VICINAL_DATA {folder / 'data'}" in capsys.readouterr().err
-    assert list(Path("data").iterdir()) == []
-
-
 WRITING = {
     "learn": "learn table.csv --method parzen --drop kind -o old.vicinal",
     "transform": "transform m.vicinal table.csv -o old.csv",
@@ -1134,7 +1141,6 @@ WRITING = {
     "neighbors": "neighbors m.vicinal table.csv -o old.npz",
     "compare": "compare table.csv --target kind --methods euclidean,parzen-scott --repeats 1 --report old.html",
     "report": "report m.vicinal table.csv -o page.html",
-    "papers": "papers rca --figure 11 -o .",
     "adapt": "adapt rows.npy --pairs alike.csv --methods rca -o old.vicinal",
 }
 
@@ -1159,8 +1165,7 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     learn = ["learn", "table.csv", "--method", "lca", "--set", "reg=0.1", "--drop", "kind", "-o", "m.vicinal", "-q"]
     assert run(*learn) == OK
     write_rows_that_are_alike()
-    old = Path("results/rca/figure_11-quick.json" if name == "papers" else WRITING[name].split()[-1])
-    old.parent.mkdir(parents=True, exist_ok=True)
+    old = Path(WRITING[name].split()[-1])
     old.write_bytes(b"the old content")
     before = sorted(Path().rglob("*"))
 
@@ -1170,9 +1175,8 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     monkeypatch.setattr(os, "replace", fail)
     assert run(*WRITING[name].split(), "-q") == code
     assert old.read_bytes() == b"the old content"
-    # What is done of a fit or a comparison is kept for --resume; nothing else is left.
-    kept = {"learn": "old.vicinal.partial", "compare": "old.html.partial"}.get(name)
-    assert sorted(Path().rglob("*")) == sorted([*before, *([Path(kept)] if kept else [])])
+    # What is done of a comparison is kept for --resume; nothing else is left.
+    assert sorted(Path().rglob("*")) == sorted([*before, *([Path("old.html.partial")] if name == "compare" else [])])
 
 
 def test_messages_speak_the_language_of_the_command_line(table, capsys):
@@ -1201,7 +1205,7 @@ def test_messages_speak_the_language_of_the_command_line(table, capsys):
         ("Use random_state=3 or max_iter = 4; init has no unit.", "Use --seed 3 or max_iter = 4; init has no unit."),
         ("--set reg=1: reg must not be negative", "--set reg=1: reg must not be negative"),
         ("low_rank needs rank, got rank=None.", "low_rank needs rank, got rank=None."),
-        ("MultiStart(reg=2) in a call", "MultiStart(reg=2) in a call"),
+        ("Selection(reg=2) in a call", "Selection(reg=2) in a call"),
     ],
 )
 def test_parameters_are_named_as_options(text, expected):
@@ -1589,3 +1593,121 @@ def test_a_comparison_speaks_the_language_of_the_command(table, capsys):
     assert "keep" not in said
     assert run("compare", "table.csv", "--target", "kind", *small, "--fast") == OK
     assert "Leave fast" not in capsys.readouterr().out + Path("r.html").read_text()
+
+
+def test_learn_pairs_without_a_header_are_all_read(table, capsys):
+    learn = ["learn", "table.csv", "--method", "rca", "--drop", "kind", "-o", "m.vicinal"]
+    X = table[FEATURES]
+    expected = vicinal.RCA().fit((X - X.mean()) / X.std(ddof=0), [[0, 1], [3, 4]]).components_
+    Path("numbers.csv").write_text("0,1\n3,4\n")
+    Path("names.csv").write_text("row0,row1\nrow3,row4\n")
+    for pairs in (["numbers.csv"], ["names.csv", "--id", "name"]):
+        assert run(*learn, "--pairs", *pairs) == OK
+        assert f"the first line of {pairs[0]} is a pair and is read as data" in capsys.readouterr().err
+        np.testing.assert_allclose(model_io.load("m.vicinal")[-1].components_, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("encoding", ["nosuch", "hex", "idna", "undefined"])
+def test_unknown_encoding_is_a_failure_of_usage(table, capsys, encoding):
+    arguments = ["learn", "table.csv", "--method", "parzen", "--drop", "kind", "-o", "m.vicinal"]
+    assert run(*arguments, "--encoding", encoding) == USAGE
+    assert f"--encoding '{encoding}' is not an encoding that Python supports" in capsys.readouterr().err
+
+
+def test_report_of_equal_rows_is_written_and_of_one_class_is_refused(table, capsys):
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+    table.iloc[[0] * 20].to_csv("equal.csv", index=False)
+    assert run("report", "m.vicinal", "equal.csv", "-o", "r.html", "-q") == OK
+    table.assign(kind="a").to_csv("one.csv", index=False)
+    capsys.readouterr()
+    assert run("report", "m.vicinal", "one.csv", "--target", "kind", "-o", "r.html", "-q") == DATA
+    assert "one.csv: --target holds only one class, 'a'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[b"\xff", b"\xfe"] * 60, [[float(i % 2)] * (i % 3) for i in range(120)], [{"u": i % 2} for i in range(120)]],
+    ids=["binary", "list", "struct"],
+)
+def test_parquet_columns_that_are_neither_numbers_nor_text_are_read_as_text(table, capsys, values):
+    columns = {name: pa.array(table[name]) for name in FEATURES}
+    pq.write_table(pa.table({**columns, "extra": pa.array(values)}), "t.parquet")
+    assert run("learn", "t.parquet", "--method", "parzen", "-o", "m.vicinal", "-q") == OK
+    for output in ("s.csv", "s.parquet"):
+        assert run("score", "m.vicinal", "t.parquet", "--keep", "extra", "-o", output, "-q") == OK
+    assert run("score", "m.vicinal", "t.parquet", "--keep", "extra", "--json", "-q") == OK
+    assert run("learn", "t.parquet", "--method", "rca", "--target", "extra", "-o", "m.vicinal", "-q") == OK
+    assert run("report", "m.vicinal", "t.parquet", "--target", "extra", "--id", "extra", "-o", "r.html", "-q") == OK
+
+
+def test_failures_about_a_table_name_its_file(table, capsys):
+    table.assign(width=table["width"].mask(table.index < 3, np.inf)).to_csv("infinite.csv", index=False)
+    learn = ["learn", "--method", "rca", "-o", "m.vicinal", "-q"]
+    assert run(*learn, "infinite.csv", "--target", "kind") == DATA
+    assert "error: infinite.csv: infinite values in" in capsys.readouterr().err
+    assert run(*learn, "table.csv", "--target", "nothing") == DATA
+    assert "error: table.csv: --target: there is no column 'nothing'" in capsys.readouterr().err
+    assert run(*learn, "table.csv", "--target", "kind") == OK
+    assert run("neighbors", "m.vicinal", "table.csv", "--query", "infinite.csv", "-o", "n.csv") == DATA
+    assert "error: infinite.csv: " in capsys.readouterr().err
+
+
+def test_learn_interrupted_before_the_first_pass_writes_nothing(table, capsys, monkeypatch):
+    def interrupt(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(vicinal.RCA, "fit", interrupt)
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal") == INTERRUPTED
+    assert "nothing was written to m.vicinal." in capsys.readouterr().err
+    assert not Path("m.vicinal").exists()
+
+
+COMPARE = ["compare", "table.csv", "--target", "kind", "--methods", "z-scored,rca", "--repeats", "1", "--folds", "3"]
+
+
+def test_compare_without_resume_starts_again_and_keeps_files_of_others(table, capsys):
+    assert run(*COMPARE, "--report", "r.html", "--resume") == USAGE  # there is nothing to continue from
+    assert run(*COMPARE, "--resume") == USAGE
+    Path("r.html.partial").write_text("my notes")
+    assert run(*COMPARE, "--report", "r.html", "-q") == OUTPUT
+    assert Path("r.html.partial").read_text() == "my notes"
+    for left in (b"", b'{"what": "vici'):  # of a process that was killed
+        Path("r.html.partial").write_bytes(left)
+        assert run(*COMPARE, "--report", "r.html", "-q") == OK
+        assert not Path("r.html.partial").exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
+def test_compare_after_a_kill_continues_with_the_same_result(table, capsys):
+    """`kill -9` gives a process no time to clean up."""
+    waits = """
+import sys, time
+from vicinal._compare.kept import KeptOutcomes
+from vicinal.cli import main
+
+add = KeptOutcomes.add
+
+def add_and_wait(self, kind, name, fold, outcome):
+    add(self, kind, name, fold, outcome)
+    if fold == 1:
+        print("kept", flush=True)
+        time.sleep(600)
+
+KeptOutcomes.add = add_and_wait
+main(sys.argv[1:])
+"""
+    arguments = [*COMPARE, "--json", "--report", "r.html"]
+    process = subprocess.Popen([sys.executable, "-c", waits, *arguments], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"kept\n"
+    process.kill()
+    process.communicate()
+    assert Path("r.html.partial").exists()
+    assert not Path("r.html").exists()
+    results = []
+    for more in (["--resume"], []):
+        assert run(*arguments, *more, "-q") == OK
+        results.append(json.loads(capsys.readouterr().out))
+        assert not Path("r.html.partial").exists()
+    for name in ("metrics", "densities"):
+        mine, other = ([{**method, "seconds": 0} for method in result[name]] for result in results)
+        assert mine == other

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from needs import needs
 from vicinal import RCA
 from vicinal import io as model_io
 from vicinal._app import blocks, use
+from vicinal._app.clusters import cluster_of
 from vicinal.cli import main
 
 distributed = needs("distributed")
@@ -394,3 +396,19 @@ def test_a_killed_worker_changes_no_result(cluster, tmp_path):
         assert (tmp_path / "killed").exists()
         client.wait_for_workers(2, timeout=60)
     assert found == [number**2 for number in range(12)]
+
+
+def test_workers_of_the_command_open_no_dashboard(monkeypatch):
+    opened = {}
+
+    class Stop(Exception):
+        pass
+
+    def local_cluster(**options):
+        opened.update(options)
+        raise Stop
+
+    monkeypatch.setattr(distributed, "LocalCluster", local_cluster)
+    with pytest.raises(Stop), cluster_of(SimpleNamespace(workers=2, cluster=None), None):
+        pass
+    assert opened["dashboard_address"] is None

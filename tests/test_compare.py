@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 import vicinal
 from vicinal._compare import kept as kept_outcomes
 from vicinal._compare.folds import RECALL_AT, Outcome, neighbor_scores
+from vicinal._compare.independent import IndependentColumns
 from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.rows import ComparisonError, read_targets
 
@@ -160,7 +161,10 @@ def test_help_is_claimed_where_it_is_and_not_where_it_is_not():
     shuffled = np.random.default_rng(1).permutation(y)
     useless = vicinal.compare(X, shuffled, metrics=["euclidean", "z-scored", "rca"], densities=[])
     assert useless.helped["metric"] == "unclear"
-    assert useless.verdict.startswith("RCA did not clearly help:")
+    assert useless.verdict.startswith(
+        "No metric predicts the target better than its largest class (38.3 %): the best, "
+    )
+    assert ". RCA did not clearly help:" in useless.verdict
     assert "includes zero" in useless.verdict
     assert useless.largest_class == np.bincount(y).max() / len(y)
     # LDA knows as much as RCA here, and is a plain method: no claim against it
@@ -296,7 +300,7 @@ def test_a_bad_target_is_told_in_the_words_of_the_caller():
     for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
         assert str(error) == caught.value.worded()
         assert error.worded(y="--target").startswith("--target holds only one class, '{a}'")
-        assert error.worded(y="--target").endswith("Leave --target out to compare densities.")
+        assert error.worded(y="--target").endswith("Leave --target out.")
 
 
 def test_rows_that_all_have_a_twin_are_compared():
@@ -483,11 +487,13 @@ def test_which_targets_are_numbers():
     assert task(rng.normal(size=100)) == "numbers"
     assert task(rng.integers(5, size=100)) == "classes"
     assert task(rng.integers(5, size=100).astype(float)) == "classes"
-    assert task(np.repeat(np.arange(40), 10)) == "classes"  # many classes, but ten rows each
     assert task(np.array(["a", "b"] * 10)) == "classes"
     assert notes == []
+    assert task(np.repeat(np.arange(40), 10)) == "classes"  # many values, but ten rows each, as codes of classes have
+    assert "treated as classes (task='numbers' or --task numbers" in notes.pop()
     assert task(rng.integers(300, size=440)) == "numbers"  # whole, as counts and prices are
-    assert "treated as a number to predict (pass task='classes'" in notes[0]
+    assert "treated as a number to predict (task='classes' or --task classes" in notes.pop()
+    assert task(rng.negative_binomial(1, 0.08, 4_000)) == "numbers"  # a count of doctor visits was 59 classes
     assert task(rng.integers(300, size=440), task="classes") == "classes"
     assert task(rng.integers(5, size=100), task="numbers") == "numbers"
 
@@ -710,6 +716,16 @@ def test_gaps_are_marginalised_where_that_is_asked_for():
     assert str(vicinal.compare(X, **result.settings)) == str(result)
 
 
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
+def test_random_state_without_a_seed_gives_one_that_repeats_the_comparison(random_state):
+    X, y = np.random.default_rng(0).normal(size=(900, 3)), np.arange(900) % 2
+    options = {"metrics": ["euclidean"], "densities": ["parzen-scott"], "fast": True}
+    first = vicinal.compare(X, y, random_state=random_state, **options)
+    again = vicinal.compare(X, y, random_state=first.settings["random_state"], **options)
+    assert [result.main for result in again.densities] == [result.main for result in first.densities]
+    assert vicinal.report(X, y, comparison=first).html()
+
+
 def test_compare_with_columns_that_lca_does_not_use_gives_them_up_for_plain_metrics_too():
     """Two columns decide, and five random flags do not. Leaving out the flags is not a gain from learning."""
     rng = np.random.default_rng(0)
@@ -733,3 +749,65 @@ def test_compare_of_a_wide_table_has_a_plain_metric_on_the_same_components():
     found = vicinal.compare(X, y, metrics=["z-scored", "lca"], densities=[], n_repeats=1, n_splits=2)
     assert [result.name for result in found.metrics] == ["z-scored", "pca", "lca"]
     assert found.estimator("metric", "pca")[-1].n_components == found.estimator("metric", "lca")[-2].n_components
+
+
+def test_a_numeric_target_without_repetitions_names_the_task_numbers():
+    with pytest.raises(ComparisonError, match=r"identifier, not a class\. Pass task='numbers' if it holds numbers"):
+        read_targets(np.arange(1, 31), 30)
+    assert read_targets(np.arange(1, 31), 30, "numbers").task == "numbers"
+
+
+def test_negative_r2_of_every_metric_is_said_first():
+    rng = np.random.default_rng(0)
+    found = vicinal.compare(rng.normal(size=(120, 3)), rng.normal(size=120), densities=[], n_repeats=1)
+    assert found.verdict.startswith("No metric predicts the target better than its mean (an R² of 0): the best, ")
+
+
+def test_a_clear_gain_below_the_base_rate_is_no_help():
+    rng = np.random.default_rng(0)
+    X, y = nuisance_data(240)
+    X[:, 2] = rng.normal(size=240)
+    y = np.where(rng.random(240) < 0.85, 9, y)  # most rows belong to a class that the columns do not show
+    found = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=[], n_repeats=1, n_neighbors=1)
+    assert found.verdict.startswith("No metric predicts the target better than its largest class (8")
+    assert found.helped["metric"] != "helped"
+
+
+def test_a_large_gain_in_few_folds_is_too_few_folds_to_tell():
+    X, y = nuisance_data(60, seed=8)
+    X[:, 1] += np.random.default_rng(8).normal(size=60)
+    found = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=[], fast=True)
+    rca = found.result("metric", "rca")
+    assert rca.promising
+    assert found.verdict.startswith("5 folds are too few to tell whether RCA helps: it has ")
+    assert found.next_step == "vicinal.compare(X, y, n_repeats=3)"
+    assert f"\n\nNext: {found.next_step}\n\n" in str(found)
+
+
+def test_density_of_independent_columns_is_the_product_of_its_columns():
+    rng = np.random.default_rng(0)
+    X = np.column_stack(
+        [rng.normal(size=150), rng.lognormal(0.0, 1.5, 150), rng.standard_t(2, 150), rng.uniform(size=150)]
+    )
+    density = IndependentColumns().fit(X)
+    for j in range(4):
+        grid = np.linspace(X[:, j].min() - 60.0, X[:, j].max() + 60.0, 400_001)[:, None]
+        assert np.trapezoid(np.exp(density.marginal(j).score_samples(grid)), grid[:, 0]) == pytest.approx(1.0, abs=2e-3)
+    parts = sum(density.marginal(j).score_samples(X[:, [j]]) for j in range(4))
+    np.testing.assert_allclose(density.score_samples(X), parts, rtol=1e-12)
+    gaps = X.copy()
+    gaps[:, 1] = np.nan
+    np.testing.assert_allclose(density.score_samples(gaps), density.marginal([0, 2, 3]).score_samples(X[:, [0, 2, 3]]))
+
+
+def test_learned_densities_of_independent_columns_did_not_help():
+    """Columns of different shapes have different widths, which a product of densities of single columns has as well."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack(
+        [rng.normal(size=250) + 6 * rng.integers(0, 2, 250), rng.normal(size=250), rng.lognormal(0, 1.5, 250)]
+    )
+    found = vicinal.compare(
+        X, densities=["gaussian", "parzen-loo", "independent", "lca", "manifold-parzen"], n_repeats=1
+    )
+    assert found.reference["density"] == "independent"
+    assert found.helped["density"] != "helped"

@@ -9,8 +9,7 @@ da, dd = needs("dask.array", "dask.dataframe")
 
 from dask_workers import clustered  # noqa: E402
 
-from vicinal import RCA, DensityImputer, Engine, ParzenWindows  # noqa: E402
-from vicinal._dask import distant_rows  # noqa: E402
+from vicinal import RCA, DensityImputer, ParzenWindows  # noqa: E402
 
 X, Y = clustered(240, 3)
 GAPS = X.copy()
@@ -39,7 +38,7 @@ def test_gaps_are_filled_lazily():
     np.testing.assert_array_equal(drawn.transform(asked), drawn.transform(FRAME))  # in memory
 
 
-def test_rows_with_gaps_are_scored_lazily(client, monkeypatch):
+def test_rows_with_gaps_are_scored_lazily(client):
     asked, here = da.from_array(GAPS, chunks=(100, 3)), ParzenWindows(1.0).fit(X)
     expected = here.score_samples(GAPS)
     for model in (here, ParzenWindows(1.0).fit(da.from_array(X, chunks=(100, 3)))):
@@ -47,8 +46,3 @@ def test_rows_with_gaps_are_scored_lazily(client, monkeypatch):
         assert isinstance(lazy, da.Array)
         np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12)
         np.testing.assert_allclose(model.score_samples(GAPS), expected, rtol=1e-12)
-    monkeypatch.setattr(distant_rows, "LEAST_BLOCK", 2**16)
-    large = ParzenWindows(1.0, engine=Engine(memory="1 MB")).fit(da.from_array(clustered(9000, 3)[0], chunks=(700, 3)))
-    for rows in (asked, GAPS):
-        with pytest.raises(ValueError, match="contains NaN"):
-            np.asarray(large.score_samples(rows))

@@ -71,10 +71,6 @@ def differences(patch):
         patch.setattr(module(file), "products_are_accurate", lambda *_: False)
 
 
-def nothing_kept(patch):
-    patch.setattr(module("_compiled_rows"), "KEPT_POINTS", 0)
-
-
 def pruned(patch):
     """Force pruned work, even for few rows and little gain."""
     for file, name in (("_cpu", "POINTS"), ("_pruned_placed", "POINTS"), ("_pruned_placed", "QUERIES")):
@@ -97,7 +93,6 @@ WAYS = [
     *(Way(backend) for backend in HERE),
     Way("reference", (differences,)),
     Way("cpu", (each_pair_twice, fused)),
-    Way("cpu", (each_pair_twice, fused, nothing_kept)),
     Way("cpu", (each_pair_twice, products)),
     Way("cpu", (each_pair_twice, differences)),
     Way("cpu", (each_pair_once, fused)),
@@ -286,13 +281,6 @@ class Case:
         return literal_scatter(w, self.coordinates(queries, of), self.coordinates("all", of))
 
     @cache  # noqa: B019
-    def local_scatters(self, queries):
-        """The literal scatter around each point in turn, of the queries that it is a neighbour of."""
-        w = self.softmax(queries).weights * self.row_weights(queries)[:, None]
-        mine, theirs = self.coordinates(queries, "rows"), self.coordinates("all", "rows")
-        return np.array([literal_scatter(w[None, :, j], x[None], mine) for j, x in enumerate(theirs)])
-
-    @cache  # noqa: B019
     def pull(self, rule, queries, objective):
         """The literal agreement and pull."""
         p, rows = self.softmax(queries).weights, self.rows(queries)
@@ -379,7 +367,7 @@ def test_any_number_of_dimensions(kind, dtype):
 def check_scatter(case, kind):
     placed = case.at(kind)
     for queries in ("all", "some", "new"):
-        log_sums, p = case.softmax(queries)
+        log_sums, _ = case.softmax(queries)
         r = case.row_weights(queries)
         for of in ("images", "rows"):
             got = placed.scatter(r, **case.asked(queries), space=of)
@@ -391,10 +379,6 @@ def check_scatter(case, kind):
             assert_close(squares.total, np.trace(case.scatter(queries, "images")), case.dtype)
         got = placed.scatter(**case.asked(queries))
         assert_close(got.scatter, case.scatter(queries, "images", weighted=False), case.dtype)
-        local = placed.local_scatters(r, **case.asked(queries))
-        assert_close(local.log_sums, log_sums, case.dtype)
-        assert_close(local.counts, r @ p, case.dtype)
-        assert_close(local.scatters, case.local_scatters(queries), case.dtype)
 
 
 @precisions
@@ -909,6 +893,19 @@ def test_far_class_mates_are_not_flushed(kind, dtype, near, mid, far):
     assert got.log_agreement[0] == pytest.approx(expected, rel=1e-4 if dtype == "float32" else 1e-12)
 
 
+def test_gaussian_agreement_of_a_far_row_keeps_its_digits(kind):
+    # As the difference of two log-sums of -5e15 it was off by 0.04.
+    rng = np.random.default_rng(0)
+    X, targets = np.round(rng.normal(size=(40, 2)), 2), rng.normal(size=(40, 1))
+    X[8] = [9.0, 0.0]  # the nearest of the far row by more than 10,000 nats
+    expected = -0.5 * (targets[7, 0] - targets[8, 0]) ** 2
+    for far in (1e4, 1e6, 1e8):
+        X[7, 0] = far
+        placed = placed_rows(kind, X, match=Match("gaussian", targets))
+        assert placed.log_agreement()[7] == pytest.approx(expected, abs=1e-10)
+        assert placed.pull(queries=np.array([3, 7])).log_agreement[1] == pytest.approx(expected, abs=1e-10)
+
+
 @objectives
 def test_rows_without_class_mates_are_only_pushed_away(kind, objective):
     """a_i is 0: under "accuracy" such a row has no weight, under "likelihood" its own class pulls nothing."""
@@ -1049,9 +1046,6 @@ def test_a_row_that_sees_nobody_has_no_neighbours_and_no_nan(kind, dtype, presen
     for of in ("images", "rows"):
         check(placed.scatter(space=of).scatter, scatter)
     check(placed.scatter(queries=np.arange(n)[::-1].copy()).scatter, scatter)
-    local = placed.local_scatters()
-    check(local.counts, p.sum(axis=0))
-    assert np.isfinite(local.scatters).all()
     asked = Queries(left_out=np.arange(n))
     for spread in (np.ones((n, 1)), values):
         check(placed.placed.softmax_sums(asked, None, None, spread).received, p.T @ spread)
@@ -1129,6 +1123,27 @@ def test_float32_rows_keep_the_digits_of_groups_that_are_far_apart(backend, apar
     placed = prepare(backend, X, leave_one_out=True).at(np.full(2, 3.0))
     np.testing.assert_allclose(placed.log_sums(), expected.log_sums(), atol=5e-3)
     np.testing.assert_allclose(placed.log_sums(X[:50]), expected.log_sums(X[:50].astype(np.float64)), atol=5e-3)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_float32_rows_of_a_sample_and_with_other_weights_keep_their_digits(backend):
+    """Both lost the rows as given, and 0.05 nats with them."""
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    X[:60, 0] += 3e6
+    X = X.astype(np.float32)
+    problem, sample = prepare(backend, X, leave_one_out=True), np.arange(0, 120, 2)
+    for other, rows in ((problem.some(sample), X[sample]), (problem.reweighted(np.zeros(120)), X)):
+        exact = prepare("reference", rows.astype(np.float64), leave_one_out=True).at(None).log_sums()
+        np.testing.assert_allclose(other.at(None).log_sums(), exact, atol=1e-6)
+
+
+def test_float32_rows_with_float64_targets_stay_in_float32():
+    rng = np.random.default_rng(0)
+    X, targets = rng.normal(size=(50, 3)), rng.normal(size=(50, 1)) + 1e6
+    problem = prepare("reference", X.astype(np.float32), leave_one_out=True, match=Match("gaussian", targets))
+    assert problem.with_targets().points.rows.dtype == np.float32
+    exact = prepare("reference", X, leave_one_out=True, match=Match("gaussian", targets)).at(None).log_agreement()
+    np.testing.assert_allclose(problem.at(None).log_agreement(), exact, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -224,7 +224,7 @@ CASES = {
         (NCA(2, max_iter=5, objective=Objective(match="dot")), (X, np.eye(3)[Y] * 0.8 + 0.1), ["components_"], None),
         (NCA(max_iter=5, structure="diag"), (X, Y), ["components_"], None),
         (NCA(2, max_iter=2, solver="stochastic", random_state=0), (X, Y), ["components_"], None),
-        (NCA(2, max_iter=2, solver=StochasticGradient(n_neighbors=10), random_state=0), (X, Y), ["components_"], None),
+        (NCA(2, max_iter=2, solver=StochasticGradient(batch_size=20), random_state=0), (X, Y), ["components_"], None),
     ],
     "AnchorNCA": [
         (AnchorNCA(2, max_iter=2, solver=Adam(4), hard_negatives=2, random_state=0), (X, Y), ["components_"], None),

@@ -53,7 +53,7 @@ def each_pair_twice(patch):
 def torch_operations(patch):
     from vicinal._engine._torch import TorchBackend
 
-    patch.setattr(TorchBackend, "_has_kernels", lambda self: False)
+    patch.setattr(TorchBackend, "_find_kernels", lambda self: False)
 
 
 @pytest.fixture(
@@ -147,7 +147,7 @@ def test_ordinary_rows_are_done_by_fused_kernels(monkeypatch, kind, gap):
 
     X, codes = many_rows("float32", gap=gap)
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
-    if not placed.problem._rows._has_kernels():
+    if not placed.problem._rows._has_kernels:
         pytest.skip("this way has no fused kernels")
     monkeypatch.setattr(_arrays, "_BlockScorer", None)
     placed.log_sums()
@@ -162,7 +162,7 @@ def test_too_little_memory_on_the_device_makes_smaller_blocks(kind, monkeypatch)
     X, codes = many_rows("float32", n=2000)
     expected = laws.placed_rows(kind, X, match=Match("class", codes)).scatter().scatter
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
-    if not placed.problem._rows._has_kernels():
+    if not placed.problem._rows._has_kernels:
         pytest.skip("torch's operations are cut into blocks beforehand")
     from vicinal._engine import _cuda
 
@@ -181,7 +181,7 @@ def test_too_little_memory_on_the_device_makes_smaller_blocks(kind, monkeypatch)
 def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeypatch):
     X, codes = many_rows("float64", n=300)
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
-    if not placed.problem._rows._has_kernels():
+    if not placed.problem._rows._has_kernels:
         pytest.skip("this way has no fused kernels")
     expected = placed.scatter().scatter, placed.log_sums(X[:20] + 0.5)
     from vicinal._engine import _half_cuda, _pruned_cuda, _rows_cuda
@@ -272,3 +272,19 @@ def test_pruned_sums_over_class_mates_are_as_accurate(monkeypatch):
     ours, truth = (p.pull(objective="likelihood") for p in (placed, dense))
     np.testing.assert_allclose(ours.log_agreement, truth.log_agreement, rtol=0, atol=2e-6)
     assert placed.problem.certified_row_error <= 1e-6
+
+
+def test_bound_of_near_boxes_is_that_of_their_farther_points():
+    """A pair at a distance u adds ``u^2 exp(-u^2 / 2)`` to a scatter, which is largest at sqrt(2), not where the boxes are nearest."""
+    torch, _ = needs("torch", "triton")
+    from vicinal._engine._triton_pruned import skipped_sums
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for distance in np.sqrt([0.7, 1.0, 1.9, 2.0, 4.0]):
+        here, there = (torch.full((1, 1), float(at), dtype=torch.float64, device=device) for at in (0.0, distance))
+        mass, least = (torch.zeros(1, dtype=torch.float64, device=device) for _ in range(2))
+        bound = torch.zeros((1, 1, 2), dtype=torch.float64, device=device)
+        half = 0.5 * np.log2(np.e)
+        skipped_sums[(1, 1)](here, here, there, there, mass, least, bound, 1, 1, 1, 0.0, 1.0, half, 60.0, 1.0, D=1, BI=1, BJ=1, T=2)  # fmt: skip
+        distances = np.linspace(distance, 6.0, 1000)
+        assert bound.min() >= np.max(distances**2 * np.exp(-(distances**2) / 2)) * (1 - 1e-12)

@@ -13,7 +13,7 @@ import sklearn
 from needs import needs
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, RobustScaler, StandardScaler
 
 import vicinal
 from vicinal import LCA, NCA, ParzenWindows, io
@@ -194,14 +194,24 @@ def test_a_number_of_outputs_is_not_written_out(write):
     assert_bounded(write(tree, writer.arrays), "n_outputs=1000000000")
 
 
-def test_a_normalizer_does_not_make_a_name_for_a_trillion_columns(write):
-    """It was loaded, and `get_feature_names_out` took all memory."""
-    tree = Writer().estimator(Normalizer().fit(X))
-    tree["attributes"]["n_features_in_"] = 10**12
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        Normalizer(),
+        StandardScaler(with_mean=False, with_std=False),
+        RobustScaler(with_centering=False, with_scaling=False),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_number_of_columns_without_arrays_is_bounded(write, estimator):
+    """They were loaded, and `get_feature_names_out` and the display in notebooks took all memory."""
+    writer = Writer()
+    tree = writer.estimator(estimator.fit(X))
+    tree["attributes"]["n_features_in_"] = 2**31
     with pytest.raises(
-        ValueError, match=r"n_features_in_=1000000000000, expected an integer d, at least 1, at most 1e\+06"
+        ValueError, match=r"n_features_in_=2147483648, expected an integer d, at least 1, at most 1e\+06"
     ):
-        io.load(write(tree))
+        io.load(write(tree, writer.arrays))
 
 
 def test_checks_of_large_matrices_take_little_memory(write):

@@ -19,6 +19,7 @@ from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
@@ -37,7 +38,7 @@ from vicinal import (
     SoftNeighborsClassifier,
     io,
 )
-from vicinal._model_files.model_file import write_arrays
+from vicinal._model_files.model_file import read_arrays, write_arrays
 from vicinal._model_files.parameters import _declared, find_fault
 from vicinal._model_files.types import _CLASSES, find_class, name_of_class, parameters_of
 from vicinal._model_files.writer import Writer
@@ -333,7 +334,6 @@ def value_tree(value):
         ("DensityClassifier", "priors", {"is": "dict", "items": [["a", "b"]]}),
         ("DensityOutlierDetector", "cv", value_tree(ParzenWindows())),
         ("DensityOutlierDetector", "cv", [[[0], "test"]]),
-        ("ManifoldParzen", "neighbor_search", "pynndescent"),
         ("ManifoldParzen", "metric", "euclidean"),
         ("SoftNeighborsClassifier", "metric", "euclidean"),
         ("ConstrainedKMeans", "init", value_tree(ParzenWindows())),
@@ -515,3 +515,14 @@ def test_priors_come_back(priors, tmp_path):
 def test_devices_come_back(device, tmp_path):
     io.save(LCA(engine=Engine("torch", device=device, memory="64 MB", threads=8), reg=0.0), tmp_path / "model.vicinal")
     assert io.load(tmp_path / "model.vicinal").engine == Engine("torch", device=device, memory="64 MB", threads=8)
+
+
+def test_version_of_scikit_learn_in_a_file_is_shown_in_plain_characters(tmp_path):
+    io.save(make_pipeline(StandardScaler().fit(X), RCA()), tmp_path / "model.vicinal")
+    text, arrays = read_arrays(tmp_path / "model.vicinal")
+    tree = json.loads(text) | {"sklearn": "\x1b[2J\u202e\n" + "1" * 500}
+    write_arrays(tmp_path / "model.vicinal", json.dumps(tree), arrays)
+    with pytest.warns(InconsistentVersionWarning) as caught:
+        io.load(tmp_path / "model.vicinal")
+    assert str(caught[0].message).isascii()
+    assert "\x1b" not in str(caught[0].message)

@@ -276,7 +276,7 @@ def test_a_large_map_is_drawn_from(tmp_path):
     assert in_file(model.rows_)
     expected = density_of(model, X).score_samples(X[:50])
     np.testing.assert_allclose(model.score_samples(X[:50]), expected, rtol=1e-9)
-    with pytest.raises(TypeError, match=r"in a file of rows.*gather\(\).*keep='metric'"):
+    with pytest.raises(TypeError, match=r"in a file of rows.*gather\(\).*training_rows=False"):
         save(model, tmp_path / "m.vicinal")
     model.gather()
     assert not in_file(model.mixture_.centres)
@@ -308,15 +308,15 @@ def test_a_large_map_with_weights_and_constant_columns(tmp_path):
     assert np.isfinite(model.score_samples(X[1:2])).all()
 
 
-def test_a_large_map_whose_rows_are_dropped(tmp_path):
+def test_lca_gauss_of_a_large_map_is_saved_without_its_rows(tmp_path):
     X = clusters_and_noise(20_000)[0]
-    kept = Engine(memory="1 MB", keep="metric")
-    model = stochastic(engine=kept).fit(as_map(X, tmp_path))
-    save(model, tmp_path / "m.vicinal")
-    np.testing.assert_array_equal(load(tmp_path / "m.vicinal").transform(X[:5]), model.transform(X[:5]))
+    model = stochastic(engine=SMALL).fit(as_map(X, tmp_path))
+    save(model, tmp_path / "m.vicinal", training_rows=False)
+    metric = load(tmp_path / "m.vicinal")
+    np.testing.assert_array_equal(metric.transform(X[:5]), model.transform(X[:5]))
     for rows in (X[:5], None):
-        with pytest.raises(NotFittedError, match="keep='metric'"):
-            model.score_samples(rows)
+        with pytest.raises(NotFittedError, match="training_rows=False"):
+            metric.score_samples(rows)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

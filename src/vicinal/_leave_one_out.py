@@ -1,6 +1,6 @@
 """The leave-one-out problem: each row is scored by all other rows."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarr
 
 
 class Moments(NamedTuple):
-    """The weight, the mean and the scatter of rows, which may be on the workers of a cluster."""
+    """The weight, the mean and the scatter of rows."""
 
     mass: float  # the sum of the weights
     squares: float  # the sum of their squares
@@ -124,15 +124,6 @@ class Moments(NamedTuple):
         mass = float(len(rows) if weight is None else weight.sum())
         squares = mass if weight is None else float(weight @ weight)
         return cls(mass, squares, mean_of_rows(rows, weight), mass * scatter_of_rows(rows, weight))
-
-    @classmethod
-    def of_blocks(cls, rows: Any, weight: np.ndarray | None = None) -> "Moments":
-        """Return the moments of `DistantRows`, each block of which is summed by a worker."""
-        found = [one for one in rows.each(cls.of, weight) if one is not None]
-        total = found[0]
-        for one in found[1:]:
-            total = total.merged(one)
-        return total
 
     def merged(self, other: "Moments") -> "Moments":
         """Return the moments of these rows and others together."""

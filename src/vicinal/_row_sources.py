@@ -59,6 +59,10 @@ class RowSource(Protocol):
         """Return all rows in the form that a fitted density keeps: an array that is not in memory."""
         ...
 
+    def density_positions(self) -> np.ndarray | None:
+        """Return the positions of the rows that a density takes into memory; None if it uses all rows where they are."""
+        ...
+
 
 class _AsArray:
     """A source that functions of NumPy and scikit-learn read into memory."""
@@ -67,6 +71,10 @@ class _AsArray:
         """Return all rows in memory, or the memory map itself if the source is one."""
         rows = np.asarray(all_rows(cast(RowSource, self)), dtype=dtype)
         return rows.copy() if copy else rows
+
+    def density_positions(self) -> np.ndarray | None:
+        """Return None: a density uses all rows where they are."""
+        return None
 
 
 class ArrayRows(_AsArray):
@@ -154,6 +162,10 @@ class ColumnsOf(FileRows):
     def take(self, positions: np.ndarray) -> np.ndarray:
         """Return the rows at some positions."""
         return np.ascontiguousarray(self._source.take(positions)[:, self._positions])
+
+    def density_positions(self) -> np.ndarray | None:
+        """Return the positions of the rows that a density of the source takes into memory."""
+        return self._source.density_positions()
 
 
 # -- public functions --------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from html import escape
 from typing import Any
 
+from vicinal._words import printable
+
 _STYLE = """\
 body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}
 table{border-collapse:collapse;margin:1rem 0}th,td{padding:.3rem .8rem;text-align:right;border-bottom:1px solid #d8dee4}
@@ -13,9 +15,9 @@ th,td{border-color:#3a4048}}"""
 
 
 def adapt_page(summary: dict[str, Any], changed: list[dict[str, Any]], source: str) -> str:
-    """Return the whole page; every text of the data is escaped."""
+    """Return the whole page; every text of the data is escaped, with control characters and direction marks made visible."""
     title = f"vicinal adapt: {escape(source)}"
-    return (
+    return printable(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_STYLE}</style></head><body>'

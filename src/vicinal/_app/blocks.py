@@ -16,6 +16,7 @@ from vicinal._app.tables import (
     ColumnChoice,
     TableOptions,
     frame_of_array,
+    map_array,
     read_table,
     reading_errors,
     table_format,
@@ -23,6 +24,7 @@ from vicinal._app.tables import (
 from vicinal._app.text_tables import decoding, text_table
 from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, size_of_values, text_columns, with_plain_texts
 from vicinal._rows_in_files import open_rows
+from vicinal._tables import objects_as_text
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
@@ -90,7 +92,7 @@ class TableBlocks:
                 raise DataFailure(f"{self.source} has no columns.")
             if len(frame):
                 seen += len(frame)
-                yield frame
+                yield objects_as_text(frame)
         if not seen:
             # A file of another format than text without rows has no block, and then the columns are not known.
             raise DataFailure(f"{self.source} has {count(columns, 'column') + ' but ' if columns else ''}no rows.")
@@ -172,8 +174,7 @@ class TableBlocks:
                     yield with_plain_texts(Table.from_batches([batch]), texts, limit).to_pandas()
 
     def _read_array(self) -> Iterator[Any]:
-        with decoding(self.source, "NPY"):
-            rows = np.load(self.source, mmap_mode="r", allow_pickle=False)
+        rows = map_array(self.source)
         step = _rows_in_block(rows.shape[1] if rows.ndim == 2 else 1)
         for start in range(0, len(rows), step):
             self.share = min(start + step, len(rows)) / len(rows)

@@ -58,7 +58,7 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
         if arguments.cluster is None:
             # One thread per worker, because several kernels in one worker would compete for memory bandwidth.
             with dask.config.set({_ENVIRONMENT: {**dask.config.get(_ENVIRONMENT, {}), **_MALLOC}}):
-                local = LocalCluster(n_workers=arguments.workers, threads_per_worker=1, dashboard_address=":0")
+                local = LocalCluster(n_workers=arguments.workers, threads_per_worker=1, dashboard_address=None)
             address: Any = stack.enter_context(local)
         else:
             address = arguments.cluster

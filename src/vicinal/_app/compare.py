@@ -1,5 +1,7 @@
 """`vicinal compare`: measure whether a learned metric or density helps on a table."""
 
+import os
+import shlex
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +11,14 @@ from numpy.typing import ArrayLike
 
 from vicinal._app.columns import prepare
 from vicinal._app.console import Console, one_line
-from vicinal._app.errors import DataFailure, UsageFailure
+from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
 from vicinal._app.models import make_engine
-from vicinal._app.outputs import output_failure, partial_file, write_json, write_lines, write_text
+from vicinal._app.outputs import output_failure, write_json, write_lines, write_text
+from vicinal._app.parser import make_parser
+from vicinal._app.paths import PARTIAL, is_special
 from vicinal._app.reading_code import loading_code
 from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
-from vicinal._compare.words import score_name, shown
+from vicinal._compare.words import comparison_table, score_name, shown
 from vicinal._engine import Engine
 from vicinal._tables import PreparedTable
 
@@ -24,9 +28,12 @@ if TYPE_CHECKING:
     from vicinal._compare.results import Comparison
 
 
+_PARTIAL_BEGINNING = b'{"what": "vicinal comparison"'  # of a file that holds finished work
+
+
 def compare(arguments: Namespace, console: Console) -> None:
     """Run the command."""
-    keep = partial_file(arguments, arguments.report, "--report FILE")
+    keep = _partial_file(arguments)
     chosen = _chosen(arguments)
     engine = make_engine(arguments)
     choice = ColumnChoice(arguments.columns, (arguments.target,))
@@ -56,7 +63,69 @@ def compare(arguments: Namespace, console: Console) -> None:
     if arguments.json:
         write_json(result.to_dict())
     else:
-        write_lines(str(result))
+        write_lines(comparison_table(result, next_command(result, arguments)))
+
+
+def next_command(comparison: "Comparison", arguments: Namespace) -> str:
+    """Return the command that follows from the verdict, with the options of this one that choose columns and read the table."""
+    read = [
+        "format",
+        "sep",
+        "encoding",
+        "decimal",
+        "na",
+        "no_header",
+        "array",
+        "missing",
+        "columns",
+        "drop",
+        "type",
+        "one_hot",
+    ]
+    target = [] if arguments.target is None else ["--target", arguments.target]
+    helped = [kind for kind in ("metric", "density") if comparison.helped[kind] == "helped"]
+    if helped:
+        method = comparison.best[helped[0]]
+        words = [
+            "learn",
+            arguments.data,
+            "--method",
+            method,
+            *target,
+            *as_typed(arguments, read),
+            "-o",
+            "model.vicinal",
+        ]
+        # A metric for a number to predict is learned from it by NCA alone.
+        if (method, comparison.task) == ("rca", "numbers"):
+            return comparison.next_step
+    elif any(result.promising for result in [*comparison.metrics, *comparison.densities]):
+        words = ["compare", arguments.data, *target, *as_typed(arguments, [*read, "task", "methods"]), "--repeats", "3"]
+    elif arguments.report is None:
+        words = [
+            "compare",
+            arguments.data,
+            *target,
+            *as_typed(arguments, [*read, "task", "methods", "fast"]),
+            "--report",
+            "report.html",
+        ]
+    else:
+        return f"open {shlex.quote(arguments.report)} in a browser."
+    return shlex.join(["vicinal", *words])
+
+
+def as_typed(arguments: Namespace, names: list[str]) -> list[str]:
+    """Return the options of these names that differ from their defaults, as they are typed."""
+    default = make_parser().parse_args([arguments.command, arguments.data])
+    words: list[str] = []
+    for name in names:
+        value, option = getattr(arguments, name), f"--{name.replace('_', '-')}"
+        if value == getattr(default, name):
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            words += [option] if item is True else [option, str(item)]
+    return words
 
 
 def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespace, **settings: Any) -> "Comparison":
@@ -148,3 +217,28 @@ def _write_report(
     arguments.check_interrupted()
     write_text(arguments.report, report.html())
     console.say(f"wrote {arguments.report}.")
+
+
+def _partial_file(arguments: Namespace) -> str | None:
+    """Return the path of the file for finished folds, beside the report; None without a report.
+
+    Without --resume the work starts again.
+    """
+    if arguments.report is None:
+        if arguments.resume:
+            raise UsageFailure("--resume needs --report FILE, because finished folds are kept beside it.")
+        return None
+    if is_special(arguments.report):
+        return None  # nothing can be kept beside a device
+    path = arguments.report + PARTIAL
+    if arguments.resume and not os.path.exists(path):
+        raise UsageFailure(f"--resume: there is no {path} to continue from. Omit --resume.")
+    if not arguments.resume and os.path.exists(path):
+        with open(path, "rb") as file:
+            beginning = file.read(len(_PARTIAL_BEGINNING))
+        if not _PARTIAL_BEGINNING.startswith(beginning):  # a kill can leave an empty file
+            raise OutputFailure(
+                f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
+            )
+        Path(path).unlink(missing_ok=True)
+    return path

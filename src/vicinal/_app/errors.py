@@ -1,5 +1,7 @@
 """The failures that end a command early, and their exit codes."""
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 OK = 0
@@ -10,7 +12,6 @@ MODEL = 4
 OUTPUT = 5
 FIT = 6
 MISSING_EXTRA = 7
-CLAIM = 8
 WORKERS = 9
 INTERRUPTED = 130
 TERMINATED = 143
@@ -58,6 +59,18 @@ class FitFailure(Failure):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, FIT)
+
+
+@contextlib.contextmanager
+def about_table(source: str | None, inputs: Iterable[str] = ()) -> Iterator[None]:
+    """Name the table in failures about data that name none of the files that a command reads."""
+    try:
+        yield
+    except Failure as failure:
+        name = "stdin" if source == "-" else source
+        if failure.code != DATA or name is None or any(path in str(failure) for path in (name, *inputs)):
+            raise
+        raise DataFailure(f"{name}: {failure}") from failure
 
 
 def need(module: str, what: str, extra: str = "app") -> ModuleType:

@@ -2,7 +2,6 @@
 
 import contextlib
 from argparse import Namespace
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,19 +171,28 @@ def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any],
     from sklearn.pipeline import Pipeline
 
     rows = prepared.X.rows
-    most = resident_rows(engine, rows.shape[1], rows.dtype)  # the candidates of a step
-    set_engine(estimator, replace(engine, keep=most) if hasattr(estimator, "gather") else engine)
+    set_engine(estimator, engine)
     try:
         estimator.fit(rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
     if hasattr(estimator, "gather"):
-        estimator.gather()
+        most = resident_rows(engine, rows.shape[1], rows.dtype)  # the candidates of a step
         if len(rows) > most:
+            _keep_sample(estimator, most)
             console.say(
                 f"the density keeps a random sample of {most:,} of {len(rows):,} rows; use a larger --memory to keep more."
             )
+        estimator.gather()
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which reported the passes
     set_engine(estimator, None)
     return Pipeline([*prepared.steps, (type(estimator).__name__.lower(), estimator)])
+
+
+def _keep_sample(density: Any, n_rows: int) -> None:
+    """Reduce a fitted density with one kernel for all rows to the components of a random sample of its rows."""
+    positions = np.sort(np.random.default_rng(0).choice(len(density.mixture_.log_weights), n_rows, replace=False))
+    density.mixture_ = density.mixture_.some(positions)
+    if hasattr(density, "rows_"):  # of LCA-Gauss, whose centres have moved away from its rows
+        density.rows_ = density.rows_[positions]

@@ -4,11 +4,9 @@ import os
 import time
 from argparse import Namespace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from joblib import hash as hash_of
 from sklearn.pipeline import Pipeline
 
 from vicinal._app import large_tables
@@ -17,12 +15,12 @@ from vicinal._app.columns import measured, note_dependence, note_unused_label, p
 from vicinal._app.console import Console, count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.large_tables import LargeTable
-from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
-from vicinal._app.outputs import output_failure, partial_file, write_json
-from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
+from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
+from vicinal._app.outputs import write_json
+from vicinal._app.pairs import as_row_numbers, read_pair_table
+from vicinal._app.tables import ColumnChoice, TableOptions, check_columns
 from vicinal._app.words import in_command_words
 from vicinal._engine import Engine
-from vicinal._journal import OtherFitError, keep_journal
 from vicinal._lca.lca import LIMITS
 from vicinal._tables import Note, PreparedTable
 
@@ -44,12 +42,10 @@ def learn(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     method = arguments.method
     _check_supervision(arguments)
-    arguments.kept = partial_file(arguments, arguments.output, "-o MODEL")
     engine = make_engine(arguments)
     paired = method == "nca" and arguments.pairs is not None
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
-    key = read_key(arguments.key_file)
     table, prepared, dependent = _read(arguments, console)
     supervision = {}
     if method not in _UNSUPERVISED:
@@ -60,16 +56,14 @@ def learn(arguments: Namespace, console: Console) -> None:
             supervision = {"y": _labels(method, prepared.labels, estimator, console) if pairs is None else pairs}
 
     start = time.perf_counter()
-    model = _fit_and_keep(estimator, prepared, supervision, engine, arguments, console)
+    model = _fit_and_report(estimator, prepared, supervision, engine, arguments, console)
     seconds = time.perf_counter() - start
-    save_model(model, arguments.output, key)
+    save_model(model, arguments.output)
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
     if arguments.interrupted():
-        console.say("this is the best model so far; the fit was not completed." + _how_to_resume(arguments))
+        console.say("this is the best model so far; the fit was not completed.")
         raise KeyboardInterrupt
-    if arguments.kept is not None:
-        Path(arguments.kept).unlink(missing_ok=True)  # another run with the same output may have removed it
     if arguments.json:
         write_json(summary)
 
@@ -118,7 +112,7 @@ def _whole(blocks: "TableBlocks | list[pd.DataFrame]", arguments: Namespace) -> 
     return large_tables.random_rows(blocks, arguments.max_rows, arguments.seed)
 
 
-def _fit_and_keep(
+def _fit_and_report(
     estimator: Any,
     prepared: PreparedTable | LargeTable,
     supervision: dict[str, Any],
@@ -126,38 +120,14 @@ def _fit_and_keep(
     arguments: Namespace,
     console: Console,
 ) -> Pipeline:
-    """Return the fitted model. Passes are saved beside the output, reported, and not repeated with --resume."""
-    digest = hash_of(
-        (
-            type(estimator).__name__,
-            estimator.get_params(),
-            arguments.no_scale,
-            arguments.missing,
-            prepared.X,
-            supervision,
-        )
-    )
+    """Return the fitted model; its passes are reported."""
     _report_passes(estimator, console)
     console.reword = partial(in_command_words, estimator=estimator)
     try:
-        if arguments.kept is None:
-            return _fit(estimator, prepared, supervision, engine, arguments, console)
-        with keep_journal(arguments.kept, digest) as journal:
-            model = _fit(estimator, prepared, supervision, engine, arguments, console)
-        if arguments.resume:
-            console.say(f"reused {count(journal.n_replayed, 'pass')} from {arguments.kept}.")
-        return model
-    except OSError as error:
-        raise output_failure(arguments.kept, error) from error
-    except OtherFitError as error:
-        raise DataFailure(f"--resume: {error} Omit --resume to start again.") from error
+        return _fit(estimator, prepared, supervision, engine, arguments, console)
     except KeyboardInterrupt:
-        console.say(f"nothing was written to {arguments.output}." + _how_to_resume(arguments))
+        console.say(f"nothing was written to {arguments.output}.")
         raise
-
-
-def _how_to_resume(arguments: Namespace) -> str:
-    return "" if arguments.kept is None else f" Use --resume to continue from {arguments.kept}."
 
 
 def _report_passes(estimator: Any, console: Console) -> None:
@@ -235,23 +205,14 @@ def _labels(method: str, labels: "pd.Series", estimator: Any, console: Console) 
 
 def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, console: Console) -> np.ndarray:
     """Return pairs of positions among the kept rows."""
-    frame = read_table(arguments.pairs, TableOptions(max_unpacked=arguments.max_unpacked), console)
-    if frame.shape[1] < 2:
-        raise DataFailure(f"--pairs {arguments.pairs}: expected two columns, got one.")
-    if frame.shape[1] > 2:
-        console.warn(f"--pairs {arguments.pairs}: only the first two of {frame.shape[1]} columns are read.")
-    frame = frame.iloc[:, :2]
-    if frame.isna().to_numpy().any():
-        raise DataFailure(f"--pairs {arguments.pairs}: {count(int(frame.isna().to_numpy().sum()), 'entry')} missing.")
-    if arguments.id is not None:
-        pairs = _look_up(frame, table[arguments.id], arguments)
+    ids = None if arguments.id is None else table[arguments.id].astype(str)
+    options = TableOptions(max_unpacked=arguments.max_unpacked)
+    frame = read_pair_table(arguments.pairs, console, options, None if ids is None else set(ids))
+    if ids is not None:
+        pairs = _look_up(frame, ids, arguments)
     else:
-        values = frame.to_numpy()
-        if values.dtype.kind not in "iu":
-            raise DataFailure(
-                f"--pairs {arguments.pairs}: expected row numbers (whole numbers from 0), got {values.flat[0]!r}. Pass --id COL "
-                "if pairs identify rows by the values of a column."
-            )
+        remedy = " Pass --id COL if pairs identify rows by the values of a column."
+        values = as_row_numbers(frame, arguments.pairs, remedy)
         outside = (values < 0) | (values >= len(table))
         if outside.any():
             raise DataFailure(
@@ -268,8 +229,7 @@ def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, c
     return pairs[known]
 
 
-def _look_up(frame: "pd.DataFrame", ids: "pd.Series", arguments: Namespace) -> np.ndarray:
-    keys = ids.astype(str)
+def _look_up(frame: "pd.DataFrame", keys: "pd.Series", arguments: Namespace) -> np.ndarray:
     if keys.duplicated().any():
         raise DataFailure(f"--id {arguments.id}: {keys[keys.duplicated()].iloc[0]!r} occurs in more than one row.")
     position = dict(zip(keys, range(len(keys)), strict=True))

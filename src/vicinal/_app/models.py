@@ -8,7 +8,6 @@ import ast
 import dataclasses
 from argparse import Namespace
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vicinal._app.console import one_line, shown
@@ -108,7 +107,7 @@ class Model(NamedTuple):
 
     pipeline : the saved estimator
     whole : the same without its encoder, with `transform` or `score_samples` of the features
-    estimator : the last step
+    estimator : the metric or density
     encoder : the TableEncoder at the beginning, or None
     names, n_features : of the features
     log_scale : the logarithm of the volume to which a unit volume of the features is mapped; NaN if it is not known
@@ -150,37 +149,25 @@ def _flattened(model: Any) -> Any:
     return Pipeline(found)
 
 
-def read_key(path: str | None) -> bytes | None:
-    """Return the key of ``--key-file``: the bytes of the file as they are; None if the option is not given."""
-    if path is None:
-        return None
-    try:
-        key = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageFailure(f"--key-file {path}: {error.strerror or one_line(error)}.") from error
-    if len(key) < 16:
-        raise UsageFailure(f"--key-file {path} has {len(key)} bytes; expected at least 16, as from: openssl rand 32.")
-    return key
-
-
-def save_model(model: "BaseEstimator", path: str, key: bytes | None = None) -> None:
-    """Write a model file completely or not at all, signed if there is a key."""
+def save_model(model: "BaseEstimator", path: str) -> None:
+    """Write a model file completely or not at all."""
     from vicinal import io
 
     try:
-        io.save(model, path, key=key)
+        io.save(model, path)
     except OSError as error:
         raise output_failure(path, error) from error
 
 
-def load_model(path: str, engine: "Engine | None", key: bytes | None = None) -> Model:
-    """Load a model file, check its signature if a key is given, and set its engine."""
+def load_model(path: str, engine: "Engine | None") -> Model:
+    """Load a model file, and set its engine."""
     from vicinal import io
+    from vicinal._compare.folds import learned_step
     from vicinal._density.steps import Steps
     from vicinal._tables import TableEncoder
 
     try:
-        pipeline = whole = _flattened(io.load(path, key=key))
+        pipeline = whole = _flattened(io.load(path))
     except FileNotFoundError as error:
         raise ModelFailure(f"cannot load {path}: there is no such file.") from error
     except (ValueError, OSError) as error:
@@ -191,7 +178,7 @@ def load_model(path: str, engine: "Engine | None", key: bytes | None = None) -> 
             f"{path} holds {'only a TableEncoder, which prepares tables' if steps else 'no estimator'}. Save a pipeline that "
             "ends with a metric or a density."
         )
-    estimator = steps[-1]
+    estimator = learned_step(whole)
     if not hasattr(whole, "n_features_in_"):
         raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)

@@ -5,14 +5,12 @@ import io
 import json
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._app.console import one_line
 from vicinal._app.errors import OutputFailure, UsageFailure
-from vicinal._app.paths import PARTIAL, PARTIAL_BEGINNING, is_special
+from vicinal._app.paths import is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 from vicinal._words import printable
@@ -114,28 +112,3 @@ def silence_stdout() -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
-
-
-def partial_file(arguments: Namespace, output: str | None, option: str) -> str | None:
-    """Return the path of the file for finished work, beside the output; None without an output.
-
-    Without --resume the work starts again.
-    """
-    if output is None:
-        if arguments.resume:
-            raise UsageFailure(f"--resume needs {option}, because finished work is kept beside it.")
-        return None
-    if is_special(output):
-        return None  # nothing can be kept beside a device
-    path = output + PARTIAL
-    if arguments.resume and not os.path.exists(path):
-        raise UsageFailure(f"--resume: there is no {path} to continue from. Omit --resume.")
-    if not arguments.resume and os.path.exists(path):
-        with open(path, "rb") as file:
-            beginning = file.read(len(PARTIAL_BEGINNING))
-            if not PARTIAL_BEGINNING.startswith(beginning):  # a kill can leave an empty file
-                raise OutputFailure(
-                    f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
-                )
-        Path(path).unlink(missing_ok=True)
-    return path

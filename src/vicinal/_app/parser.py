@@ -6,7 +6,6 @@ from typing import Any
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
 from vicinal._app.option_values import level, positive, rate, seed, two_or_more
-from vicinal._app.papers_options import add_papers
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -26,7 +25,6 @@ Learn metrics and densities from tables, and use them for search, outlier detect
   vicinal report model.vicinal data.csv -o page.html              a page about a model and some rows
   vicinal inspect model.vicinal                                   describe a model file
   vicinal adapt corpus.npy --pairs pairs.csv -o adapter.vicinal   improve search with embeddings
-  vicinal papers --quick                                          reproduce the tables and figures of the papers
 """
 _EPILOG = """\
 Use `vicinal COMMAND --help` to see the options of a command.
@@ -35,7 +33,7 @@ Tables are CSV, TSV, Parquet, XLSX (read only), NPY or NPZ files, by their exten
 stdout, messages and progress to stderr. An output must not be one of the inputs.
 
 Exit codes: 0 success, 1 a bug in vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these
-data, 7 a package is missing, 8 a claim of a paper failed, 130 interrupted.
+data, 7 a package is missing, 130 interrupted.
 """
 
 
@@ -56,7 +54,6 @@ def make_parser() -> argparse.ArgumentParser:
     _add_report(commands, table, general)
     add_adapt(commands, general)
     _add_demo(commands, general)
-    add_papers(commands, general, positive)
     return parser
 
 
@@ -105,11 +102,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
     learn.add_argument(
         "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
     )
-    add_output(
-        learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
-    )
-    _add_resume(learn, "MODEL")
-    _add_key_file(learn, "sign the model with the key in this file (the raw bytes of the file, at least 16)")
+    add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
 
 
 def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
@@ -239,7 +232,11 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
         help="a quick first result: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted",
     )
 
-    _add_resume(compare, "--report FILE")
+    compare.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue an interrupted run from the folds kept beside --report FILE, with the same result to the last bit",
+    )
 
 
 def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
@@ -390,30 +387,14 @@ def _prepare_options() -> _Parser:
     return parser
 
 
-def _add_key_file(parser: argparse.ArgumentParser, help: str) -> None:
-    add_input(parser, "--key-file", metavar="FILE", help=help)
-
-
-_CHECKED = "load the model only if it was signed with the key in this file (the raw bytes of the file, at least 16)"
-
-
 def _add_model(parser: argparse.ArgumentParser) -> None:
     add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
-    _add_key_file(parser, _CHECKED)
 
 
 def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:
     _add_model(parser)
     what = "a table (also a folder of Parquet files, or a Zarr array)" if in_blocks else "a table"
     add_input(parser, "data", table=in_blocks, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
-
-
-def _add_resume(parser: _Parser, output: str) -> None:
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help=f"continue an interrupted run from the work kept beside {output}, with the same result to the last bit",
-    )
 
 
 def _add_table_output(parser: _Parser) -> None:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from vicinal._app.errors import DataFailure, ModelFailure, OutputFailure, UsageFailure
 
-# The extension of a file that holds finished work, and the first bytes of such a file.
-PARTIAL, PARTIAL_BEGINNING = ".partial", b'{"what": "vicinal '
+PARTIAL = ".partial"  # the extension of a file that holds finished work
 
 
 # The name of an argument, and the path or file descriptor that it stands for.
@@ -96,7 +95,7 @@ def check_paths(arguments: Namespace) -> None:
 
 def _check_readable(path: str, label: str) -> None:
     """Raise an error for a missing file or a folder, with the exit code of that kind of input."""
-    kind = {"MODEL": ModelFailure, "--key-file": UsageFailure}.get(label, DataFailure)
+    kind = ModelFailure if label == "MODEL" else DataFailure
     verb = "load" if label == "MODEL" else "read"
     if not os.path.lexists(path):
         raise kind(f"cannot {verb} {path}: there is no such file.")
@@ -142,6 +141,11 @@ def _given(arguments: Namespace, role: str) -> list[Place]:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             found.append((name, getattr(sys, name).fileno()))
     return found
+
+
+def input_paths(arguments: Namespace) -> list[str]:
+    """Return the files that a command reads."""
+    return [path for _, path in _given(arguments, "inputs") if isinstance(path, str)]
 
 
 def keep_apart(inputs: list[Place], outputs: list[Place]) -> None:

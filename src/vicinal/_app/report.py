@@ -53,6 +53,7 @@ def report(arguments: Namespace, console: Console) -> None:
     outliers = None
     if hasattr(model.whole, "score_samples"):
         outliers = _outliers(model, rows_to_score(model, table, picked), row_names, arguments, console)
+    from vicinal._compare.rows import ComparisonError
     from vicinal._report import model_report
 
     use = "print(model.transform(table))" if hasattr(model.whole, "transform") else "print(model.score_samples(table))"
@@ -71,6 +72,8 @@ def report(arguments: Namespace, console: Console) -> None:
         )
     except NotImplementedError as error:  # a metric of scikit-learn whose solver has no map
         raise ModelFailure(one_line(error)) from error
+    except ComparisonError as error:
+        raise DataFailure(one_line(error.worded(y="--target"))) from error
     arguments.check_interrupted()
     write_text(arguments.output, page.html())
     console.say(f"wrote {arguments.output}.")

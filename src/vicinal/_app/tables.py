@@ -6,7 +6,7 @@ import io
 import sys
 import zlib
 from argparse import Namespace
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 
@@ -35,14 +35,17 @@ _NAME_ARRAYS = ("names", "feature_names", "columns")
 
 
 class TableOptions(NamedTuple):
-    """The options for reading a table; every field has the name of its option."""
+    """The options for reading a table; every field has the name of its option.
+
+    `no_header` may be a function that decides from the fields of the first line of a text file whether they are data.
+    """
 
     format: str | None = None
     sep: str | None = None
     encoding: str = "utf-8"
     decimal: str | None = None
     na: list[str] | None = None
-    no_header: bool = False
+    no_header: bool | Callable[[list[str]], bool] = False
     array: str | None = None
     max_unpacked: str | None = None
 
@@ -125,7 +128,12 @@ def check_columns(names: Iterable[str], columns: Collection[str], option: str) -
 
 
 def read_table(
-    source: str, options: TableOptions = _AS_NAMED, console: Messages | None = None, choice: ColumnChoice = ALL_COLUMNS
+    source: str,
+    options: TableOptions = _AS_NAMED,
+    console: Messages | None = None,
+    choice: ColumnChoice = ALL_COLUMNS,
+    *,
+    vectors: bool = False,
 ) -> "pd.DataFrame":
     """Read a table into a DataFrame with unique text column names.
 
@@ -138,7 +146,11 @@ def read_table(
         Receives warnings about the header.
     choice : ColumnChoice
         The columns to read; of text files and Parquet, only these columns are read.
+    vectors : bool
+        Whether lists stay lists; otherwise they are read as text, like all objects that are neither numbers nor text.
     """
+    from vicinal._tables import objects_as_text
+
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
     with reading_errors(name), _opened(source, options) as file:
@@ -157,7 +169,7 @@ def read_table(
         raise DataFailure(f"{name} has no columns.")
     if not len(frame):
         raise DataFailure(f"{name} has {count(len(frame.columns), 'column')} but no rows.")
-    return frame
+    return frame if vectors else objects_as_text(frame)
 
 
 @contextlib.contextmanager
@@ -215,9 +227,9 @@ def _read_excel(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFra
             )
         chosen = options.array or sheets.sheet_names[0]
         refuse_far_cells(file, name, sheets.book[chosen], options.max_unpacked)
-        header = None if options.no_header else 0
+        header = None if options.no_header is True else 0
         frame = pd.read_excel(sheets, sheet_name=chosen, header=header, na_values=options.na)
-    if options.no_header:
+    if options.no_header is True:
         frame.columns = [f"x{i}" for i in range(frame.shape[1])]
     frame.attrs["array"] = chosen
     return frame
@@ -233,13 +245,7 @@ def _read_parquet(file: BinaryIO, name: str, options: TableOptions, choice: Colu
 def _read_numpy(file: BinaryIO, name: str, kind: str, options: TableOptions) -> "pd.DataFrame":
     import numpy as np
 
-    start = file.read(6)
-    file.seek(0)
-    if not start.startswith((np.lib.format.MAGIC_PREFIX, b"PK")):
-        # Without this check np.load would treat the file as a pickle, and its message would suggest loading it unsafely.
-        raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
-    more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
-    with decoding(name, kind.upper(), more):
+    with _numpy_errors(file, name, kind) as start:
         if start.startswith(b"PK"):
             refuse_zip_bomb(file, name, options.max_unpacked)
         content = np.load(file, allow_pickle=False)
@@ -248,6 +254,29 @@ def _read_numpy(file: BinaryIO, name: str, kind: str, options: TableOptions) -> 
         if not hasattr(content, "files"):
             raise ValueError("it holds one array; name it .npy")
         return _frame_of_arrays({key: content[key] for key in content.files}, name, options.array)
+
+
+@contextlib.contextmanager
+def _numpy_errors(file: BinaryIO, name: str, kind: str) -> Iterator[bytes]:
+    """Turn errors of NumPy about a file into failures of the command; yield the first bytes of the file."""
+    import numpy as np
+
+    start = file.read(6)
+    file.seek(0)
+    if not start.startswith((np.lib.format.MAGIC_PREFIX, b"PK")):
+        # Without this check np.load would treat the file as a pickle, and its message would suggest loading it unsafely.
+        raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
+    more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
+    with decoding(name, kind.upper(), more):
+        yield start
+
+
+def map_array(path: str) -> "np.ndarray":
+    """Return the array of an NPY file as a memory map."""
+    import numpy as np
+
+    with reading_errors(path), open(path, "rb") as file, _numpy_errors(file, path, "npy"):
+        return np.lib.format.open_memmap(path, mode="r")
 
 
 def _frame_of_arrays(arrays: "dict[str, np.ndarray]", name: str, wanted: str | None) -> "pd.DataFrame":

@@ -1,6 +1,5 @@
 """Reading text files (CSV and TSV): their separator, their header, and messages about problems."""
 
-import codecs
 import contextlib
 import csv
 import io
@@ -69,6 +68,10 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Messages 
     """Return how to read a text file that is open at its beginning; its position is restored."""
     import pandas as pd
 
+    try:
+        b"a".decode(options.encoding, "replace")
+    except (LookupError, UnicodeError) as error:
+        raise UsageFailure(f"--encoding {options.encoding!r} is not an encoding that Python supports.") from error
     sep = {"\\t": "\t", "tab": "\t", None: None}.get(options.sep, options.sep)
     if sep is None:
         sep = "\t" if kind == "tsv" else _separator(file, options.encoding)
@@ -79,14 +82,9 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Messages 
     decimal = options.decimal or "."
     if len(decimal) != 1 or decimal == sep:
         raise UsageFailure(f"--decimal must be one character other than the separator {sep!r}, got {decimal!r}.")
-    try:
-        codecs.lookup(options.encoding)
-    except LookupError as error:
-        raise UsageFailure(f"--encoding {options.encoding!r} is not an encoding that Python supports.") from error
     arguments: dict[str, Any] = {
         "sep": sep,
         "encoding": options.encoding,
-        "header": None if options.no_header else 0,
         "index_col": False,
         "low_memory": False,
         "decimal": decimal,
@@ -102,13 +100,15 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Messages 
         header = _header(file, sep, options.encoding)
         if header is None:
             raise DataFailure(f"{name} is empty.")
-        _check_header(header, name, sep, options.no_header, console)
-        names = [f"x{i}" for i in range(len(header))] if options.no_header else header
+        no_header = options.no_header(header) if callable(options.no_header) else options.no_header
+        _check_header(header, name, sep, no_header, console)
+        names = [f"x{i}" for i in range(len(header))] if no_header else header
         chosen = choice.of(names, name)
         file.seek(0)
+    arguments["header"] = None if no_header else 0
     arguments["usecols"] = None if chosen is None else sorted(names.index(column) for column in chosen)
     read = names if chosen is None else chosen
-    return table._replace(n_columns=len(read), columns=read if options.no_header else None)
+    return table._replace(n_columns=len(read), columns=read if no_header else None)
 
 
 def _separator(file: BinaryIO, encoding: str) -> str:
@@ -155,7 +155,7 @@ def _check_header(header: list[str], name: str, sep: str, no_header: bool, conso
                 )
     if no_header or console is None:
         return
-    if all(_is_number(field) for field in header):
+    if all(is_number(field) for field in header):
         console.warn(
             f"the first line of {name} holds only numbers, and is read as column names. Pass --no-header if it is data."
         )
@@ -164,7 +164,8 @@ def _check_header(header: list[str], name: str, sep: str, no_header: bool, conso
         console.warn(f"{name} repeats the column names {shown(repeated)}: later ones are numbered (name.1, name.2).")
 
 
-def _is_number(field: str) -> bool:
+def is_number(field: str) -> bool:
+    """Return whether a field of a text file is a number."""
     try:
         float(field)
     except ValueError:

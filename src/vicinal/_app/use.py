@@ -10,8 +10,8 @@ import numpy as np
 from vicinal._app.blocks import NeededColumns, TableBlocks, open_table
 from vicinal._app.columns import Picked, note_order, pick_features
 from vicinal._app.console import Console, Messages, count, shown
-from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
-from vicinal._app.models import Model, load_model, make_engine, read_key, steps_of
+from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure, about_table
+from vicinal._app.models import Model, load_model, make_engine, steps_of
 from vicinal._app.outputs import output_format, write_json
 from vicinal._app.row_scores import (
     apply_to_rows,
@@ -223,8 +223,10 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     if arguments.query is None:
         queries, query_names, available = None, names, len(images) - 1
     else:
-        query_table = read_table(arguments.query, TableOptions.from_arguments(arguments)._replace(format=None), console)
-        found = pick_features(query_table, model, console, _about_missing(arguments, model))
+        with about_table(arguments.query):
+            options = TableOptions.from_arguments(arguments)._replace(format=None)
+            query_table = read_table(arguments.query, options, console)
+            found = pick_features(query_table, model, console, _about_missing(arguments, model))
         queries, available = _mapped(map_rows, found.features, console), len(images)
         query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
@@ -291,7 +293,7 @@ def _check_output(arguments: Namespace) -> None:
 
 def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataFrame, Picked]":
     """Return the model, the table and the model's columns of it."""
-    model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
+    model = load_model(arguments.model, make_engine(arguments))
     missing = _about_missing(arguments, model)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
     note_order(model, console)
@@ -302,7 +304,7 @@ def open_model_and_blocks(
     arguments: Namespace, console: Console
 ) -> "tuple[Model, TableBlocks | list[pd.DataFrame] | None]":
     """Return the model, and the blocks of the table (None for ``score --training``)."""
-    model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
+    model = load_model(arguments.model, make_engine(arguments))
     if arguments.data is None:
         return model, None
     needed = None if model.encoder is None else frozenset(model.encoder.used_columns)

@@ -1,26 +1,26 @@
 """Reading embeddings: .npy as a memory map, .npz, Parquet with a column of vectors, CSV of numbers."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from vicinal._app.console import Console, count, one_line, shown
+from vicinal._app.console import Console, count, shown
 from vicinal._app.errors import DataFailure
-from vicinal._app.tables import TableOptions, read_table, table_format
+from vicinal._app.pairs import as_row_numbers, read_pair_table
+from vicinal._app.tables import TableOptions, map_array, read_table, table_format
 
 
 def read_vectors(path: str, console: Console, options: TableOptions, vector: str | None = None) -> np.ndarray:
     """Return a table of numbers with one row per vector."""
     kind = table_format(path, options)
     if kind == "npy":
-        try:
-            rows = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise DataFailure(f"cannot read {path}: {one_line(error)}") from error
+        rows = map_array(path)
     elif kind == "npz":
         rows = _of_frame(_read_array(path, options, vector), path, None)
     else:
-        rows = _of_frame(_read_headed(path, console, options), path, vector)
+        data_first = partial(_is_data, path=path, console=console)
+        rows = _of_frame(read_table(path, options._replace(no_header=data_first), vectors=True), path, vector)
     if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not rows.size:
         raise DataFailure(f"{path} must hold vectors, one per row, got {rows.dtype} of shape {rows.shape}.")
     if rows.dtype not in (np.float32, np.float64):
@@ -46,22 +46,18 @@ def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
         raise DataFailure(str(error).replace("--array", "--vector")) from error
 
 
-def _read_headed(path: str, console: Console, options: TableOptions) -> Any:
-    """Return a table whose first line may be data; a lost line would shift all row numbers.
+def _is_data(fields: list[str], path: str, console: Console) -> bool:
+    """Return whether the first line of a file is data, because a lost line would shift all row numbers.
 
-    Column names that are numbers are data, except 0, 1, 2, ..., which pandas writes for columns without names.
+    Numbers are data, except 0, 1, 2, ..., which pandas writes for columns without names.
     """
     import pandas as pd
 
-    frame = read_table(path, options)
-    if table_format(path, options) not in ("csv", "tsv"):
-        return frame
-    names = np.array([str(name) for name in frame])
-    numbers = pd.to_numeric(names, errors="coerce")
-    if np.isnan(numbers).any() or np.array_equal(numbers, np.arange(len(names))):
-        return frame
+    numbers = pd.to_numeric(np.array(fields, dtype=object), errors="coerce")
+    if np.isnan(numbers).any() or np.array_equal(numbers, np.arange(len(fields))):
+        return False
     console.say(f"the first line of {path} contains numbers and is read as data.")
-    return read_table(path, options._replace(no_header=True), console)
+    return True
 
 
 def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
@@ -104,12 +100,7 @@ def read_column(
 
 def read_pairs(path: str, console: Console, options: TableOptions, sizes: tuple[int, int]) -> np.ndarray:
     """Return pairs of row numbers; the first column refers to a table of the first size, the second to one of the second."""
-    frame = _read_headed(path, console, options)
-    if frame.shape[1] < 2:
-        raise DataFailure(f"--pairs {path}: expected two columns, got one.")
-    pairs = frame.iloc[:, :2].to_numpy()
-    if pairs.dtype.kind not in "iu":
-        raise DataFailure(f"--pairs {path}: expected row numbers (whole numbers from 0), got {pairs.flat[0]!r}.")
+    pairs = as_row_numbers(read_pair_table(path, console, options), path)
     for column, size, what in zip(pairs.T, sizes, ("first", "second"), strict=True):
         if column.min() < 0 or column.max() >= size:
             raise DataFailure(

@@ -49,8 +49,8 @@ def compare(
     y : array-like of shape (n,), optional
         Classes, or numbers to predict. Without it, only densities are compared.
     task : {"auto", "classes", "numbers"}, default="auto"
-        The kind of y. "auto" treats numbers with fractions as numbers, and also whole numbers with more than 20
-        values and fewer than 10 rows per value on average; anything else is treated as classes.
+        The kind of y. "auto" treats numbers with fractions as numbers, and also whole numbers with more than 20 values, with a
+        note, unless these occur about equally often (codes of classes); anything else is treated as classes.
     types : dict, optional
         Overrides of the detected kinds of columns, by name (or position), in the notation of
         :func:`vicinal.tables.column_types`. Densities, LCA and LCA-Gauss are learned from quantities: continuous columns
@@ -80,8 +80,8 @@ def compare(
         Whether to compute a quick first result: at most 5 folds, no repetitions, at most 3,000 rows compared and 500 rows
         fitted. Fewer rows favour methods with few parameters, and fewer folds widen the intervals; the notes say what was
         done.
-    random_state : int, default=0
-        The seed of the folds, of samples and of the methods.
+    random_state : int, RandomState or None, default=0
+        The seed of the folds, of samples and of the methods. If it is not an int, a seed is drawn, and ``settings`` holds it.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`. With "dask", the workers of the active client fit
         and score the methods, fold by fold.
@@ -105,7 +105,7 @@ def compare(
     Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). If LCA does not use all columns, the
     plain metrics are also evaluated on the columns that it uses (such as "z-scored-quantities"), so that leaving out columns never
     counts as a gain from learning. Densities: gaussian,
-    parzen-scott, parzen-loo (plain); lca, lca-gauss, manifold-parzen (learned). Log-likelihoods are in the units of the
+    parzen-scott, parzen-loo, independent (plain; the last one is a product of densities of single columns); lca, lca-gauss, manifold-parzen (learned). Log-likelihoods are in the units of the
     data, although the columns are standardised first. Rounded columns get noise of one step while a density is learned
     and scored (:class:`Dequantizer`, 8 draws per held-out row); neighbours are searched among rows without noise.
 

@@ -10,7 +10,7 @@ from joblib import hash as hash_of
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
 from vicinal._density.steps import score_rows
@@ -211,5 +211,11 @@ def _mean_score(density: Any, X: np.ndarray) -> float:
 
 
 def steps_of(estimator: Any) -> list[Any]:
-    """Return the steps of a pipeline, or the estimator as the only one; the last one is the metric or density."""
+    """Return the steps of a pipeline, or the estimator as the only one; the last one is the metric or density (see `learned_step`)."""
     return [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
+
+
+def learned_step(estimator: Any) -> Any:
+    """Return the metric or density: the last step, or the one before it in an adapter, which ends with a Normalizer."""
+    steps = steps_of(estimator)
+    return next((step for step in reversed(steps) if not isinstance(step, Normalizer)), steps[-1])

@@ -16,7 +16,7 @@ class Interval(NamedTuple):
 
 
 def corrected_interval(
-    values: ArrayLike, test_share: float, *, level: float = 0.95, n_comparisons: int = 1
+    values: ArrayLike, test_share: float, *, level: float = 0.95, n_comparisons: int = 1, n_folds: int | None = None
 ) -> Interval:
     r"""Return a Student interval for the mean of cross-validation scores, corrected for overlapping training sets.
 
@@ -36,6 +36,9 @@ def corrected_interval(
         :math:`n_{test} / n_{train}`.
     level : float
     n_comparisons : int
+    n_folds : int, optional
+        The number of folds that the interval is for, if it is not J: the interval that so many folds with the same mean and
+        spread would have.
 
     Returns
     -------
@@ -43,8 +46,8 @@ def corrected_interval(
         With one fold the interval is unbounded, because its spread cannot be estimated.
     """
     values = np.asarray(values, dtype=np.float64)
-    mean, folds = float(values.mean()), len(values)
-    if folds < 2:
+    mean, folds = float(values.mean()), n_folds or len(values)
+    if len(values) < 2:
         return Interval(mean, -np.inf, np.inf)
     error = float(values.std(ddof=1)) * (1.0 / folds + test_share) ** 0.5
     reach = error * float(student.ppf(1.0 - (1.0 - level) / (2.0 * n_comparisons), folds - 1))

@@ -7,6 +7,7 @@ as JSON with a checksum; Python writes and reads floats without loss. The outcom
 import json
 import os
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.folds import Outcome
 from vicinal._compare.plan import Plan
 from vicinal._compare.rows import ComparisonError
-from vicinal._journal import checksum
 from vicinal._version import __version__
 
 _WHAT = "vicinal comparison"
@@ -74,6 +74,11 @@ class KeptOutcomes:
             file.write(json.dumps({**entry, "check": checksum(entry)}) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def checksum(entry: dict[str, Any]) -> str:
+    """Return a checksum of an entry, by which damage is recognised."""
+    return blake2b(json.dumps(entry).encode(), digest_size=8).hexdigest()
 
 
 def _kind_of(line: bytes) -> Any:

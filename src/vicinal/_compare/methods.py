@@ -15,6 +15,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+from vicinal._compare.independent import IndependentColumns
 from vicinal._engine import Engine
 from vicinal._tables import ColumnType, Dequantizer
 
@@ -198,6 +199,7 @@ def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engi
         Method("gaussian", "Gaussian", False, False, (make_pipeline(*first, gaussian),)),
         Method("parzen-scott", "Parzen (Scott)", False, True, (make_pipeline(*first, scott),)),
         Method("parzen-loo", "Parzen (leave-one-out)", False, True, (make_pipeline(*first, loo),)),
+        Method("independent", "Independent columns", False, True, (make_pipeline(*first, IndependentColumns(engine)),)),
         Method("lca", "LCA", True, True, (make_pipeline(*first, lca),), shared=True),
         Method(
             "lca-gauss",

@@ -14,7 +14,10 @@ _CELL = 'style="text-align:left;padding:2px 12px 2px 0;vertical-align:top"'
 
 def comparison_html(comparison: "Comparison") -> str:
     """Return the HTML of a comparison, without scripts."""
-    parts = [f'<p style="max-width:80ch"><b>{escape(comparison.verdict)}</b></p>']
+    parts = [
+        f'<p style="max-width:80ch"><b>{escape(comparison.verdict)}</b></p>',
+        f"<p>Next: <code>{escape(comparison.next_step)}</code></p>",
+    ]
     for kind, results in (("Metric", comparison.metrics), ("Density", comparison.densities)):
         if results:
             parts.append(_table(kind, results, comparison))

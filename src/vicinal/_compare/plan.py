@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from vicinal._checks import check_array, check_choice, check_flag, check_integer, check_magnitude
 from vicinal._compare.folds import Rows, usable_dimensions
@@ -54,10 +56,12 @@ class Options:
     engine: Any
 
     def check(self) -> None:
-        """Raise an error for invalid values; with `fast`, lower the numbers."""
+        """Raise an error for invalid values; with `fast`, lower the numbers. None and a RandomState give a seed."""
         check_choice(self.missing, "missing", MISSING)
         for name in ("n_neighbors", "n_splits", "max_rows", "fit_rows"):
             check_integer(getattr(self, name), name, least=2 if name == "n_splits" else 1)
+        if not isinstance(self.random_state, Integral):
+            self.random_state = int(check_random_state(self.random_state).randint(2**31 - 1))
         if check_flag(self.fast, "fast"):
             self.n_splits, self.n_repeats = min(self.n_splits, _FAST_FOLDS), 1
             self.max_rows, self.fit_rows = min(self.max_rows, _FAST_ROWS), min(self.fit_rows, _FAST_FIT_ROWS)
@@ -283,10 +287,11 @@ def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
             f"{incomplete:,} of the {len(plan.X):,} rows have missing values, which were filled in by DensityImputer, fitted to "
             f"the training rows of each fold; {judged}."
         )
-    costly = ", ".join(method.label for method in plan.metrics if method.costly)
-    if n_fitted < n_train and costly:
+    slow = [method.label for method in plan.metrics if method.costly]
+    costly = f"{', '.join(slow)} {'was' if len(slow) == 1 else 'were'}"
+    if n_fitted < n_train and slow:
         notes.append(
-            f"{costly} were fitted to {n_fitted:,} of the {n_train:,} training rows of each fold; neighbours were searched among "
+            f"{costly} fitted to {n_fitted:,} of the {n_train:,} training rows of each fold; neighbours were searched among "
             "all."
         )
     if n_fitted < n_train and plan.densities:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from vicinal._compare.intervals import Interval
 
 
+# A difference that is not clear in fewer folds may be clear in so many.
+MORE_FOLDS = 15
 # The score that determines the verdict, by kind: the first of these that is available.
 MAIN = {"metric": ("accuracy", "r2"), "density": ("log_likelihood",)}
 
@@ -54,6 +56,8 @@ class MethodResult:
         The time for all folds.
     not_judged : str or None
         The reason why the verdict does not use its scores: fits that did not converge, or values that repeat.
+    promising : bool
+        Whether the difference is not clear, but would be if more folds had the same mean and spread.
     """
 
     name: str
@@ -68,6 +72,7 @@ class MethodResult:
     note: str | None
     seconds: float
     not_judged: str | None = None
+    promising: bool = False
 
     @property
     def judged(self) -> bool:
@@ -99,7 +104,7 @@ class Comparison:
     metrics, densities : list of MethodResult
         The results of each method.
     verdict : str
-        One sentence, or two if both metrics and densities were compared.
+        One sentence, or two if both metrics and densities were compared. It begins with the base rate if no metric reaches it.
     helped : dict
         For "metric" and "density": "helped", "hurt", "unclear", or None if nothing was compared.
     reference, best : dict
@@ -148,6 +153,18 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return comparison_html(self)
+
+    @property
+    def next_step(self) -> str:
+        """The Python code that follows from the verdict."""
+        for kind, arguments in (("metric", "X, y"), ("density", "X")):
+            if self.helped[kind] == "helped":
+                return f"comparison.estimator({kind!r}, {self.best[kind]!r}).fit({arguments})"
+        if any(result.promising for result in [*self.metrics, *self.densities]):
+            return (
+                f"vicinal.compare(X{', y' if self.task else ''}, n_repeats={MORE_FOLDS // self.settings['n_splits']})"
+            )
+        return f"vicinal.report(X{', y' if self.task else ''}, comparison=comparison).save('report.html')"
 
     def result(self, kind: str, name: str) -> Any:
         """Return the MethodResult of a kind ("metric" or "density") and name."""

@@ -13,8 +13,9 @@ from vicinal._checks import check_choice, check_integer
 from vicinal._supervision import code_labels, read_numbers, read_values, refuse_missing
 
 TASKS = ("auto", "classes", "numbers")
-# Whole numbers with more values than this, and fewer rows than that per value, are treated as quantities, not as classes.
-_MANY_VALUES, _FEW_ROWS_EACH = 20, 10
+# Whole numbers with more values than this are treated as quantities, unless they are the codes of classes: values that occur about
+# equally often, each in that many rows on average and none in more than that many times the average.
+_MANY_VALUES, _FEW_ROWS_EACH, _UNEQUAL = 20, 10, 3
 
 
 class ComparisonError(ValueError):
@@ -107,15 +108,20 @@ def _guess(labels: np.ndarray, notes: list[str]) -> str:
         return "classes"
     if labels.dtype.kind == "f" and (np.floor(labels) != labels).any():
         return "numbers"
-    n_values = len(np.unique(labels))
+    counts = np.unique(labels, return_counts=True)[1]
+    n_values = len(counts)
     counts_rows = n_values == len(labels) and np.ptp(labels) == n_values - 1
-    if counts_rows or n_values <= _MANY_VALUES or len(labels) >= _FEW_ROWS_EACH * n_values:
+    if counts_rows or n_values <= _MANY_VALUES:
         return "classes"
-    notes.append(
-        f"The target holds {n_values:,} different whole numbers in {len(labels):,} rows and is treated as a number to predict "
-        "(pass task='classes' to treat it as classes)."
+    codes = counts.mean() >= _FEW_ROWS_EACH and counts.max() <= _UNEQUAL * counts.mean()
+    task, done, other = (
+        ("classes", "as classes", "numbers") if codes else ("numbers", "as a number to predict", "classes")
     )
-    return "numbers"
+    notes.append(
+        f"The target holds {n_values:,} different whole numbers in {len(labels):,} rows and is treated {done} "
+        f"(task={other!r} or --task {other} treats it as {other})."
+    )
+    return task
 
 
 def _read_numbers(y: ArrayLike, values: np.ndarray, n_rows: int) -> np.ndarray:
@@ -135,7 +141,7 @@ def _read_numbers(y: ArrayLike, values: np.ndarray, n_rows: int) -> np.ndarray:
         )
     if np.ptp(values) == 0:
         raise ComparisonError(
-            "{y} is {value:g} in every row, so there is nothing to predict. Leave {y} out to compare densities.",
+            "{y} is {value:g} in every row, so there is nothing to predict. Leave {y} out.",
             {"value": values.flat[0]},
         )
     return values.ravel()
@@ -153,13 +159,13 @@ def _read_classes(y: ArrayLike, n_rows: int) -> tuple[list[str], np.ndarray]:
     names = _texts(classes)
     if len(names) < 2:
         raise ComparisonError(
-            "{y} holds only one class, {name!r}, so there is nothing to distinguish. Leave {y} out to compare densities.",
+            "{y} holds only one class, {name!r}, so there is nothing to distinguish. Leave {y} out.",
             {"name": names[0]},
         )
     if np.bincount(codes).max() < 2:
         raise ComparisonError(
             "{y} holds {n_values} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a "
-            "class.",
+            "class. Pass {task}='numbers' if it holds numbers to predict.",
             {"n_values": len(names), "n_rows": n_rows},
         )
     return names, codes

@@ -185,25 +185,29 @@ class Run:
             )
             for kind, some in chosen.items()
         }
-        verdicts = {kind: verdict_of(found) for kind, found in results.items()}
+        targets, n_neighbors = plan.targets, plan.options.n_neighbors
+        codes = None if targets is None else targets.codes
+        largest_class = None if codes is None else float(np.bincount(codes).max() / len(codes))
+        base = {"metric": 0.0 if largest_class is None else largest_class, "density": -np.inf}
+        verdicts = {kind: verdict_of(found, base[kind]) for kind, found in results.items()}
         summary = {
             "helped": {kind: found[0] for kind, found in verdicts.items()},
             "reference": {kind: found[1] for kind, found in verdicts.items()},
             "best": {kind: found[2] for kind, found in verdicts.items()},
         }
-        targets, n_neighbors = plan.targets, plan.options.n_neighbors
-        codes = None if targets is None else targets.codes
         return Comparison(
             metrics=results["metric"],
             densities=results["density"],
-            verdict=verdict_sentence(results, n_neighbors=n_neighbors, left_out=plan.left_out, **summary),
+            verdict=verdict_sentence(
+                results, n_neighbors=n_neighbors, largest_class=largest_class, left_out=plan.left_out, **summary
+            ),
             n_rows=len(plan.kept),
             n_features=len(plan.names),
             n_neighbors=n_neighbors,
             n_folds=len(folds),
             task=None if targets is None else targets.task,
             classes=plan.classes,
-            largest_class=None if codes is None else float(np.bincount(codes).max() / len(codes)),
+            largest_class=largest_class,
             notes=[*notes, *plan.notes],
             types=dict(zip(plan.names, plan.kinds, strict=True)),
             settings=plan.settings,

@@ -6,7 +6,7 @@ import numpy as np
 
 from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.methods import Method
-from vicinal._compare.results import MethodResult, main_of
+from vicinal._compare.results import MORE_FOLDS, MethodResult, main_of
 
 if TYPE_CHECKING:
     from vicinal._compare.folds import Outcome
@@ -32,7 +32,7 @@ def method_results(
     for method in chosen:
         scores, failure, curve, note, seconds = kept[method.name]
         intervals = {name: corrected_interval(values, share) for name, values in scores.items()}
-        differences = {}
+        differences, promising = {}, False
         if reference is not None and method is not reference:
             at_once = n_learned if method.learned else max(1, len(plain) - 1)
             differences = {
@@ -40,6 +40,10 @@ def method_results(
                 for name, values in scores.items()
                 if name in kept[reference.name][0]
             }
+            if method.learned and scores and len(outcomes[kind, method.name]) < MORE_FOLDS:
+                gains = main_of(kind, scores) - main_of(kind, kept[reference.name][0])
+                more = corrected_interval(gains, share, n_comparisons=at_once, n_folds=MORE_FOLDS)
+                promising = main_of(kind, differences).low <= 0 < more.low
         results.append(
             MethodResult(
                 name=method.name,
@@ -54,6 +58,7 @@ def method_results(
                 note=note,
                 seconds=seconds,
                 not_judged=None if failure else reasons[method.name],
+                promising=promising,
             )
         )
     return results
@@ -82,8 +87,11 @@ def _gather(
     return scores, None, curve, "; ".join(notes) or None, seconds
 
 
-def verdict_of(results: list[MethodResult]) -> tuple[str | None, str | None, str | None]:
-    """Return ("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
+def verdict_of(results: list[MethodResult], base: float = -np.inf) -> tuple[str | None, str | None, str | None]:
+    """Return ("helped" | "unclear" | "hurt" | None, best plain, best learned).
+
+    base : the score of a constant prediction; a method that does not reach it has not helped
+    """
     plain = [result for result in results if result.judged and not result.learned]
     learned = [result for result in results if result.judged and result.learned]
     best_plain = max(plain, key=lambda result: result.main.mean, default=None)
@@ -92,6 +100,6 @@ def verdict_of(results: list[MethodResult]) -> tuple[str | None, str | None, str
     names = (None if best_plain is None else best_plain.name, None if best is None else best.name)
     if best is None or best_plain is None:
         return None, *names
-    if clear:
+    if clear and best.main.mean > base:
         return "helped", *names
     return ("hurt" if best.difference.high < 0 else "unclear"), *names

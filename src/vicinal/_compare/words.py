@@ -38,8 +38,9 @@ def verdict_sentences(
     reference: dict[str, Any],
     best: dict[str, Any],
     n_neighbors: int,
+    largest_class: float | None = None,
 ) -> dict[str, str]:
-    """Return the verdict by kind, one sentence for metrics and one for densities."""
+    """Return the verdict by kind: a sentence or two for metrics, and for densities."""
     found = {}
     for kind in ("metric", "density"):
         reasons = dict.fromkeys(result.not_judged for result in results.get(kind, ()) if result.not_judged)
@@ -50,16 +51,31 @@ def verdict_sentences(
             found[kind] = _sentence(
                 kind, helped[kind], by_name[reference[kind]], by_name[best[kind]], n_neighbors, results[kind]
             )
+    below = _below_the_base_rate(results.get("metric", []), n_neighbors, largest_class)
+    if below:
+        found["metric"] = " ".join(text for text in (below, found.get("metric")) if text)
     ahead = _gaussian_ahead([result for result in results.get("density", ()) if result.judged])
     if ahead:
         found["density"] = " ".join(text for text in (found.get("density"), ahead) if text)
     return found
 
 
+def _below_the_base_rate(results: "list[MethodResult]", n_neighbors: int, largest_class: float | None) -> str | None:
+    """Return a sentence if no metric predicts the target better than a constant."""
+    best = max((result for result in results if result.main), key=lambda result: result.main.mean, default=None)
+    if best is None or best.main.mean > (largest_class or 0.0):
+        return None
+    constant = "its mean (an R² of 0)" if largest_class is None else f"its largest class ({percent(largest_class)})"
+    return (
+        f"No metric predicts the target better than {constant}: the best, {best.label}, has a held-out "
+        f"{score_name(best.scale, n_neighbors)} of {shown(best.scale, best.main.mean)}."
+    )
+
+
 def _gaussian_ahead(results: "list[MethodResult]") -> str | None:
     """Return a sentence if one Gaussian scores better than all kernel densities (LCA-Gauss contains it and is excluded)."""
     gaussian = next((result for result in results if result.name == "gaussian"), None)
-    kernels = [result for result in results if result.name not in ("gaussian", "lca-gauss")]
+    kernels = [result for result in results if result.name not in ("gaussian", "lca-gauss", "independent")]
     best = max(kernels, key=lambda result: result.main.mean, default=None)
     if gaussian is None or best is None or best.main.mean >= gaussian.main.mean:
         return None
@@ -105,7 +121,8 @@ def _sentence(
             f"{learned.label} helped: {what} rose from {before} ({plain.label}, the best plain {kind}) to {after}, "
             f"{change}{less_sure}{raw}."
         )
-    if sum(result.learned and result.judged for result in results) > 1:
+    several = sum(result.learned and result.judged for result in results) > 1
+    if several:
         nothing, best = f"No learned {kind}", f"the best, {learned.label}, has"
         clearly, plainly = "clearly helped", "helped"
     else:
@@ -114,6 +131,12 @@ def _sentence(
     compared = f"{best} {'an' if what[0] in 'aeiou' else 'a'} {what} of {after}, compared with {before} for plain {plain.label}, a difference of {change}"
     if helped == "hurt":
         return f"{nothing} {plainly}: {compared}{raw}. Use {plain.label}."
+    if learned.difference.low > 0:  # although it is clearly better, a constant prediction is better still
+        return f"{nothing} {plainly}: {compared}{raw}."
+    if learned.promising:
+        n_folds = len(next(iter(learned.scores.values())))
+        helps = f"a learned {kind} helps" if several else f"{learned.label} helps"
+        return f"{n_folds} folds are too few to tell whether {helps}: {compared}, which includes zero{raw}."
     return f"{nothing} {clearly}: {compared}, which includes zero{raw}."
 
 
@@ -147,9 +170,9 @@ def signed(scale: str, interval: "Interval", *, named: bool = True) -> str:
     return f"{mean:+.{digits}f}{unit} ({name}{low:+.{digits}f} to {high:+.{digits}f})"
 
 
-def comparison_table(comparison: "Comparison") -> str:
-    """Return the verdict, the tables and the notes, as text."""
-    parts = [comparison.verdict]
+def comparison_table(comparison: "Comparison", next_step: str | None = None) -> str:
+    """Return the verdict, the next step, the tables and the notes, as text."""
+    parts = [comparison.verdict, f"Next: {next_step or comparison.next_step}"]
     if comparison.metrics:
         numbers = comparison.task == "numbers"
         head = [

@@ -4,23 +4,16 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
 
 ::
 
-      fits_collections     a decorator of `fit`: an estimator that needs sums over the rows, or some of them at a time, gets rows that stay
-                           on the workers; otherwise they are loaded into memory. The fitted density stays on the workers
+      fits_collections     a decorator of `fit`: a stochastic fit draws rows from the collection; otherwise they are loaded into memory
       answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
       rows.py              collections as tables in memory, and as sources of rows
       tasks.py             coarse tasks, with results in their order
-      distant_rows.py      rows that stay on the workers, in blocks
-      distant.py           a density that is on the workers as one object
-      references.py        whether the active client can use a density on the workers, and why not
-      spread_scores.py     methods of estimators whose densities have blocks of components on several workers
       cluster.py           the active client, looked up at each call, and the handling of lost workers
-      heartbeats.py        workers that do not respond
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -28,8 +21,6 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
-
-from vicinal._row_sources import all_rows, in_file
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -56,123 +47,46 @@ def on_cluster(there: bool = True) -> Iterator[None]:
         _rows_on_cluster.reset(token)
 
 
-def is_distant(density: Any) -> bool:
-    """Return whether the rows of a fitted density, or of one inside it, are on the workers of a cluster."""
-    return any(getattr(type(mixture), "is_distant", False) for _, mixture in _mixtures_of(density))
-
-
-def _mixtures_of(estimator: Any) -> list[tuple[Any, Any]]:
-    """Yield the densities in a fitted estimator, itself or those that it fitted, and their mixtures."""
-    inner = getattr(estimator, "density_", None)
-    densities = [estimator, inner, *getattr(estimator, "densities_", ())]
-    if inner is not None and hasattr(inner, "steps"):
-        densities.append(inner.steps[-1][1])
-    found = [(density, vars(density).get("mixture_")) for density in densities if density is not None]
-    return [(density, mixture) for density, mixture in found if mixture is not None]
-
-
 def fits_collections(fit: _Method) -> _Method:
     """Let a `fit` method take Dask collections: X, and labels and weights that are aligned with it."""
 
     @wraps(fit)
     def fit_there(self: Any, X: Any, *args: Any, **options: Any) -> Any:
-        if hasattr(self, "_before_fit"):
-            self._before_fit()
         if not any(map(is_collection, (X, *args, *options.values()))):
-            fit(self, X, *args, **options)
-            if hasattr(self, "_after_fit"):
-                self._after_fit()
-            return self
+            return fit(self, X, *args, **options)
         from vicinal._dask.cluster import has_client
 
-        asked, _held = _where_it_is(self, X)
-        drawn = asked is not X  # the steps are then small, and this process computes them
-        X, args, options = in_memory(asked, args, options)
-        with on_cluster(has_client() and not drawn):
-            fit(self, X, *args, **options)
-        if hasattr(self, "_after_fit"):
-            self._after_fit()
-        if has_client():
-            leave_there(self)
-        return self
+        source = _source_of_draws(self, X)  # the steps of such a fit are small, and this process computes them
+        is_density = hasattr(self, "score_samples") or hasattr(self, "_inner_estimator")  # or holds densities
+        X, args, options = in_memory(X if source is None else source, args, options, of_density=is_density)
+        with on_cluster(source is None and has_client()):
+            return fit(self, X, *args, **options)
 
     return cast(_Method, fit_there)
 
 
-def _where_it_is(estimator: Any, X: Any) -> tuple[Any, Any]:
-    """Return a collection as a source of rows if a fit does not need all of them in this process, else X unchanged.
+def _source_of_draws(estimator: Any, X: Any) -> Any:
+    """Return a collection as a source of rows if a stochastic fit draws from it; None if the fit needs all rows."""
+    if not is_collection(X) or not hasattr(estimator, "_pick_solver"):
+        return None
+    from vicinal._dask.rows import DaskRows
 
-    The second result must be kept until the rows have been loaded: it refers to partitions that were computed to find
-    their sizes.
+    source = DaskRows(X)
+    return source if estimator._pick_solver(source.shape[0]) == "stochastic" else None
+
+
+def in_memory(
+    X: Any, args: tuple[Any, ...], options: dict[str, Any], *, of_density: bool = False
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a fit, with Dask collections in memory; raise if labels or weights are not aligned with X.
+
+    If a density could not keep all rows of X, a random sample of them is returned, with a warning.
     """
-    from vicinal._dask.cluster import has_client
-
-    held = None
-    if hasattr(estimator, "_fits_distant_rows") and has_client() and has_numbers(X):
-        from vicinal._dask.distant_rows import Persisted
-
-        held = Persisted(X)
-        if held.shape[0] and estimator._fits_distant_rows(held.shape, held.dtype):
-            return held.rows(), None
-    if is_collection(X) and hasattr(estimator, "_pick_solver"):
-        from vicinal._dask.rows import DaskRows
-
-        source = DaskRows(X)
-        if estimator._pick_solver(source.shape[0]) == "stochastic":
-            return source, held
-    return X, held
-
-
-def has_numbers(X: Any) -> bool:
-    """Return whether X is a collection of rows of numbers; other collections raise an error where they are loaded."""
-    if not is_collection(X) or hasattr(getattr(X, "_meta", None), "nnz"):
-        return False
-    kinds = list(X.dtypes) if hasattr(X, "columns") else [getattr(X, "dtype", None)]
-    return getattr(X, "ndim", 0) == 2 and all(getattr(kind, "kind", "O") in "fiub" for kind in kinds)
-
-
-def are_distant(rows: Any) -> bool:
-    """Return whether rows are on the workers of a cluster; see `DistantRows`."""
-    return bool(getattr(type(rows), "is_distant", False))
-
-
-def in_memory(X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a fit, with Dask collections in memory; raise if labels or weights are not aligned with X."""
     if not any(map(is_collection, (X, *args, *options.values()))):
         return X, args, options
     from vicinal._dask.rows import tables_in_memory
 
-    return tables_in_memory(X, args, options)
-
-
-def leave_there(estimator: Any) -> None:
-    """Move the densities of a fitted estimator to the workers: a small one to each, a large one in blocks."""
-    from vicinal._dask.distant import DistantMixture
-    from vicinal._dask.distant_rows import DistantRows
-
-    for density, mixture in _mixtures_of(estimator):
-        if "centres" not in vars(mixture):
-            continue
-        spread = mixture.spread()
-        density.mixture_ = DistantMixture.of(mixture) if spread is None else spread
-        if spread is not None and "rows_" in vars(density):  # of LCA-Gauss, whose centres have moved away from its rows
-            density.rows_ = DistantRows.sent(density.rows_)
-
-
-def gather(estimator: Any) -> Any:
-    """Move the densities of a fitted estimator into this process; do nothing if they are here already."""
-    for density, mixture in _mixtures_of(estimator):
-        if getattr(type(mixture), "is_distant", False):
-            density.mixture_ = mixture.gather()
-        elif in_file(vars(mixture).get("centres")):
-            density.mixture_ = copy(mixture)  # another object, for which the engine keeps no placement in the file
-            density.mixture_.centres = np.array(mixture.centres)
-        rows = vars(density).get("rows_")  # of LCA-Gauss, whose centres have moved away from its rows
-        if are_distant(rows):
-            density.rows_ = all_rows(rows)
-        elif in_file(rows):
-            density.rows_ = np.array(rows)
-    return estimator
+    return tables_in_memory(X, args, options, of_density)
 
 
 def answers_collections(
@@ -190,27 +104,23 @@ def answers_collections(
     dtype : callable, optional
         Return the dtype of the result, given the estimator; None means that of floating-point rows.
     needs_rows : bool
-        Whether the method needs the training rows. If these are on the workers, rows in memory are sent there, too.
+        Whether the method needs the training rows. If not, they are not sent to the workers.
     """
 
     def decorate(method: _Method) -> _Method:
         @wraps(method)
         def answer(self: Any, *args: Any, **options: Any) -> Any:
             X = args[0] if args else options.get("X")
-            there = is_collection(X)
-            if not there and not (needs_rows and is_distant(self) and X is not None):
+            if not is_collection(X):
                 return method(self, *args, **options)
-            from vicinal._dask.lazy import answered, lazily
+            from vicinal._dask.lazy import lazily
 
             check_is_fitted(self)
-            if needs_rows:
-                for _, mixture in _mixtures_of(self):
-                    _ = mixture.n_features  # raises an explanatory error if the rows were not kept
             others = {name: value for name, value in options.items() if name != "X"}
             work = _Asked(method.__name__, args[1:], others)
             width = None if columns is None else columns(self)
             kind = None if dtype is None else dtype(self)
-            return lazily(self, work, X, width, kind, needs_rows) if there else answered(self, work, X)
+            return lazily(self, work, X, width, kind, needs_rows)
 
         return cast(_Method, answer)
 

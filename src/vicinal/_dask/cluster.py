@@ -5,15 +5,13 @@ import logging
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, WorkerPlugin, default_client, get_client, get_worker, wait
-
-from vicinal._dask.heartbeats import heartbeats
+from distributed import Client, Future, KilledWorker, WorkerPlugin, get_client, get_worker, wait
 
 PATIENCE = 20.0  # the time without any worker after which a call raises an error, in seconds
 LOOK_EVERY = 2.0  # the interval at which a waiting call checks whether there are still workers, in seconds
@@ -83,7 +81,7 @@ def active_client(asked: str = "Engine('dask')") -> Client:
 
 def threads_of_workers(client: Client) -> dict[str, int]:
     """Return the workers that accept tasks, and their threads, without workers that are paused because their memory is
-    full and workers that do not respond; return none if the scheduler does not answer."""
+    full; return none if the scheduler does not answer."""
     return _threads(client) or {}
 
 
@@ -92,24 +90,16 @@ def _threads(client: Client) -> dict[str, int] | None:
     if client.status != "running":  # it has lost the scheduler, and tries to connect to it again
         return None
     try:
-        found = dict(client.sync(client.scheduler.ncores_running, workers=None, callback_timeout=5.0))
+        return dict(client.sync(client.scheduler.ncores_running, workers=None, callback_timeout=5.0))
     except (OSError, TimeoutError, CancelledError, AttributeError):
         return None
-    silent = heartbeats(client).silent()
-    return {name: threads for name, threads in found.items() if name not in silent}
-
-
-def only_responding(client: Client) -> list[str] | None:
-    """Return the workers that tasks and data may be sent to, if some workers do not respond; None means all."""
-    return (list(threads_of_workers(client)) or None) if heartbeats(client).silent() else None
 
 
 def wait_for_a_worker(client: Client) -> None:
     """Wait until there is a worker; raise an error if there has been none for some time."""
     since = time.monotonic()
     while not (found := _threads(client)):
-        silence = 0.0 if found is None else heartbeats(client).shortest()
-        if max(time.monotonic() - since, silence) > PATIENCE or client.status == "closed":
+        if time.monotonic() - since > PATIENCE or client.status == "closed":
             raise ClusterError(_why_nobody(client, found is not None))
         time.sleep(0.5)
 
@@ -120,13 +110,6 @@ def _why_nobody(client: Client, answers: bool) -> str:
         return (
             f"the Dask scheduler {_address(client)} has not answered for {PATIENCE:.0f} s, so nothing can be computed: it has ended, or "
             "cannot be reached. Start it and its workers again, and create a new client."
-        )
-    silent = heartbeats(client).silent()
-    if silent:
-        return (
-            f"no Dask worker has responded for {PATIENCE:.0f} s ({len(silent)} sent no heartbeat: {', '.join(sorted(silent)[:3])}), so "
-            "nothing can be computed. Their processes are frozen, or their machines cannot be reached. Restart them, or start others "
-            "(dask worker tcp://scheduler:8786)."
         )
     return (
         f"no Dask worker has been available for {PATIENCE:.0f} s, or all are paused because their memory is full, so nothing can be "
@@ -140,9 +123,8 @@ def _address(client: Client) -> str:
 
 def scattered(client: Client, things: dict[str, Any]) -> dict[str, Future]:
     """Send objects to some workers, by key (see `new_key`); the others fetch them with the first task that needs them."""
-    workers = only_responding(client)
     try:
-        return dict(_outcome(client, client.scatter(things, workers=workers, timeout=2.0, asynchronous=True)))
+        return dict(_outcome(client, client.scatter(things, timeout=2.0, asynchronous=True)))
     except (OSError, TimeoutError, KeyError, ValueError) as error:  # no worker, or one left while it was sent something
         wait_for_a_worker(client)
         raise LostError(f"{type(error).__name__}: {error}") from error
@@ -201,17 +183,6 @@ def _sent(client: Client, send: Callable[..., dict[str, Future]], name: str, thi
     )
 
 
-def hold(futures: Iterable[Future]) -> None:
-    """Let futures that were unpickled or copied keep their data on the workers, if this process has a client.
-
-    Otherwise the data would be released with the futures that they are copies of.
-    """
-    with suppress(ValueError):
-        client = default_client()
-        for future in futures:
-            future.bind_client(client)
-
-
 def new_key(name: str) -> str:
     """Return a key that was never used; Dask's dashboard shows the name.
 
@@ -240,7 +211,7 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
         except (TimeoutError, CancelledError):
             wait_for_a_worker(client)
             if time.monotonic() - since > PATIENCE / 2 and _held_up(client, tasks):
-                raise LostError("a worker is paused because its memory is full, or does not respond") from None
+                raise LostError("a worker is paused because its memory is full") from None
     done = [task for task in tasks if task.done()]
     try:
         if any(task.status in ("cancelled", "lost") for task in done):
@@ -257,24 +228,21 @@ def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) ->
 
 
 def _outcome(client: Client, asked: Any) -> Any:
-    """Return the result of a coroutine of the client; stop waiting if no worker is available, or one no longer responds."""
+    """Return the result of a coroutine of the client; stop waiting if no worker is available."""
     waiting = asyncio.run_coroutine_threadsafe(asked, client.loop.asyncio_loop)
-    since, avoided = time.monotonic(), heartbeats(client).silent()
     try:
         while not waiting.done():
             with suppress(TimeoutError):
                 waiting.exception(timeout=LOOK_EVERY)
             if not waiting.done():
                 wait_for_a_worker(client)
-                if time.monotonic() - since > PATIENCE / 2 and heartbeats(client).silent() - avoided:
-                    raise LostError("a worker does not respond")
         return waiting.result()
     finally:
         waiting.cancel()
 
 
 def _held_up(client: Client, tasks: list[Future]) -> bool:
-    """Return whether some tasks wait on a worker that is paused or does not respond, or for data that only such a worker has.
+    """Return whether some tasks wait on a worker that is paused.
 
     Dask leaves tasks on a worker that were assigned before it paused.
     """
@@ -284,7 +252,7 @@ def _held_up(client: Client, tasks: list[Future]) -> bool:
     except (OSError, TimeoutError, CancelledError):
         return False
     waiting = {key for worker, keys in given.items() if worker not in running for key in keys}
-    return any(task.key in waiting for task in tasks) or heartbeats(client).nobody_works()
+    return any(task.key in waiting for task in tasks)
 
 
 def computed(tasks: list[Any], remedy: str = "Load the data again") -> list[Any]:
@@ -297,29 +265,18 @@ def computed(tasks: list[Any], remedy: str = "Load the data again") -> list[Any]
     client = active_client()
     wait_for_a_worker(client)
     answers: dict[int, Any] = {}
-    avoided: set[str] = set()
-    while len(answers) < len(tasks):
-        left = [place for place in range(len(tasks)) if place not in answers]
-        try:
-            _compute(client, [tasks[place] for place in left], left, answers)
-        except LostError as error:
-            silent = heartbeats(client).silent()
-            if silent - avoided:  # others may do their tasks, under new keys, because the old ones are being cancelled
-                avoided |= silent
-                again = dask.delayed(_itself)
-                tasks = [again(task, dask_key_name=new_key("vicinal.again")) for task in tasks]
-                continue
-            raise RuntimeError(
-                f"Dask workers that held parts of the data have left, or accept no tasks ({error}). {remedy}, or give workers more "
-                "memory."
-            ) from None
+    try:
+        _compute(client, tasks, answers)
+    except LostError as error:
+        raise RuntimeError(
+            f"Dask workers that held parts of the data have left, or accept no tasks ({error}). {remedy}, or give workers more memory."
+        ) from None
     return [answers[place] for place in range(len(tasks))]
 
 
-def _compute(client: Client, tasks: list[Any], places: list[int], answers: dict[int, Any]) -> None:
-    """Compute delayed tasks on workers that respond, and put the results into a dictionary by the places of the tasks."""
-    futures = client.compute(tasks, workers=only_responding(client), optimize_graph=True)
-    left = dict(zip(places, futures, strict=True))
+def _compute(client: Client, tasks: list[Any], answers: dict[int, Any]) -> None:
+    """Compute delayed tasks on the workers, and put the results into a dictionary by the places of the tasks."""
+    left = dict(enumerate(client.compute(tasks, optimize_graph=True)))
     try:
         while left:
             unique = list(dict.fromkeys(left.values()))
@@ -329,10 +286,6 @@ def _compute(client: Client, tasks: list[Any], places: list[int], answers: dict[
     finally:
         if left:
             client.cancel(list(left.values()), force=True)
-
-
-def _itself(thing: Any) -> Any:
-    return thing
 
 
 def answer_of(client: Client, task: Future, explain: Callable[[], str]) -> Any:

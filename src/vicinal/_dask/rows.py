@@ -1,35 +1,100 @@
 """Dask collections as tables in memory, and as sources of rows."""
 
-from abc import ABC, abstractmethod
+import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import dask
 import numpy as np
 from dask.delayed import Delayed
 
+from vicinal._callers import callers_line
 from vicinal._dask import is_collection
-from vicinal._dask.cluster import computed
+from vicinal._dask.cluster import active_client, computed, has_client
+
+MOST_DENSITY_BYTES = 2**31  # the rows of a collection that a density keeps in the memory of this process, in bytes
 
 
 def tables_in_memory(
-    X: Any, args: tuple[Any, ...], options: dict[str, Any]
+    X: Any, args: tuple[Any, ...], options: dict[str, Any], of_density: bool = False
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a fit with Dask collections in memory; raise if one is not aligned with X."""
+    """Return the arguments of a fit with Dask collections in memory; raise if one is not aligned with X.
+
+    If a density could not keep all rows of X, a random sample of them is returned, with a warning.
+    """
     names = ("y", "sample_weight", *(f"argument {i}" for i in range(3, len(args) + 1)))[: len(args)]
-    asked = {"X": X, **dict(zip(names, args, strict=True)), **options}
-    blocks = _aligned_blocks(asked)
+    arguments = {"X": X, **dict(zip(names, args, strict=True)), **options}
+    blocks = _aligned_blocks(arguments)
+    sample = _sample_of_parts(X, blocks["X"]) if of_density and "X" in blocks else None
+    if sample is not None:
+        blocks["X"] = sample.blocks
     computed_blocks = iter(computed([block for parts in blocks.values() for block in parts]))
-    found = {name: [next(computed_blocks) for _ in parts] for name, parts in blocks.items()}
-    lengths = {name: [len(block) for block in parts] for name, parts in found.items()}
+    tables_of = {name: [next(computed_blocks) for _ in parts] for name, parts in blocks.items()}
+    lengths = {name: [len(block) for block in parts] for name, parts in tables_of.items()}
+    if sample is not None:
+        lengths["X"] = sample.lengths
     n = sum(lengths["X"]) if "X" in lengths else len(X)
     if n == 0:
         raise ValueError(f"X has no rows: all of its {len(lengths['X'])} partitions are empty. Check how it was read.")
     for name, counts in lengths.items():
-        _check_lengths(name, counts, lengths.get("X", getattr(X, "partition_lengths", None)), n)
-    tables = {name: _together(parts) for name, parts in found.items()}
-    whole = [tables.get(name, value) for name, value in zip(names, args, strict=True)]
-    return tables.get("X", X), tuple(whole), {name: tables.get(name, value) for name, value in options.items()}
+        _check_lengths(name, counts, lengths.get("X", getattr(X, "lengths", None)), n)
+    tables = {name: _together(parts) for name, parts in tables_of.items()}
+
+    def in_memory(name: str, value: Any) -> Any:
+        table = tables.get(name, value)
+        if sample is None or name == "X" or not hasattr(table, "__len__") or len(table) != n:
+            return table
+        return table.iloc[sample.positions] if hasattr(table, "iloc") else np.asarray(table)[sample.positions]
+
+    aligned = tuple(in_memory(name, value) for name, value in zip(names, args, strict=True))
+    return tables.get("X", X), aligned, {name: in_memory(name, value) for name, value in options.items()}
+
+
+class _Sample(NamedTuple):
+    """A random sample of the rows of a collection."""
+
+    positions: np.ndarray  # increasing, among all rows
+    blocks: list[Delayed]  # the chosen rows of each partition
+    lengths: list[int]  # the numbers of all rows of the partitions
+
+
+def _sample_of_parts(X: Any, parts: list[Delayed]) -> _Sample | None:
+    """Return a sample of the rows of a collection if a density cannot keep all of them, and warn; else None."""
+    known = _length(X)
+    if known is not None and known * _row_bytes(X) <= MOST_DENSITY_BYTES:
+        return None
+    lengths = [int(length) for length in computed([dask.delayed(len, pure=True)(part) for part in parts])]
+    positions = sampled_positions(sum(lengths), _row_bytes(X))
+    if positions is None:
+        return None
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    chosen = [positions[(positions >= first) & (positions < last)] - first for first, last in pairwise(starts)]
+    take = dask.delayed(_rows_of_part, pure=True)
+    return _Sample(positions, [take(part, rows) for part, rows in zip(parts, chosen, strict=True)], lengths)
+
+
+def sampled_positions(n: int, row_bytes: int) -> np.ndarray | None:
+    """Return the positions of the sample of n rows that a density keeps, and warn; None if it keeps all of them."""
+    most = max(MOST_DENSITY_BYTES // row_bytes, 1)
+    if n <= most:
+        return None
+    warnings.warn(
+        f"the density keeps a random sample of {most:,} of the {n:,} rows of this Dask collection, because it holds its rows in the "
+        f"memory of this process, at most {MOST_DENSITY_BYTES / 2**30:.3g} GiB of them. Pass a sample of your own to choose which.",
+        UserWarning,
+        stacklevel=callers_line(),
+    )
+    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
+def _row_bytes(X: Any) -> int:
+    n_columns, dtype, _ = columns_of(X)
+    return max(n_columns * dtype.itemsize, 1)
+
+
+def _rows_of_part(part: Any, positions: np.ndarray) -> Any:
+    return part.iloc[positions] if hasattr(part, "iloc") else np.asarray(part)[positions]
 
 
 def partitions(X: Any, y: Any) -> tuple[list[Delayed], list[int], Any]:
@@ -140,68 +205,11 @@ def _together(parts: list[Any]) -> Any:
     return np.concatenate(filled) if len(filled) > 1 else np.asarray(filled[0])
 
 
-class RowsInParts(ABC):
-    """Rows in the partitions of a Dask collection as a source of rows; see `vicinal._row_sources`.
+class DaskRows:
+    """A Dask array or dataframe as a source of rows; see `vicinal._row_sources`.
 
-    Parameters
-    ----------
-    lengths : sequence of int
-        The numbers of rows of the parts.
-    n_columns : int
-    dtype : numpy.dtype
-    columns : list of str or None
-    """
-
-    def __init__(self, lengths: Iterable[int], n_columns: int, dtype: np.dtype, columns: list[str] | None) -> None:
-        self.lengths = [int(length) for length in lengths]
-        self.starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
-        self.shape, self.dtype, self.columns = (int(self.starts[-1]), int(n_columns)), np.dtype(dtype), columns
-
-    @property
-    @abstractmethod
-    def parts(self) -> list[Delayed]:
-        """The parts as delayed tables."""
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the rows from position `start` on, a part at a time."""
-        for i, part in enumerate(self.parts):
-            first = max(start - int(self.starts[i]), 0)
-            if first < self.lengths[i]:
-                yield np.asarray(computed([part])[0][first:], dtype=self.dtype)
-
-    def take(self, positions: np.ndarray) -> np.ndarray:
-        """Return the rows at some positions; only these are transferred."""
-        return taken(self.parts, self.starts, positions, self.shape[1], self.dtype)
-
-
-def taken(
-    parts: list[Delayed], starts: np.ndarray, positions: np.ndarray, n_columns: int, dtype: np.dtype
-) -> np.ndarray:
-    """Return the rows at some positions among those of all parts, of which the first ones are at `starts`."""
-    positions = np.asarray(positions, dtype=np.int64)
-    of_part = np.searchsorted(starts, positions, side="right") - 1
-    some = np.unique(of_part)
-    where = [np.flatnonzero(of_part == i) for i in some]
-    asked = [
-        dask.delayed(_rows_at)(parts[i], positions[places] - starts[i], dtype)
-        for i, places in zip(some, where, strict=True)
-    ]
-    rows = np.empty((len(positions), n_columns), dtype=dtype)
-    for places, found in zip(where, computed(asked), strict=True):
-        rows[places] = found
-    return rows
-
-
-def _rows_at(part: Any, positions: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    rows = getattr(part, "centres", part)  # of a mixture, or of a table
-    return np.asarray(rows.iloc[positions] if hasattr(rows, "iloc") else rows[positions], dtype=dtype)
-
-
-class DaskRows(RowsInParts):
-    """A Dask array or dataframe as a source of rows, which computes its partitions whenever some of their rows are needed.
+    With an active client, the partitions are computed once and stay with the workers, which move them to their disks if their
+    memory is full. Without one, they are computed whenever some of their rows are needed.
 
     Parameters
     ----------
@@ -210,17 +218,45 @@ class DaskRows(RowsInParts):
 
     def __init__(self, collection: Any) -> None:
         self._parts = delayed_blocks(collection, "X")
-        lengths = computed([dask.delayed(len, pure=True)(part) for part in self._parts])
-        super().__init__(lengths, *columns_of(collection))
+        if has_client():
+            self._parts = [dask.delayed(future) for future in active_client().compute(self._parts)]
+        self.lengths = [int(n) for n in computed([dask.delayed(len, pure=True)(part) for part in self._parts])]
+        self._starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+        n_columns, self.dtype, self.columns = columns_of(collection)
+        self.shape = int(self._starts[-1]), n_columns
 
-    @property
-    def parts(self) -> list[Delayed]:
-        """The partitions."""
-        return self._parts
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the rows from position `start` on, a partition at a time."""
+        for part, first, length in zip(self._parts, self._starts, self.lengths, strict=False):
+            skipped = max(start - int(first), 0)
+            if skipped < length:
+                yield np.asarray(computed([part])[0][skipped:], dtype=self.dtype)
+
+    def take(self, positions: np.ndarray) -> np.ndarray:
+        """Return the rows at some positions; only these are transferred."""
+        positions = np.asarray(positions, dtype=np.int64)
+        part_of_row = np.searchsorted(self._starts, positions, side="right") - 1
+        places = {int(i): np.flatnonzero(part_of_row == i) for i in np.unique(part_of_row)}
+        tasks = [
+            dask.delayed(_rows_of_part)(self._parts[i], positions[where] - self._starts[i])
+            for i, where in places.items()
+        ]
+        rows = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
+        for where, values in zip(places.values(), computed(tasks), strict=True):
+            rows[where] = values
+        return rows
 
     def kept(self) -> np.ndarray:
-        """Return all rows in memory, as the components of a density."""
+        """Return all rows in memory."""
         return np.concatenate([np.empty((0, self.shape[1]), dtype=self.dtype), *self.blocks()])
+
+    def density_positions(self) -> np.ndarray:
+        """Return the positions of the rows that a density keeps in memory: all, or a sample with a warning if they are too many."""
+        sample = sampled_positions(len(self), self.shape[1] * self.dtype.itemsize)
+        return np.arange(len(self)) if sample is None else sample
 
 
 def columns_of(collection: Any) -> tuple[int, np.dtype, list[str] | None]:

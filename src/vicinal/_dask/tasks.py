@@ -14,7 +14,6 @@ from vicinal._dask.cluster import (
     active_client,
     answer_of,
     new_key,
-    only_responding,
     sent_to_all,
     threads_of_workers,
     wait_for_a_worker,
@@ -90,7 +89,7 @@ class _Tasks:
         with dask.config.set({_LARGE_TASK: "1TB"}):  # a task contains a block of rows
             return self._client.submit(
                 _worked, __version__, self._there, code,
-                key=new_key(self._name), workers=only_responding(self._client), pure=False, retries=0,
+                key=new_key(self._name), pure=False, retries=0,
             )  # fmt: skip
 
     def first_result(self) -> Any:

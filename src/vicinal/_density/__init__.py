@@ -8,8 +8,7 @@
 
       methods of every density whose components are a mixture
           mixture_density.py      score_samples, sample, marginal, conditional, ...
-          kept_rows.py            which training rows are kept     rows_left_out.py   the placeholder for rows that are not
-          distant_fits.py         fits to rows that stay on the workers of a cluster, also of meta-estimators
+          rows_left_out.py        the placeholder for rows that were not saved
 
       estimators for any density, each with the parameter `density` (validated in density_input.py)
           DensityClassifier, classifier.py

@@ -13,12 +13,10 @@ from vicinal._checks import check_weights, validate_data
 from vicinal._dask import (
     CollectionClassifierMixin,
     answers_collections,
-    are_distant,
     fits_collections,
     float_numbers,
 )
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
-from vicinal._density.distant_fits import InnerDensityMixin, checked_rows
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._leave_one_out import Moments
 from vicinal._mixtures import LOG_2PI
@@ -27,7 +25,7 @@ from vicinal._supervision import code_classes
 from vicinal._tensors import as_host
 
 
-class DensityClassifier(InnerDensityMixin, NotebookMixin, CollectionClassifierMixin, BaseEstimator):
+class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator):
     r"""Classify by Bayes' rule, with a density fitted to each class.
 
     .. math:: P(c \mid x) = \frac{\pi_c \, p_c(x)}{\sum_{c'} \pi_{c'} \, p_{c'}(x)}
@@ -100,7 +98,7 @@ class DensityClassifier(InnerDensityMixin, NotebookMixin, CollectionClassifierMi
         -------
         self
         """
-        passed, rows = X, checked_rows(self, X)
+        passed, rows = X, validate_data(self, X, dtype=[np.float64, np.float32])
         labels = code_classes(y, len(rows))
         density = self._inner_estimator()
         weight = check_weights(sample_weight, rows)
@@ -115,12 +113,11 @@ class DensityClassifier(InnerDensityMixin, NotebookMixin, CollectionClassifierMi
             options: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
             density = density.selected(rows_as_passed(passed, rows, density=density), y, **options)
         places = [counted[codes == code] for code in range(len(kept))]
-        tables = rows.classes(places) if are_distant(rows) else None
         weights = [None if weight is None else weight[some] for some in places]
         self.densities_ = []
         for code, label in enumerate(self.classes_.tolist()):
             some, options = places[code], {} if weight is None else {"sample_weight": weights[code]}
-            table = rows_as_passed(passed, rows, some, density=density) if tables is None else tables[code]
+            table = rows_as_passed(passed, rows, some, density=density)
             try:
                 fitted = _fit_in_all_columns(clone(density), table, options)
             except ValueError as error:
@@ -128,11 +125,8 @@ class DensityClassifier(InnerDensityMixin, NotebookMixin, CollectionClassifierMi
             self.densities_.append(fitted)
         self.constant_variances_ = np.zeros((len(kept), self.n_features_in_))
         if any(len(_ignored_columns(density)) for density in self.densities_):
-            moments = [
-                Moments.of(rows[places[code]], some) if tables is None else Moments.of_blocks(tables[code], some)
-                for code, some in enumerate(weights)
-            ]
-            self._set_constant_variances(moments)
+            of_classes = zip(places, weights, strict=True)
+            self._set_constant_variances([Moments.of(rows[place], some) for place, some in of_classes])
         return self
 
     def _set_constant_variances(self, moments: list[Any]) -> None:

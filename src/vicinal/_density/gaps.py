@@ -25,7 +25,6 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from vicinal._engine import prepare
 from vicinal._fit_loops import FitPath, Recorder, fixed_point
-from vicinal._journal import journaled
 from vicinal._kernel_penalty import Penalty
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows, weight_of_others
 from vicinal._mixtures import LOG_2PI
@@ -131,17 +130,6 @@ def expect(
     weight : array of shape (n,) or None
     engine : None, str or Engine
     """
-    scores, filled, scatter, uncertainty = _make_pass(X, centres, covariance, weight, engine)
-    rows = np.array(X)
-    rows[np.isnan(X)] = filled
-    return Expectation(scores, rows, scatter, uncertainty)
-
-
-@journaled()
-def _make_pass(
-    X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, weight: np.ndarray | None, engine: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the fields of an `Expectation`, but of the rows only the missing entries, because a journal of passes keeps no known values."""
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
     with np.errstate(divide="ignore"):
@@ -183,7 +171,7 @@ def _make_pass(
             lift = np.zeros((len(m), d))
             lift[:, o], lift[:, m] = -part.gain, np.eye(len(m))
             uncertainty[np.ix_(m, m)] += lift @ between @ lift.T + mass * part.rest
-    return scores, rows[np.isnan(X)], 0.5 * (scatter + scatter.T), 0.5 * (uncertainty + uncertainty.T)
+    return Expectation(scores, rows, 0.5 * (scatter + scatter.T), 0.5 * (uncertainty + uncertainty.T))
 
 
 def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -88,12 +88,12 @@ def group_scores(mixture: Any, reference: np.ndarray, largest_group: float, X: n
     X : array of shape (m, d), optional
         New rows. None scores the training rows, none of which is its own neighbour.
     """
-    near = _Near(mixture.centres_at(reference), mixture.kernel_units, mixture.engine, largest_group)
+    near = _Near(mixture.centres[reference], mixture.kernel_units, mixture.engine, largest_group)
     if X is not None:
         return near.scores(X)
     own = np.full(len(mixture.log_weights), -1)
     own[reference] = np.arange(len(reference))
-    return mixture.each(near.scores_of_centres, own)
+    return near.scores_of_centres(mixture, own)
 
 
 class _Near(NamedTuple):

@@ -7,7 +7,6 @@ import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._fit_loops import FitPath, Reason, Recorder
-from vicinal._journal import journaled
 from vicinal._leave_one_out import LeaveOneOut, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
@@ -77,11 +76,8 @@ class _Width:
         self.n_features = problem.rows.shape[1]
         chosen = slice(None) if some is None else some
         self._weight, self._log_others = problem.weight[chosen], problem.log_others[chosen]
-        self.last: tuple[float, np.ndarray] | None = (
-            None  # the last width, and the scores; None if a journal replayed all passes
-        )
+        self.last: tuple[float, np.ndarray] | None = None  # the last width, and the scores
 
-    @journaled()
     def evaluate(self, log_v: float) -> tuple[float, float]:
         """Return the objective per row at v = exp(log_v), and the logarithm of EM's update of v."""
         d, weight = self.n_features, self._weight

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -11,13 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns
-from vicinal._dask import answers_collections, float_numbers, gather
+from vicinal._dask import answers_collections, float_numbers
 from vicinal._density.held_out_rows import HeldOutRows
-from vicinal._density.kept_rows import check_keep, drop_rows
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
 from vicinal._notebook import NotebookMixin
-from vicinal._row_sources import as_source, by_blocks
+from vicinal._row_sources import as_source, by_blocks, in_file
 from vicinal._tensors import on_device
 
 
@@ -121,25 +121,6 @@ class MixtureDensityMixin(NotebookMixin):
         whole[:, self.active_features_] = matrix
         return whole
 
-    def off_constants(self, X: ArrayLike) -> NDArray[Any]:
-        """Return which rows differ from the training rows in a column that is constant in these.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The rows to check.
-
-        Returns
-        -------
-        boolean ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        X = check_rows(self, X, reset=False, gaps=True)
-        if self._constants is None:
-            return np.zeros(len(X), dtype=bool)
-        room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
-        return np.any(np.abs(X - self._constants) > room, axis=1)  # comparisons with NaN are False
-
     def _without_search(self) -> Any:
         """Return an unfitted copy with the chosen parameters, if leaving a row out of the sums alone would be biased.
 
@@ -170,14 +151,8 @@ class MixtureDensityMixin(NotebookMixin):
         """Return the work of scoring a number of rows a number of times under the fitted mixture, as its placement states it."""
         return Work(n_queries, n_points, n_features, passes)
 
-    def _before_fit(self) -> None:
-        check_keep(self)
-
-    def _after_fit(self) -> None:
-        drop_rows(self)
-
     def gather(self) -> Self:
-        """Copy the training rows of a density that was fitted to a Dask collection or a memory map into memory.
+        """Copy the training rows of a density that was fitted to a memory map or a file into memory.
 
         Rows that are already in memory are not copied.
 
@@ -186,7 +161,13 @@ class MixtureDensityMixin(NotebookMixin):
         self
         """
         check_is_fitted(self)
-        return gather(self)
+        if in_file(self.mixture_.centres):
+            self.mixture_ = copy(self.mixture_)  # another object, for which the engine keeps no placement in the file
+            self.mixture_.centres = np.array(self.mixture_.centres)
+        rows = getattr(self, "rows_", None)  # of LCA-Gauss, whose centres have moved away from its rows
+        if in_file(rows):
+            self.rows_ = np.array(rows)
+        return self
 
     def _mixture(self) -> Any:
         """Return the fitted mixture with the current `engine`, which may differ from that of the fit on another machine."""

@@ -14,10 +14,9 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_weights, has_gaps
-from vicinal._dask import answers_collections, are_distant, fits_collections, float_numbers, is_collection, is_distant
+from vicinal._checks import check_weights, has_gaps, validate_data
+from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
-from vicinal._density.distant_fits import InnerDensityMixin, checked_rows, constant_values
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views, weighted_quantile
 from vicinal._density.incomplete import FEWEST, rank_by_known
@@ -28,6 +27,7 @@ from vicinal._density.scored_table import reasons_of_rows, scored_table
 from vicinal._density.steps import Steps
 from vicinal._density.training_rows import (
     as_weights,
+    constant_values,
     constants_in,
     fingerprint,
     gaps_in,
@@ -65,7 +65,7 @@ class NewRows(NamedTuple):
     broken: np.ndarray
 
 
-class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, BaseEstimator):
+class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     r"""Detect outliers as rows of low density.
 
     A density that includes each training row's own kernel hides outliers: the smaller the bandwidth, the higher the
@@ -316,16 +316,16 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         steps = Steps(self.density_)
         if steps.encoder is not None:
             self._keep_names()
-        known = steps.known(passed) if steps.before and not are_distant(rows) else rows
+        known = steps.known(passed) if steps.before else rows
         scores = left_out_scores(steps.density) if steps.by_column else None
         self._store_training_table(
             constants_in(steps) if scores is not None and steps.before else constant_values(rows, weight),
-            None if are_distant(rows) else known,
+            known,
         )
         if scores is None:
             scores = scores_by_folds(density, self.cv, passed, rows, weight)
             return self._set_training_scores(scores, weight, None, None)
-        gaps = np.isnan(known) if not are_distant(rows) and has_gaps(known) else None
+        gaps = np.isnan(known) if has_gaps(known) else None
         return self._set_training_scores(scores, weight, steps, gaps)
 
     def fit_predict(
@@ -357,8 +357,6 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         With ``fdr``, the rows of X are tested together. If X is bitwise equal to the training table, a
         `TrainingRowsWarning` states that its rows are treated as new ones.
         """
-        if self.fdr is not None and is_distant(self) and not is_collection(X):
-            return labels_of(self, self.score_samples(X))  # workers score some rows each, and all are tested together
         return self._predict(X)
 
     @answers_collections(dtype=labels_in_blocks)
@@ -495,7 +493,13 @@ class DensityOutlierDetector(InnerDensityMixin, NotebookMixin, OutlierMixin, Bas
         """Return the rows as numbers; missing values are left to densities that score known values, and to steps that fill them in."""
         steps = Steps(density)
         takes_gaps = steps.before or isinstance(steps.density, MixtureDensityMixin)
-        return checked_rows(self, X, **({"ensure_all_finite": "allow-nan"} if takes_gaps else {}), **options)
+        return validate_data(
+            self,
+            X,
+            dtype=[np.float64, np.float32],
+            **({"ensure_all_finite": "allow-nan"} if takes_gaps else {}),
+            **options,
+        )
 
     def _score(self, rows: NewRows) -> np.ndarray:
         return self._scored(rows)[0]

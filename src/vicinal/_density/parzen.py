@@ -11,19 +11,17 @@ from vicinal._checks import (
     bandwidth_covariance,
     check_choice,
     check_rows,
-    check_source,
     check_spread,
     check_weights,
     has_gaps,
     is_positive_definite,
     own_rows,
 )
-from vicinal._dask import are_distant, fits_collections
-from vicinal._density.distant_fits import ranges_there
+from vicinal._dask import fits_collections
 from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, forget_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, forget_scores_of_fit, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, as_engine, choose, fit_engine, resident_rows
+from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
 from vicinal._fit_loops import Recorder, warn_if_not_converged
 from vicinal._leave_one_out import Moments, leave_one_out, merged_twins, scatter_of_rows
 from vicinal._mixtures import SharedMixture
@@ -130,8 +128,6 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         -------
         self
         """
-        if are_distant(X) and self._fit_to_distant(X, sample_weight):
-            return self
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
         forget_gaps(self)
@@ -159,35 +155,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         """Store the density: p(x) = sum_j w_j N(x; x_j, Sigma)."""
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
-        self.mixture_ = SharedMixture.of(rows, self.covariance_, log_weights, self.engine, self._active_names)
-
-    def _fits_distant_rows(self, shape: tuple[int, int], dtype: Any) -> bool:
-        """Return whether rows of this shape stay on the workers of a cluster: unless they are few, or "loo" needs their pairs."""
-        return not self._searches and shape[0] > resident_rows(self.engine, shape[1], dtype)
-
-    def _fit_to_distant(self, rows: Any, sample_weight: Any) -> bool:
-        """Fit the density to rows on the workers of a cluster, which stay there; return False if values are missing."""
-        weight = check_weights(sample_weight, np.broadcast_to(0.0, rows.shape))
-        ranges = ranges_there(rows, weight)
-        if ranges.has_gaps:
-            return False
-        check_source(self, rows)
-        forget_gaps(self)
-        forget_scores_of_fit(self)
-        given = not isinstance(self.bandwidth, str)
-        kept = np.full(rows.shape[1], given or len(rows) < 2)
-        extremes = self._keep_active(ranges.extremes, width="bandwidth", kept=kept, n_rows=ranges.n_rows)
-        rows = rows if self._constants is None else rows.of_columns(self.active_features_)
-        self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*rows.shape)).backend
-        self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
-        self.certified_row_error_ = 0.0
-        if given:
-            self.covariance_ = bandwidth_covariance(self.bandwidth, rows.shape[1])
-        else:
-            self._check_rule(ranges.n_rows, extremes)
-            self.covariance_ = _rule_of_thumb(Moments.of_blocks(rows, weight), len(rows), str(self.bandwidth))
-        self._keep_density(rows, weight)
-        return True
+        self.mixture_ = SharedMixture(rows, self.covariance_, log_weights, self.engine, self._active_names)
 
     def _fit_to_gaps(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         """Find the covariance, and return the rows with their missing entries filled in."""

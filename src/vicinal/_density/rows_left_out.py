@@ -1,4 +1,4 @@
-"""The placeholder for the density of a metric whose training rows were not kept or not saved."""
+"""The placeholder for the density of a metric whose training rows were not saved."""
 
 from typing import NoReturn
 
@@ -6,7 +6,7 @@ from sklearn.exceptions import NotFittedError
 
 
 class RowsLeftOut:
-    """A placeholder for a density whose rows were not kept: every use raises an error that states the reason."""
+    """A placeholder for a density whose rows were not saved: every use raises an error that states the reason."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -15,7 +15,7 @@ class RowsLeftOut:
         if name.startswith("__"):
             raise AttributeError(name)
         raise NotFittedError(
-            f"this {self.__dict__.get('owner', 'estimator')} was fitted with Engine(keep='metric') or saved without its "
-            "training rows (training_rows=False). It can transform rows and compute distances, but it has no density. Fit it "
+            f"this {self.__dict__.get('owner', 'estimator')} was saved without its training rows "
+            "(training_rows=False). It can transform rows and compute distances, but it has no density. Fit it "
             "again, or save it with training_rows=True."
         )

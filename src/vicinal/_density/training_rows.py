@@ -34,8 +34,7 @@ def mixture_of_rows(density: Any) -> Any:
     mixture = getattr(density, "mixture_", None)
     # LCA-Gauss, which Local LCA may choose, moves its centres along the Gaussian directions.
     moved = hasattr(density, "gaussian_components_") or getattr(density, "center_", None) == "gauss"
-    spread = hasattr(type(mixture), "delayed_scores")
-    return density._mixture() if (isinstance(mixture, SharedMixture) or spread) and not moved else None
+    return density._mixture() if isinstance(mixture, SharedMixture) and not moved else None
 
 
 def table_in(density: Any) -> np.ndarray | None:
@@ -62,8 +61,7 @@ def constants_in(steps: Steps) -> np.ndarray:
     if table is None or not steps.by_column or steps.encoder is not None:  # the encoder knows its constants itself
         return np.full(n_features, np.nan)
     counted = table[steps.density.mixture_.log_weights > -np.inf]
-    constants = np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64)
-    return steps.in_units(constants[None])[0]
+    return steps.in_units(constant_values(counted)[None])[0]
 
 
 def gaps_in(steps: Steps) -> np.ndarray | None:
@@ -71,6 +69,12 @@ def gaps_in(steps: Steps) -> np.ndarray | None:
     densities = [steps.density, *(getattr(step, "density_", None) for step in steps.before)]
     rows = next((rows for rows in map(incomplete_rows_in, densities) if rows is not None), None)
     return None if rows is None else np.isnan(rows)
+
+
+def constant_values(rows: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Return a row with the values of columns that are equal in all rows of positive weight, and NaN in the others."""
+    counted = rows if weight is None else rows[weight > 0]
+    return np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64)
 
 
 def fingerprint(rows: np.ndarray) -> str:

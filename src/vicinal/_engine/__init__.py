@@ -69,7 +69,7 @@ from vicinal._engine._problem import Problem, prepare
 from vicinal._engine._resident import forget, resident
 from vicinal._engine._row_search import RowSearch
 from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
-from vicinal._engine._streamed import StreamedPlacement, is_streamed, large_source, merged_log_sums, resident_rows
+from vicinal._engine._streamed import StreamedPlacement, is_streamed, large_source, resident_rows
 
 __all__ = [
     "TIED",
@@ -96,7 +96,6 @@ __all__ = [
     "in_order",
     "is_streamed",
     "large_source",
-    "merged_log_sums",
     "one_blas_thread",
     "one_blas_thread_beside_pairs",
     "prepare",

@@ -34,6 +34,9 @@ def entropies_are_accurate(largest_square_norm: float, dtype: DTypeLike) -> bool
     return float(np.finfo(dtype).eps) * largest_square_norm <= _ENTROPY_DIGITS[dtype]
 
 
+# The difference of two log-sums, as that of all points and of those of a class, has enough digits up to this size.
+LARGEST_LOG_SUM = {np.dtype(np.float64): 1e5, np.dtype(np.float32): 1e3}
+
 # Squared distances that agree to this relative difference are tied: 0.3 - 0.2 and 0.2 - 0.1 are the same distance.
 TIED = 1e-12
 # Directions that agree to this squared distance are the same one: unit vectors round by 1e-16 per coordinate.

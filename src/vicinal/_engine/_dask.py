@@ -28,7 +28,6 @@ from vicinal._dask.cluster import (
     broadcast,
     finished,
     new_key,
-    only_responding,
     scattered,
     threads_of_workers,
 )
@@ -36,17 +35,16 @@ from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
 from vicinal._engine._contract import Placed, Points, Queries
-from vicinal._engine._dask_packing import Foreseen, Packed, Recipes
-from vicinal._engine._dask_worker import Answer, Group, Job, do_pieces, make_ahead
+from vicinal._engine._dask_packing import Packed, Recipes
+from vicinal._engine._dask_worker import Answer, Group, Job, do_pieces
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
-from vicinal._engine._sharing import FAN, NOTHING, Filled, Node, Sums, Touched, WithItem, nodes_by_cost, shared_by
+from vicinal._engine._sharing import FAN, Filled, Node, Sums, Touched, WithItem, nodes_by_cost, shared_by
 from vicinal._engine._tuning import LEAST_TASK_PAIRS, PAIR_COST, SHARED_WORK, TASKS_PER_THREAD
 from vicinal._version import __version__
 
 _HELD = 32  # arrays that a problem keeps on the workers: those that were used last
 _ASK_AGAIN = 1.0  # the interval after which the threads of the workers are counted again, in seconds
-_FEW_WORKERS = 32  # up to this many workers are sent in advance what they will need, which takes a message to each
 _ATTEMPTS = 6  # how often data are sent again after workers that held them were lost
 _MEMORY = "Each worker holds all rows, and two copies of them under the metric."
 
@@ -151,36 +149,11 @@ class ClusterSharing:
         self._recipes = Recipes()
         self.pair_cost = PAIR_COST  # of the placement whose work is shared
         self._workers: tuple[float, dict[str, int]] = -np.inf, {}  # when they were counted, and the threads of each
-        self._was_asked = False  # whether workers have computed anything for the problem
-        self._foreseen: Any = None  # a placeholder for an object that workers have begun to make
-        self._made_ahead: list[Future] = []
         self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
         """Note that workers can make `made` by themselves; see `_sharing.remember`."""
         self._recipes.add(made, make, args)
-        self._foreseen = None
-
-    def foresee(self, make: Callable[..., Any], *args: Any) -> None:
-        """Let workers begin to make something while this process makes it as well, without waiting for them."""
-        if not self._was_asked:  # small problems are never sent to workers
-            return
-        client = active_client()
-        workers = self._threads_of_workers(client)
-        if not 0 < len(workers) <= _FEW_WORKERS:
-            return
-        self._foreseen = Foreseen()
-        self._recipes.add(self._foreseen, make, args)
-        packed = Packed(self._recipes)
-        job = self._job(packed, packed.dumps(self._foreseen), NOTHING)
-        try:
-            data = self._data(client, packed.data)
-        except LostError:  # they are requested again later
-            return
-        self._made_ahead += [
-            client.submit(make_ahead, job, *data, workers=[name], key=new_key("vicinal.at"), pure=False)
-            for name in workers
-        ]
 
     def takes(self, costs: np.ndarray | None) -> bool:
         """Return whether the work is worth sending: two threads save half of it, and many save nearly all.
@@ -240,7 +213,6 @@ class ClusterSharing:
         self, work: Callable[[Any], Any], groups: list[Group], filled: Filled, costs: list[float]
     ) -> Iterator[Any]:
         """Yield the results of tasks on groups of pieces, in order, and copy the arrays that they fill."""
-        self._was_asked = True
         handed_out = rounds_of_tasks(costs, max(sum(self._threads_of_workers(active_client()).values()), 1))
         packed = Packed(self._recipes, filled.arrays)
         job = self._job(packed, packed.dumps((work, filled.rows)), filled)
@@ -270,8 +242,7 @@ class ClusterSharing:
                 self._held.clear()
                 _sent.clear()
             finally:
-                waiting, self._made_ahead = [*tasks, *self._made_ahead], []
-                waiting = [future for future in waiting if not future.done()]
+                waiting = [future for future in tasks if not future.done()]
                 if waiting:
                     client.cancel(waiting, force=True)
 
@@ -306,7 +277,6 @@ class ClusterSharing:
                 key=keys,
                 pure=False,
                 retries=0,
-                workers=only_responding(client),
             )
         )
 

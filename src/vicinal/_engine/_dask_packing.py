@@ -33,10 +33,6 @@ class Place(NamedTuple):
     path: tuple[Any, ...]
 
 
-class Foreseen:
-    """What stands for an object that this process is about to make, until it is made."""
-
-
 class Packed:
     """The conversion of objects to code that is sent to workers.
 

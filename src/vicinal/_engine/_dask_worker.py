@@ -120,12 +120,6 @@ class _Loader(pickle.Unpickler):
         return thing
 
 
-def make_ahead(job: Job, *data: np.ndarray) -> None:
-    """Make the objects to which the code of a job refers, for later tasks."""
-    if job.version == __version__:
-        _Loader(job.code, job, dict(zip(job.keys, data, strict=True)), []).load()
-
-
 def do_pieces(job: Job, group: Group, *data: np.ndarray) -> Answer:
     """Compute some consecutive pieces of a reduction: a Dask task, which may be repeated anywhere."""
     if job.version != __version__:

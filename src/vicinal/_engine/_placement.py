@@ -9,7 +9,13 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
-from vicinal._engine._accuracy import TIED, entropies_are_accurate, largest_square, robust_centre, scatter_is_accurate
+from vicinal._engine._accuracy import (
+    LARGEST_LOG_SUM,
+    TIED,
+    entropies_are_accurate,
+    largest_square,
+    robust_centre,
+)
 from vicinal._engine._arrays import like
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
@@ -40,14 +46,6 @@ class Means(NamedTuple):
 
     log_sums: np.ndarray
     means: np.ndarray
-
-
-class LocalScatters(NamedTuple):
-    """``log_sums`` (m,), ``counts`` (n,) = sum_i r_i p_ij and ``scatters`` (n, D, D), each point's own."""
-
-    log_sums: np.ndarray
-    counts: np.ndarray
-    scatters: np.ndarray
 
 
 class Placement:
@@ -158,42 +156,6 @@ class Placement:
         asked = self.problem.queries(queries, None)
         return self.placed.squares(asked, _weights(row_weights, asked.count(self.problem.n_points)))
 
-    def local_scatters(
-        self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
-    ) -> LocalScatters:
-        """Return the log-sums and, for each point, ``sum_i r_i p_ij`` and ``sum_i r_i p_ij (x_i - x_j)(x_i - x_j)'``.
-
-        They are computed from sums of the rows and of their products.  For points far from the centre compared
-        with their neighbours this would lose digits: their neighbours are listed, and differences are used.
-        """
-        asked = self.problem.queries(queries, left_out)
-        r = _weights(row_weights, asked.count(self.problem.n_points))
-        theirs = self.placed.coordinates(Queries(), "rows").astype(np.float64, copy=False)
-        mine = self.placed.coordinates(asked, "rows").astype(np.float64, copy=False)
-        d = theirs.shape[1]
-        first, second = np.tril_indices(d)
-        query_values = np.hstack([np.ones((len(mine), 1)), mine, mine[:, first] * mine[:, second]])
-        found = self.placed.softmax_sums(asked, r, None, query_values)
-        counts, sums = found.received[:, 0], found.received[:, 1 : d + 1]
-        scatters = np.empty((len(theirs), d, d))
-        scatters[:, first, second] = scatters[:, second, first] = found.received[:, d + 1 :]
-        sizes = np.trace(scatters, axis1=1, axis2=2) + counts * np.square(theirs).sum(axis=1)
-        cross = sums[:, :, None] * theirs[:, None, :]
-        scatters += counts[:, None, None] * theirs[:, :, None] * theirs[:, None, :] - cross - cross.transpose(0, 2, 1)
-        inaccurate = ~scatter_is_accurate(scatters, sizes, self.problem.points.rows.dtype)
-        if inaccurate.any():
-            scatters[inaccurate] = 0.0
-            for query, point, weights in self.neighbors_above(np.exp(-_NEGLIGIBLE_NATS), queries, left_out):
-                concerned = np.flatnonzero(inaccurate[point])
-                order = concerned[np.argsort(point[concerned], kind="stable")]
-                weights = weights[order] * r[query[order]]
-                for some in np.split(np.arange(len(order)), np.flatnonzero(np.diff(point[order])) + 1):
-                    if len(some):
-                        j = point[order[some[0]]]
-                        differences = mine[query[order[some]]] - theirs[j]
-                        scatters[j] += (differences * weights[some, None]).T @ differences
-        return LocalScatters(found.log_sums, counts, scatters)
-
     def pull(
         self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, *, objective: str = "accuracy"
     ) -> Pull:
@@ -232,7 +194,23 @@ class Placement:
         matched = placed.log_sums(asked).log_sums
         with np.errstate(invalid="ignore"):
             log_parts = np.where(matched > -np.inf, matched - log_sums, -np.inf)
+        is_far = np.isfinite(matched) & (np.abs(log_sums) > LARGEST_LOG_SUM[self.problem.points.rows.dtype])
+        log_parts[is_far] = self._matches_of_far_rows(asked, np.flatnonzero(is_far))
         return log_sums, np.minimum(log_parts, 0.0)[:, None], [placed]
+
+    def _matches_of_far_rows(self, asked: Queries, far: np.ndarray) -> np.ndarray:
+        """Return the log of the agreeing points' share of some queries, from scores relative to the largest one."""
+        scores_of, positions = self.placed.pair_scores(asked), np.arange(self.problem.n_points)
+        targets, log_matches = self.problem.given_match.values, np.empty(len(far))
+        own_targets = targets if asked.positions is None else targets[asked.positions]
+        for number, query in enumerate(far):
+            scores = scores_of(np.full(len(positions), query), positions)
+            if asked.left_out is not None and asked.left_out[query] >= 0:
+                scores[asked.left_out[query]] = -np.inf
+            scores -= scores.max()
+            matches = -0.5 * np.square(own_targets[query] - targets).sum(axis=1)
+            log_matches[number] = np.logaddexp.reduce(scores + matches) - np.logaddexp.reduce(scores)
+        return log_matches
 
     def _dot_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
         """Return the same for each column of the targets, (m, t): ``m_ij = sum_c t_ic t_jc``."""
@@ -404,6 +382,7 @@ class Placement:
 
         Three arrays per block: queries, points and squared distances, those of a query together, nearest first.
         """
+        self._check_is_shared("nearest_with_ties")
         return nearest_with_ties(self._by_distance, self.problem.queries(queries, left_out), k)
 
 

@@ -27,7 +27,6 @@ from vicinal._engine._contract import (
     Queries,
 )
 from vicinal._engine._families import Frames, Kernel
-from vicinal._engine._listed import Listed
 from vicinal._engine._placement import Placement
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import ALGEBRA_ROWS
@@ -179,7 +178,7 @@ class Problem:
     def reweighted(self, log_weights: np.ndarray | None) -> "Problem":
         """Return the same rows with other log-weights, on the same backend."""
         weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
-        return self._with_points(replace(self.points, log_weights=weights), self.match)
+        return self._with_points(replace(self.points, log_weights=weights), self.match, self._given)
 
     def some(self, positions: np.ndarray) -> "Problem":
         """Return the rows at some positions as a separate problem on the same backend."""
@@ -192,32 +191,26 @@ class Problem:
             classes=None if given.classes is None else given.classes[positions],
         )
         match = None if self.match is None else replace(self.match, values=self.match.values[positions])
-        return self._with_points(points, match)
+        return self._with_points(points, match, None if self._given is None else self._given[positions])
 
-    def _with_points(self, points: Points, match: Match | None) -> "Problem":
+    def _with_points(self, points: Points, match: Match | None, given: np.ndarray | None) -> "Problem":
         other = object.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.points, other.match, other.n_points = points, match, len(points.rows)
         other._rows = backend_class(self.backend)(points, self.engine)
-        other._with_targets, other._by_column, other._in_float64, other._given = None, None, None, None
+        other._with_targets, other._by_column, other._in_float64, other._given = None, None, None, given
         other.__dict__.pop("_largest_norm", None)
         return other
 
-    def listed(self, queries: np.ndarray, neighbors: np.ndarray) -> Listed:
-        """Return some resident rows by position, each with its own list of neighbours.
-
-        Parameters
-        ----------
-        queries : integer array of shape (m,)
-        neighbors : integer array of shape (m, k)
-            Positions of points; -1 fills up shorter lists.
-        """
-        return Listed(self.points, self.match, queries, neighbors)
-
     def with_targets(self) -> "Problem":
-        """Return the rows with their targets as further coordinates: Gaussian matches are distances there."""
+        """Return the rows with their targets as further coordinates: Gaussian matches are distances there.
+
+        The targets are centred before they are rounded to the precision of the rows.
+        """
         if self._with_targets is None:
-            rows = np.hstack([self.points.rows, self.given_match.values])
+            targets = self.given_match.values - round_centre(self.given_match.values)
+            rows = self.points.rows if self._given is None else self._given
+            rows = np.hstack([rows, targets.astype(rows.dtype, copy=False)])
             self._with_targets = Problem(
                 self.engine,
                 self.backend,

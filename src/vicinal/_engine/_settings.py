@@ -43,11 +43,6 @@ class Engine(Record):
         matter are skipped if that saves time, and an upper bound on their contribution is certified. The default is
         1e-12 in float64 and 1e-7 in float32, which is below the rounding error of the sums. 1e-6 is
         looser and faster; 0 visits every pair.
-    keep : {"rows", "metric"} or int, default="rows"
-        What a fitted density keeps. "rows" keeps its training rows in place: in memory, in the file of a memory
-        map, or on the workers of a Dask cluster. "metric" drops them: a metric (LCA, LCAGauss) can then transform rows and
-        compute distances, but has no density. A number keeps a random sample of that many rows as the components of the
-        density (only for one kernel that all rows share).
 
     Examples
     --------
@@ -62,7 +57,6 @@ class Engine(Record):
     precision: str | None = None
     device: str | None = None
     error: float | None = None
-    keep: str | int = "rows"
 
     def __post_init__(self) -> None:
         kinds = ("auto", *BACKENDS)
@@ -80,10 +74,6 @@ class Engine(Record):
         number = isinstance(self.error, numbers.Real) and not isinstance(self.error, bool)
         if self.error is not None and not (number and 0.0 <= self.error <= LARGEST_ERROR):
             raise ValueError(f"error must be a number from 0 to {LARGEST_ERROR}, or None, got {self.error!r}.")
-
-        count = isinstance(self.keep, numbers.Integral) and not isinstance(self.keep, bool)
-        if not (self.keep in ("rows", "metric") if isinstance(self.keep, str) else count and self.keep >= 1):
-            raise ValueError(f"keep must be 'rows', 'metric' or a positive number of rows, got {self.keep!r}.")
 
     def error_in(self, dtype: np.dtype) -> float:
         """Return the error that may be certified for sums in a precision; 0 if every pair must be visited."""

@@ -86,10 +86,6 @@ class Sharing(Protocol):
         """Yield consecutive nodes of the tree over the pieces; see `summed`."""
         ...
 
-    def foresee(self, make: Callable[..., Any], *args: Any) -> None:
-        """Let others begin ``make(*args)``, which is about to be made here and remembered."""
-        ...
-
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
         """Record that ``make(*args)`` recreates `made`; the arguments must not change afterwards."""
         ...
@@ -130,13 +126,7 @@ def remember(made: Any, make: Callable[..., Any], *args: Any) -> None:
 
 
 def made_by_all(here: Callable[[], _Made], make: Callable[..., Any], *args: Any) -> _Made:
-    """Return ``here()``, which others recreate by ``make(*args)``, and let them begin before this process does.
-
-    See `remember` for the arguments.
-    """
-    those = _sharing.get()
-    if those is not None:
-        those.foresee(make, *args)
+    """Return ``here()``, which others recreate by ``make(*args)``; see `remember` for the arguments."""
     made = here()
     remember(made, make, *args)
     return made

@@ -1,6 +1,5 @@
 """Points that stay in a file: how many rows fit into the working memory, and sums over those that do not."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -56,17 +55,6 @@ class LogSums:
         """Return the logarithms of the sums so far; -inf where there are no terms."""
         with np.errstate(divide="ignore"):
             return self._largest + np.log(self._scaled)
-
-
-def merged_log_sums(found: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the logarithms of sums over all points, given those over disjoint blocks of them, in their order."""
-    sums: LogSums | None = None
-    for log_sums in found:
-        sums = LogSums(len(log_sums)) if sums is None else sums
-        sums.add(log_sums)
-    if sums is None:
-        raise TypeError("there are no blocks of points.")
-    return sums.total()
 
 
 class StreamedPlacement:

@@ -2,10 +2,12 @@
 
 import importlib.util
 import os
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 
+from vicinal._callers import callers_line
 from vicinal._engine._arrays import ArrayBackend
 from vicinal._engine._contract import Array, Placed, Points
 from vicinal._engine._families import Frames
@@ -31,6 +33,7 @@ class TorchBackend(ArrayBackend):
         self.device = engine.device or ("cuda" if torch.cuda.is_available() else "cpu")
         _check_device(torch, self.device)
         super().__init__(points, engine)
+        self._has_kernels = self._find_kernels()
         self.threads = 1
         self.kept: dict[str, Array] = {}  # objects that placements make once per problem
         self.fuses = True  # until Triton fails to compile a kernel
@@ -46,7 +49,7 @@ class TorchBackend(ArrayBackend):
 
     def at(self, kernel: Any) -> Placed:
         """Place the rows under a kernel."""
-        if not self._has_kernels():
+        if not self._has_kernels:
             return super().at(kernel)
         if isinstance(kernel, Frames):
             from vicinal._engine._frames_cuda import CudaFrames
@@ -56,13 +59,21 @@ class TorchBackend(ArrayBackend):
 
         return CudaPlaced(self, kernel)
 
-    def _has_kernels(self) -> bool:
+    def _find_kernels(self) -> bool:
         """Return whether there are Triton kernels for the device: CUDA's with TensorFloat-32, or Triton's interpreter."""
-        if importlib.util.find_spec("triton") is None:
-            return False
+        is_installed = importlib.util.find_spec("triton") is not None
         if self._torch.device(self.device).type != "cuda":
-            return os.environ.get("TRITON_INTERPRET") == "1"
-        return self._torch.version.hip is None and self._torch.cuda.get_device_capability(self.device) >= (8, 0)
+            return is_installed and os.environ.get("TRITON_INTERPRET") == "1"
+        if self._torch.version.hip is not None or self._torch.cuda.get_device_capability(self.device) < (8, 0):
+            return False
+        if not is_installed:
+            warnings.warn(
+                "Triton is not installed, so that torch's operations are used on the GPU, which is about ten times slower. "
+                "Install it: pip install triton",
+                RuntimeWarning,
+                stacklevel=callers_line(),
+            )
+        return is_installed
 
 
 def _check_device(torch: Any, name: str) -> None:

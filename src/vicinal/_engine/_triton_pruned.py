@@ -50,7 +50,8 @@ def skipped_sums(
 ):  # fmt: skip
     """What skipping the tiles below a threshold could cost, for T thresholds: FOUND (parts, n_i, T).
 
-    The threshold t of box i is ``LEAST_i + lowest + t step``, in base-2 logarithms.  FOUND is the sum, relative to ``2^LEAST``,
+    The threshold t of box i is ``LEAST_i + lowest + t step``, in base-2 logarithms.  Squares below 2 count as 2, where
+    ``u^2 exp(-u^2 / 2)`` is largest, because the box contains points at all larger distances.  FOUND is the sum, relative to ``2^LEAST``,
     of what the boxes j below it can add to a sum, times their squared distance.
     """
     i = tl.program_id(0) * BI + tl.arange(0, BI)
@@ -63,7 +64,7 @@ def skipped_sums(
         j = block * BJ + tl.arange(0, BJ)
         squares = _box_squares(i, j, n_i, n_j, LOW_I, HIGH_I, LOW_J, HIGH_J, n_coordinates, shrink, D, BI, BJ)
         mass = tl.load(MASS + j, mask=j < n_j, other=float("-inf"))
-        most = raised - half * squares + tl.log2(tl.maximum(squares, 1.0)) + mass[None, :] - least[:, None]
+        most = raised - half * squares + tl.log2(tl.maximum(squares, 2.0)) + mass[None, :] - least[:, None]
         values = tl.where((j < n_j)[None, :], tl.exp2(most), 0.0)
         for t in tl.static_range(T):
             below = tl.sum(tl.where(most <= lowest + t * step, values, 0.0), 1)
@@ -89,7 +90,7 @@ def nearby_tiles(
     there = (i < n_i)[:, None] & (j < n_j)[None, :]
     squares = _box_squares(i, j, n_i, n_j, LOW_I, HIGH_I, LOW_J, HIGH_J, n_coordinates, shrink, D, BI, BJ)
     bound = raised - half * squares
-    weighed = bound + tl.log2(tl.maximum(squares, 1.0))
+    weighed = bound + tl.log2(tl.maximum(squares, 2.0))
     mass_j = tl.load(MASS_J + j, mask=j < n_j, other=0.0)
     far = weighed + mass_j[None, :] <= tl.load(THRESHOLD_I + i, mask=i < n_i, other=0.0)[:, None]
     if BOTH:

@@ -1,7 +1,7 @@
 """LCA and LCA-Gauss of rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
 
 The checks, the penalty and the units of the data come from a sample of the rows; every step draws its terms and its
-possible neighbours from all rows.  The components of the density stay in the source: a file, or the workers of a cluster.
+possible neighbours from all rows.  The components of the density stay in the source if it is a file.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._checks import check_callback, check_source, check_weights
-from vicinal._dask import are_distant
 from vicinal._density.gaps import forget_gaps
-from vicinal._engine import Placement, Problem, as_engine, fit_engine, prepare, resident_rows, resolved_engine
+from vicinal._engine import Placement, Problem, fit_engine, prepare, resident_rows, resolved_engine
 from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import LCA_REMEDIES, check_two_rows
 from vicinal._lca.gauss_steps import GaussProblem, local_metric
 from vicinal._lca.stochastic import Metrics
-from vicinal._leave_one_out import LeaveOneOut, Moments, mean_of_rows, scatter_of_rows, weight_of_others
+from vicinal._leave_one_out import LeaveOneOut, mean_of_rows, scatter_of_rows, weight_of_others
 from vicinal._mixtures import SharedMixture
 from vicinal._row_sources import ColumnsOf, RowSource
 
@@ -112,14 +111,16 @@ class _Draw(NamedTuple):
         """Return the source of the columns that the estimator uses; the sample has these columns already."""
         if estimator._constants is None:
             return self
-        columns = estimator.active_features_
-        there = are_distant(self.source)
-        return self._replace(source=self.source.of_columns(columns) if there else ColumnsOf(self.source, columns))
+        return self._replace(source=ColumnsOf(self.source, estimator.active_features_))
 
-    def log_weights(self) -> np.ndarray | None:
-        """Return the log-weights of all rows."""
+    def components(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the rows that the density keeps, where they are or in memory, and their log-weights."""
         with np.errstate(divide="ignore"):
-            return None if self.weight is None else np.log(self.weight)
+            log_weights = None if self.weight is None else np.log(self.weight)
+        positions = self.source.density_positions()
+        if positions is None:
+            return self.source.kept(), log_weights
+        return self.source.take(positions), None if log_weights is None else log_weights[positions]
 
 
 def _draw(estimator: Any, source: RowSource, sample_weight: Any) -> _Draw:
@@ -168,10 +169,10 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
         return path
 
     estimator._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
-    if as_engine(estimator.engine).keep != "metric":
-        estimator.mixture_ = SharedMixture.of(
-            draw.source.kept(), estimator.covariance_, draw.log_weights(), estimator.engine, estimator._active_names
-        )
+    centres, log_weights = draw.components()
+    estimator.mixture_ = SharedMixture(
+        centres, estimator.covariance_, log_weights, estimator.engine, estimator._active_names
+    )
 
 
 def fit_lca_gauss_to_source(estimator: Any, source: RowSource, sample_weight: Any) -> None:
@@ -201,15 +202,12 @@ def fit_lca_gauss_to_source(estimator: Any, source: RowSource, sample_weight: An
         return path
 
     estimator._fit_under_penalties(fit_directions, sample, draw.shares, reg, reg_gauss)
-    if as_engine(estimator.engine).keep != "metric":
-        estimator._keep_density(draw.source.kept(), mean, draw.log_weights())
+    components, log_weights = draw.components()
+    estimator._keep_density(components, mean, log_weights)
 
 
 def _moments(draw: _Draw, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the covariance of all rows of positive weight, in one pass; `centre` is a point near the mean."""
-    if are_distant(draw.source):
-        moments = Moments.of_blocks(draw.source, draw.weight)
-        return moments.mean, moments.covariance
     d = len(centre)
     mass, first, second = 0.0, np.zeros(d), np.zeros((d, d))
     start = 0

@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._dask import are_distant
 from vicinal._engine import Engine, Problem, Work
 from vicinal._fit_loops import FitPath, Reason, Recorder
-from vicinal._journal import journaled
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.steps import COLLAPSE, CollapseError
 from vicinal._leave_one_out import leave_one_out, mean_of_rows
@@ -131,14 +129,12 @@ def mixture_of_directions(
     local : array of shape (d2, d)
         The rows of B_L'.
     mean : array of shape (d,)
-    rows : array of shape (n, d), or `DistantRows`
-        If they are a memory map, the centres are written to a temporary one. If they are on the workers of a cluster, these move them.
+    rows : array of shape (n, d)
+        If they are a memory map, the centres are written to a temporary one.
     """
     inverse = np.linalg.inv(np.concatenate([gaussian, local]))
     projection = inverse[:, len(gaussian) :] @ local
     moved = partial(_moved, mean, projection)
-    if are_distant(rows):
-        return rows.mapped(moved), inverse @ inverse.T
     if not in_file(rows):
         return moved(rows), inverse @ inverse.T
     with RowsFile(rows.shape[1], rows.dtype) as file:
@@ -171,7 +167,6 @@ def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:
     return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
 
 
-@journaled()
 def _neighbors(problem: GaussProblem, metric: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the neighbours' term of F, and the local scatter per unit of weight."""
     sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")

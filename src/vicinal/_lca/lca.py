@@ -19,7 +19,7 @@ from vicinal._checks import (
     has_gaps,
     own_rows,
 )
-from vicinal._dask import fits_collections, is_distant
+from vicinal._dask import fits_collections
 from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, large_source, one_blas_thread_beside_pairs
@@ -365,7 +365,7 @@ class LCA(
     def _without_search(self) -> Self | None:
         n_rows = int(np.count_nonzero(self.mixture_.log_weights > -np.inf))
         gaps = getattr(self, "_left_out_scores", None) is not None
-        if gaps or is_distant(self) or not self._needs_refits(n_rows, self.mixture_.n_features):
+        if gaps or not self._needs_refits(n_rows, self.mixture_.n_features):
             return None
         return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
 

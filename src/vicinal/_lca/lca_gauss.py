@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, own_rows
-from vicinal._dask import answers_collections, are_distant, fits_collections, float_numbers
+from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, large_source
@@ -363,9 +363,8 @@ class LCAGauss(
     def _keep_density(self, rows: Any, mean: np.ndarray, log_weights: np.ndarray | None) -> None:
         """Store the density; its centres are the rows, moved to the mean along the Gaussian directions."""
         gaussian, local = (both[:, self.active_features_] for both in (self.gaussian_components_, self.components_))
-        centres = mixture_of_directions(gaussian, local, mean, rows)[0]
-        centres = centres if are_distant(centres) else centres.astype(rows.dtype, copy=False)
-        self.mixture_ = SharedMixture.of(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        centres = mixture_of_directions(gaussian, local, mean, rows)[0].astype(rows.dtype, copy=False)
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
         self.rows_ = rows
 
     def _training_rows(self) -> NDArray[Any] | None:

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer, check_positive
-from vicinal._engine import Work, one_blas_thread_beside_pairs, resident_rows
+from vicinal._engine import Work, one_blas_thread_beside_pairs
 from vicinal._fit_loops import FitPath, Recorder
 from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.options import StochasticEM
@@ -49,11 +49,6 @@ class StochasticMixin:
         if self.solver != "auto":
             return self.solver
         return self._exact_solver if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
-
-    def _fits_distant_rows(self, shape: tuple[int, int], dtype: Any) -> bool:
-        """Return whether rows of this shape stay on the workers of a cluster: those of a stochastic fit, unless they are few."""
-        few = shape[0] <= resident_rows(self.engine, shape[1], dtype)
-        return not few and self._pick_solver(shape[0]) == "stochastic"
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit: all pairs in each pass, or those of a sweep."""

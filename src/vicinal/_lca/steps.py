@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
-from vicinal._journal import journaled
 from vicinal._kernel_penalty import Penalty
 from vicinal._mixtures import LOG_2PI
 
@@ -53,7 +52,6 @@ def inverse_root(covariance: np.ndarray) -> np.ndarray:
     return np.linalg.inv(lower) / scale
 
 
-@journaled()
 def one_pass(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the objective per row at a metric, and the EM matrix M in its frame."""
     assert problem.reg is not None
@@ -78,14 +76,6 @@ def em_matrix(scatter: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: 
     """Return M = S_z / W + A R A' (or that of a penalty that draws towards a target), exactly symmetric."""
     matrix = reg.in_frame(metric).updated(scatter / weight.sum())
     return 0.5 * (matrix + matrix.T)
-
-
-def objective_and_gradient(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return F(A) and its gradient in A, ``(1 + w) (I - M) A^-T``; w is 0 for a penalty that is added."""
-    objective, matrix = one_pass(problem, metric)
-    assert problem.reg is not None
-    size = 1.0 + (problem.reg.weight or 0.0)
-    return objective, size * np.linalg.solve(metric, np.eye(len(metric)) - matrix).T
 
 
 # -- the structures that a covariance may have -----------------------------------------------------------

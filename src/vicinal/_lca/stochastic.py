@@ -16,7 +16,6 @@ import numpy as np
 
 from vicinal._engine import Problem
 from vicinal._fit_loops import FitPath, Reason, Recorder
-from vicinal._journal import journaled
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import (
@@ -79,7 +78,6 @@ class SampledProblem(Protocol):
         """The pair problem of the engine."""
 
 
-@journaled()
 def sampled_neighbors(
     problem: SampledProblem, metric: np.ndarray, queries: np.ndarray, points: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:

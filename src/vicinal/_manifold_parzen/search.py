@@ -16,7 +16,6 @@ from vicinal._checks import check_integer, check_spread
 from vicinal._density.neighbors import nearest_neighbors
 from vicinal._density.noise_choice import SLACK, check_noise, noise_range
 from vicinal._engine import Engine, Frames, Work, available_threads, prepare, resolved_engine
-from vicinal._journal import journaled
 from vicinal._mixtures import LOG_2PI, frame_work
 from vicinal._scatter import local_frames
 
@@ -52,7 +51,7 @@ class ParameterSearch:
     selection : Selection
     n_components, n_neighbors, noise : "auto", a number or a sequence
         The grids; "auto" is that of `Selection`.
-    neighbor_search, engine
+    engine
         As in `ManifoldParzen`.
     """
 
@@ -63,11 +62,10 @@ class ParameterSearch:
         n_neighbors: int | Sequence[int] | str,
         noise: float | Sequence[float] | str,
         *,
-        neighbor_search: str,
         engine: Engine | str | None,
     ) -> None:
         self.n_components, self.n_neighbors, self.noise = n_components, n_neighbors, noise
-        self.selection, self.neighbor_search, self.engine = selection, neighbor_search, engine
+        self.selection, self.engine = selection, engine
 
     def run(
         self, X: np.ndarray, Z: np.ndarray, weight: np.ndarray | None, classes: np.ndarray, codes: np.ndarray
@@ -200,8 +198,7 @@ class ParameterSearch:
         parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
         weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
         priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
-        options: dict[str, Any] = {"neighbor_search": self.neighbor_search, "engine": engine}
-        found = [nearest_neighbors(data.Z[p], max(neighbors), **options) if max(depths) else None for p in parts]
+        found = [nearest_neighbors(data.Z[p], max(neighbors), engine=engine) if max(depths) else None for p in parts]
         test_weights = None if data.weight is None else data.weight[test]
         for column, k in enumerate(neighbors):
             kept = [d for d in depths if d <= k]
@@ -209,7 +206,7 @@ class ParameterSearch:
             # rows).
             joint = np.stack(
                 [
-                    _log_density(data, p, w, near, k, kept, noises, test, engine)[0] + np.log(prior)
+                    _log_density(data, p, w, near, k, kept, noises, test, engine) + np.log(prior)
                     for p, w, near, prior in zip(parts, weights, found, priors, strict=True)
                 ]
             )
@@ -241,7 +238,6 @@ class _Data:
         return rows if self.weight is None else rows[self.weight[rows] > 0]
 
 
-@journaled()
 def _log_density(
     data: _Data,
     part: np.ndarray,
@@ -252,8 +248,8 @@ def _log_density(
     noises: list[float],
     test: np.ndarray,
     engine: Engine,
-) -> tuple[np.ndarray, ...]:
-    """Return the log-density of the test rows under one class, shape (depths, noises, test rows), in a tuple."""
+) -> np.ndarray:
+    """Return the log-density of the test rows under one class, shape (depths, noises, test rows)."""
     X, deepest = data.X[part], depths[-1]
     frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
     if deepest:
@@ -263,7 +259,7 @@ def _log_density(
         frames, variances = local_frames(X, near[:, :k], deepest, shares, **options)
     problem = prepare(engine, X, log_weights=np.log(weights / weights.sum()))
     placed = problem.at(Frames(frames, variances, noises, depths, SLACK[X.dtype]))
-    return (placed.log_sums_table(data.X[test]) - 0.5 * X.shape[1] * LOG_2PI,)
+    return placed.log_sums_table(data.X[test]) - 0.5 * X.shape[1] * LOG_2PI
 
 
 def _powers(most: int) -> list[int]:

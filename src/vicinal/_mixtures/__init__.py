@@ -16,7 +16,6 @@
       components.py       weights of components      features.py    columns by position or name
       neighbor_steps.py   mean shift where components have covariances of their own
       conditionals.py     each column of a row given the others
-      spread_mixture.py   a SharedMixture in blocks on the workers of a Dask cluster
 
 A mixture uses arrays and the pair engine, but no estimator.
 """

@@ -205,17 +205,6 @@ class MixtureBase(ABC):
         sums = self.placement(len(rows)).log_sums(self._as_placed(rows), left_out)
         return check_log_density(sums + self._log_norm - log_weight_of_others(self.log_weights)[left_out])
 
-    def centres_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the centres of the components at some positions."""
-        return self.centres[positions]
-
-    def spread(self) -> Any:
-        """Return the mixture with its components in blocks on the workers of a cluster; None if they stay together.
-
-        They do if each has its own kernel, or if they fit into the working memory.
-        """
-        return None
-
     def forget_placement(self) -> None:
         """Drop the components as placed by the engine; the next use places them again."""
         forget(self)

@@ -3,14 +3,12 @@
 ParzenWindows, LCA and LCAGauss are such mixtures: a component at every training row, possibly moved or weighted.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from vicinal._dask import are_distant
-from vicinal._engine import Engine, Placement, StreamedPlacement, Work, is_streamed, resident_rows
+from vicinal._engine import Engine, Placement, StreamedPlacement, Work, is_streamed
 from vicinal._mixtures.base import MixtureBase
 
 
@@ -49,40 +47,10 @@ class SharedMixture(MixtureBase):
             np.diag(np.sqrt(np.diag(covariance))) if _is_diagonal(covariance) else cholesky(covariance, lower=True)
         )
 
-    @classmethod
-    def of(
-        cls,
-        rows: Any,
-        covariance: np.ndarray,
-        log_weights: np.ndarray | None = None,
-        engine: Engine | str | None = None,
-        feature_names: np.ndarray | None = None,
-    ) -> Any:
-        """Return the mixture whose centres are rows in memory, in a file, or on the workers of a cluster, where they stay."""
-        if not are_distant(rows):
-            return cls(rows, covariance, log_weights, engine, feature_names)
-        from vicinal._mixtures.spread_mixture import SpreadMixture  # imported only here, because it imports Dask
-
-        return SpreadMixture.of(rows, covariance, log_weights, engine, feature_names)
-
     def some(self, positions: np.ndarray) -> "SharedMixture":
         """Return the mixture of the components at some positions."""
         weights = self.log_weights[positions]
         return SharedMixture(self.centres[positions], self.covariance, weights, self.engine, self.feature_names)
-
-    def each(self, function: Callable[..., np.ndarray], *aligned: np.ndarray | None) -> np.ndarray:
-        """Return the result of a function for this mixture; see `SpreadMixture.each`."""
-        return function(self, *aligned)
-
-    def spread(self) -> Any:
-        """Return the mixture with its components in blocks on the workers; None if they fit into the working memory."""
-        if len(self.centres) <= resident_rows(self.engine, self.n_features, self.centres.dtype):
-            return None
-        from vicinal._dask.distant_rows import DistantRows
-
-        weights = None if np.ptp(self.log_weights) == 0 else self.log_weights
-        rows = DistantRows.sent(self.centres)
-        return SharedMixture.of(rows, self.covariance, weights, self.engine, self.feature_names)
 
     @property
     def kernel_units(self) -> np.ndarray:

@@ -24,11 +24,7 @@ OPTION_STATES: dict[str, State] = {
             "precision": field(None, one_of("float64", "float32")),
             "error": maybe(None, number(least=0, most=0.1)),
             "device": field(None, TORCH_DEVICE),
-            "keep": maybe(one_of("rows", "metric"), count(least=1)),
         }
-    ),
-    "MultiStart": State(
-        {"first": field(one_of("auto", "pca", "lda", "identity", "random"), NUMBERS), "n_starts": count(least=1)}
     ),
     "Objective": State(
         {
@@ -56,7 +52,5 @@ OPTION_STATES: dict[str, State] = {
             "discount": number(least=0, most=1),
         }
     ),
-    "StochasticGradient": State(
-        {"batch_size": field(None, count(least=1)), "n_neighbors": field(None, count(least=1))}
-    ),
+    "StochasticGradient": State({"batch_size": field(None, count(least=1))}),
 }

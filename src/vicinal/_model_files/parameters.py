@@ -130,7 +130,6 @@ _SHARED: dict[str, list] = {
     "n_components": [None, INTEGER],
     "n_init": [INTEGER],
     "n_neighbors": [INTEGER],
-    "neighbor_search": [one_of("exact", "approximate")],
     "objective": [one_of("accuracy", "likelihood", "pairs"), record("Objective")],
     "random_state": ["random_state"],
     "reg": [one_of("auto"), NUMBER, NUMBERS, record("Shrinkage")],
@@ -201,7 +200,7 @@ _OWN: dict[str, dict[str, list]] = {
         "vicinity": [one_of("nearest", "kernel")],
     },
     "NCA": {
-        "init": [one_of("auto", "pca", "lda", "identity", "random"), NUMBERS, record("MultiStart")],
+        "init": [one_of("auto", "pca", "lda", "identity", "random"), NUMBERS],
         "solver": [one_of("auto", "lbfgs", "cg", "stochastic"), record("StochasticGradient")],
     },
     "NeuralNCA": {
@@ -212,7 +211,7 @@ _OWN: dict[str, dict[str, list]] = {
     },
     "OnlineRCA": {"step": [one_of("auto"), NUMBER]},
     "PairNCA": {
-        "init": [one_of("auto", "pca", "identity", "random"), NUMBERS, record("MultiStart")],
+        "init": [one_of("auto", "pca", "identity", "random"), NUMBERS],
         "solver": [one_of("lbfgs", "cg")],
     },
     "MMC": {"gap_tol": [NUMBER]},

@@ -38,7 +38,7 @@ from vicinal._model_files.types import (
     parameters_of,
     read_dtype,
 )
-from vicinal._words import count
+from vicinal._words import count, on_one_line
 
 
 class Reader:
@@ -92,7 +92,7 @@ class Reader:
                 warning = InconsistentVersionWarning(
                     estimator_name=name.removeprefix("sklearn."),
                     current_sklearn_version=sklearn.__version__,
-                    original_sklearn_version=version,
+                    original_sklearn_version=on_one_line(version[:40]),
                 )
                 warnings.warn(warning, stacklevel=callers_line())
 

@@ -31,7 +31,7 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     permissions = _permissions(target, path)
     prefix = f".vicinal-{hashlib.sha256(os.path.basename(target).encode('utf-8', 'surrogatepass')).hexdigest()[:12]}-"
     _remove_abandoned(folder, prefix)
-    temporary, descriptor = _open_locked(folder, prefix)
+    temporary, descriptor = _open_locked(folder, prefix, 0o666 if permissions is None else permissions | 0o600)
     lock = (
         None if fcntl is None else os.dup(descriptor)
     )  # it is held after the file is closed, until the new name is in place
@@ -53,12 +53,12 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     _sync_folder(folder)
 
 
-def _open_locked(folder: str, prefix: str) -> tuple[str, int]:
+def _open_locked(folder: str, prefix: str, permissions: int) -> tuple[str, int]:
     """Return a new temporary file that is locked while it is open; a file without a lock was left by a killed process."""
     while True:
         temporary = os.path.join(folder, f"{prefix}{secrets.token_hex(8)}.tmp")
         # Not tempfile.mkstemp: its files are readable by the owner only, whatever the umask says.
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), permissions)
         # Between its creation and the lock another process may have taken it for abandoned.
         if fcntl is None or (_locked(descriptor) and os.path.exists(temporary)):
             return temporary, descriptor

@@ -35,7 +35,7 @@ from vicinal._model_files.relations import fits_type, has_positive_diagonals, ha
 
 # A bound far above the cores of the machines that vicinal is used on.
 MOST_THREADS = 4096
-# For a class without an array of this length: scikit-learn creates one name per feature when names are requested.
+# An estimator may hold no array of this length, or one without rows, and creates one name per feature when names are requested.
 MOST_COLUMNS = 10**6
 
 
@@ -76,7 +76,7 @@ _TWO_WEIGHTS = Kind(
     sized=True,
 )
 ROWS: Fields = {
-    "n_features_in_": count("d", least=1),
+    "n_features_in_": count("d", least=1, most=MOST_COLUMNS),
     "feature_names_in_": maybe(names("d")),
     "set_output": maybe(mapping(transform=one_of("default", "pandas", "polars")), attribute="_sklearn_output_config"),
 }
@@ -192,7 +192,7 @@ SKLEARN_STATES: dict[str, State] = {
     "sklearn.MinMaxScaler": State(
         {**ROWS, **_SEEN, **{name: _column() for name in ("scale_", "min_", "data_min_", "data_max_", "data_range_")}}
     ),
-    "sklearn.Normalizer": State({**ROWS, "n_features_in_": count("d", least=1, most=MOST_COLUMNS)}),
+    "sklearn.Normalizer": State(ROWS),
     "sklearn.PCA": State(
         {
             **ROWS,

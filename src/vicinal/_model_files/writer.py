@@ -48,13 +48,10 @@ class Writer:
         self._trees: dict[int, dict[str, Any]] = {}  # of arrays, by identity
         self._references: Counter[str] = Counter()  # by name of the array
         self._alive: list[np.ndarray] = []  # an identity must not be used again by another array
-        self._is_metric = False  # whether the estimator that is saved is a metric, which can do without its rows
 
     def estimator(self, estimator: BaseEstimator, place: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the tree of an estimator."""
         cls = type(estimator)
-        if not place:
-            self._is_metric = hasattr(estimator, "get_mahalanobis_matrix")
         name = name_of_class(cls)
         if name is None:
             raise TypeError(
@@ -108,13 +105,10 @@ class Writer:
             return self._sparse(value, place)
         if kind is np.random.RandomState:
             return self._random_state(value, place)
-        if getattr(kind, "is_distant", False):
-            raise TypeError(
-                f"{_where(place)} is on the workers of a Dask cluster, and a model file never holds a reference. {self._remedy()}"
-            )
         if _holds_rows(value) and in_file(getattr(value, "centres", None)):
             raise TypeError(
-                f"the components of {_where(place)} are in a file of rows, and a model file never holds a reference. {self._remedy()}"
+                f"the components of {_where(place)} are in a file of rows, and a model file never holds a reference. "
+                "Call gather() on the density to copy its training rows into memory, or save a metric with training_rows=False."
             )
         if isinstance(value, BaseEstimator):
             return self.estimator(value, place)
@@ -123,13 +117,6 @@ class Writer:
         if name_of_class(kind) is not None:
             return self._record(value, place)
         raise _cannot_save(value, place)
-
-    def _remedy(self) -> str:
-        """Return what to do with a density whose rows are elsewhere."""
-        without_rows = (
-            ", or fit it with engine=Engine(keep='metric') to keep its metric alone" if self._is_metric else ""
-        )
-        return f"Call gather() on the estimator to copy its training rows into memory{without_rows}."
 
     def _array(self, array: np.ndarray, place: tuple[str, ...]) -> dict[str, Any]:
         if array.dtype == object:
@@ -231,11 +218,7 @@ def _without_rows(estimator: BaseEstimator) -> dict[str, Any]:
 
 
 def _holds_rows(value: Any) -> bool:
-    return getattr(type(value), "is_distant", False) or name_of_class(type(value)) in (
-        "FrameMixture",
-        "LocalFrameMixture",
-        "SharedMixture",
-    )
+    return name_of_class(type(value)) in ("FrameMixture", "LocalFrameMixture", "SharedMixture")
 
 
 def _memory_order(array: np.ndarray) -> dict[str, list[int]]:

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._engine import Problem, one_blas_thread_beside_pairs
-from vicinal._journal import journaled
 
 ROOT2 = float(np.sqrt(2.0))
 
@@ -49,7 +48,6 @@ def log_or_none(weight: np.ndarray | None) -> np.ndarray | None:
     return None if weight is None else np.log(weight)
 
 
-@journaled(Evaluation._make)
 def neighbor_objective(
     A: np.ndarray,
     problem: Problem,
@@ -126,7 +124,6 @@ def size_penalty(A: np.ndarray, penalty: np.ndarray | float) -> float:
 # -- Eq. 8: only close pairs are given -----------------------------------------------------------------------
 
 
-@journaled(Evaluation._make)
 def pair_objective(A: np.ndarray, problem: Problem, pull_close: Callable[[np.ndarray], np.ndarray]) -> Evaluation:
     """Return the negative of Eq. 8 per unit of pair weight, and its gradient by A.
 

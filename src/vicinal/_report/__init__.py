@@ -117,7 +117,7 @@ def report(
         The number of neighbours that predict a row, if `comparison` is not given.
     fast : bool, default=False
         As in `compare`, if `comparison` is not given.
-    random_state : int, default=0
+    random_state : int, RandomState or None, default=0
         The seed of the comparison and of the split whose rows are drawn.
     engine : None, str or Engine
         The backend of the pairwise computations; see :class:`vicinal.Engine`.

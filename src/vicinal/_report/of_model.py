@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import LONGEST_CURVE, images_of, nearest, steps_of
+from vicinal._compare.folds import LONGEST_CURVE, images_of, learned_step, nearest
 from vicinal._compare.methods import Method
 from vicinal._compare.rows import ComparedTargets, read_targets
 from vicinal._report import views
@@ -47,7 +47,7 @@ def summarise_model(
     code : str
         Python code that reads the rows and the model.
     """
-    estimator, notes = steps_of(model)[-1], list(notes)
+    estimator, notes = learned_step(model), list(notes)
     targets = None if y is None else read_targets(y, len(X), "auto", notes)
     label = type(estimator).__name__
     if outliers is not None:
@@ -77,7 +77,7 @@ def summarise_model(
     except (AttributeError, ValueError):
         return summary  # a density without a metric, or without directions
     matrix = views.linear_map(model, X)
-    if matrix is not None:
+    if matrix is not None and matrix.any():  # equal rows have no standard deviations
         summary["metric"] = views.learned_metric(matrix, views.shares_before("z-scored", X), feature_names, label)
     everyone = np.arange(len(X))
     unusual = [] if outliers is None else [row["position"] for row in outliers["rows"]]

@@ -84,6 +84,7 @@ def _verdict(comparison: Comparison) -> dict[str, Any]:
         reference=comparison.reference,
         best=comparison.best,
         n_neighbors=comparison.n_neighbors,
+        largest_class=comparison.largest_class,
     )
     states = [_STATES[comparison.helped[kind]] for kind in sentences]
     return {

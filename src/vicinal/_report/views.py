@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import Fits, fit_first, images_of, nearest, steps_of
+from vicinal._compare.folds import Fits, fit_first, images_of, learned_step, nearest
 from vicinal._compare.methods import Method
 from vicinal._compare.rows import ComparedTargets
 from vicinal._lca.folds import shared_searches
@@ -73,7 +73,8 @@ def plane(metric: Any, X: np.ndarray, rows: np.ndarray, train: np.ndarray) -> tu
         second = np.random.default_rng(0).uniform(-0.05, 0.05, len(shown)) * extent
         return np.column_stack([shown[:, 0] - learned_from.mean(), second]), 1.0, shown
     projection = PCA(2, svd_solver="full").fit(learned_from)
-    return projection.transform(shown), float(projection.explained_variance_ratio_.sum()), shown
+    explained = float(projection.explained_variance_ratio_.sum()) if np.ptp(learned_from, axis=0).any() else 1.0
+    return projection.transform(shown), explained, shown
 
 
 def views_summary(
@@ -174,13 +175,13 @@ def shares_before(name: str, X: np.ndarray) -> np.ndarray | None:
 
 def path_of(metric: Any, label: str) -> dict[str, Any] | None:
     """Return the objective after each pass, if the fit has passes."""
-    objectives = getattr(steps_of(metric)[-1], "objectives_", None)
+    objectives = getattr(learned_step(metric), "objectives_", None)
     if objectives is None or len(objectives) < 2:
         return None
     return {
         "label": label,
         "values": [number(value, 8) for value in objectives],
-        "converged": bool(getattr(steps_of(metric)[-1], "converged_", True)),
+        "converged": bool(getattr(learned_step(metric), "converged_", True)),
     }
 
 

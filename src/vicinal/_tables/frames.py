@@ -6,7 +6,9 @@ identify the rows.
 
 import decimal
 import difflib
+import math
 import numbers
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,7 +75,9 @@ def as_frame(table: Any) -> Any:
 
 
 def _plain_values(column: Any) -> Any:
-    """Return a column of objects that are numbers or truth values as such, a period as its start, and a duration in days."""
+    """Return a column of objects that are numbers or truth values as such, other objects as text, a period as its start, and a
+    duration in days.
+    """
     import pandas as pd
     from pandas.api.types import is_timedelta64_dtype
 
@@ -86,16 +90,32 @@ def _plain_values(column: Any) -> Any:
     known = column.dropna()
     if not len(known):
         return column
-    if isinstance(known.iloc[0], str):
-        written = known.unique() if known.map(type).eq(str).all() else ()
-        if len(written) and all(value.strip().casefold() in _TRUTH for value in written):
+    if known.map(type).eq(str).all():
+        if all(value.strip().casefold() in _TRUTH for value in known.unique()):
             return column.map(lambda value: _TRUTH[value.strip().casefold()], na_action="ignore").astype("boolean")
         return column
     if known.map(lambda value: isinstance(value, (bool, np.bool_))).all():
         return column.astype("boolean")
     if known.map(lambda value: isinstance(value, (numbers.Real, decimal.Decimal))).all():
-        return column.astype(np.float64)
-    return column
+        return column.map(_as_float, na_action="ignore").astype(np.float64)
+    return column.map(str, na_action="ignore")  # bytes, lists and records can be compared as text only
+
+
+def objects_as_text(frame: Any) -> Any:
+    """Return a table of a file with bytes, lists and records, which Parquet may hold, as text."""
+    for name in frame.columns[[isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in frame.dtypes]]:
+        known = frame[name].dropna()
+        if len(known) and known.map(lambda value: isinstance(value, (bytes, list, tuple, dict, np.ndarray))).any():
+            frame = frame.assign(**{name: frame[name].map(str, na_action="ignore")})
+    return frame
+
+
+def _as_float(value: Any) -> float:
+    """Return a number as a float, which is infinite if the number is a whole one that is too large."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str, ColumnType]:
@@ -271,7 +291,11 @@ def _requested_date(column: Any, written: str, name: str) -> ColumnType:
         return ColumnType("date")
     texts = column.dropna().astype(str)
     found = written or date_format(texts)
-    if found is None or (len(texts) and not read_dates(texts, found).notna().all()):
+    try:
+        fits = found is not None and read_dates(texts, found).notna().all()
+    except (ValueError, re.error) as error:  # pandas makes a regular expression of the format
+        raise TableError(f"types: {written!r} is not a format of dates for {name!r}: {error}.") from error
+    if not fits:
         example = f", as in {texts.iloc[0][:30]!r}" if len(texts) else ""
         raise TableError(
             f"types: {name!r} is not a date{f' of the format {written!r}' if written else ''}{example}. Name the format, as "
