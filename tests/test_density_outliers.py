@@ -271,7 +271,7 @@ def assert_same_answers(one, other, new):
         ParzenWindows(),
         LCA(reg=0.0),
         LCAGauss(reg=0.0, reg_gauss=0.0),
-        LocalLCA(1, 5, 0, shared=1, center="mean", max_iter=0, reg=0.0),
+        LocalLCA(1, 5, 0, shared=1, center="mean", reg=0.0),
         ManifoldParzen(1, 5, 0.1),
         ManifoldParzen(0, 5, 0.1),
         ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[5], noise=[0.1])),
@@ -480,8 +480,7 @@ def test_rows_with_gaps_are_ranked_by_the_columns_that_they_have():
 
 
 DENSITIES_OF_GAPS = [
-    LocalLCA(3, 10, 0.02, shared=0.3, center="mean", max_iter=0, reg=0.1),
-    LocalLCA(center="gauss", reg=0.1),
+    LocalLCA(3, 10, 0.02, shared=0.3, center="mean", reg=0.1),
     LCAGauss(reg=0.1, reg_gauss=0.0),
     ManifoldParzen(3, 10, 0.05),
     ManifoldParzen(3, 10, 0.05, vicinity="kernel", bandwidth=1.0),

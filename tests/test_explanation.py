@@ -146,7 +146,7 @@ def test_rows_that_were_filled_in_are_explained_in_their_own_columns():
 
 
 def local_lca(**more):
-    return LocalLCA(2, 8, 0.02, shared=0.0, center="mean", max_iter=0, **more)
+    return LocalLCA(2, 8, 0.02, shared=0.0, center="mean", **more)
 
 
 DENSITIES = {

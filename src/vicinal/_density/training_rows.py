@@ -32,8 +32,8 @@ def left_out_scores(density: Any) -> np.ndarray | None:
 def mixture_of_rows(density: Any) -> Any:
     """Return the mixture of a density if it has one kernel, and its centres are the training rows; else None."""
     mixture = getattr(density, "mixture_", None)
-    # LCA-Gauss, which Local LCA may choose, moves its centres along the Gaussian directions.
-    moved = hasattr(density, "gaussian_components_") or getattr(density, "center_", None) == "gauss"
+    # LCA-Gauss moves its centres along the Gaussian directions.
+    moved = hasattr(density, "gaussian_components_")
     return density._mixture() if isinstance(mixture, SharedMixture) and not moved else None
 
 
