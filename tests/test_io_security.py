@@ -334,7 +334,6 @@ def value_tree(value):
         ("DensityClassifier", "priors", {"is": "dict", "items": [["a", "b"]]}),
         ("DensityOutlierDetector", "cv", value_tree(ParzenWindows())),
         ("DensityOutlierDetector", "cv", [[[0], "test"]]),
-        ("ManifoldParzen", "neighbor_search", "pynndescent"),
         ("ManifoldParzen", "metric", "euclidean"),
         ("SoftNeighborsClassifier", "metric", "euclidean"),
         ("ConstrainedKMeans", "init", value_tree(ParzenWindows())),
