@@ -28,10 +28,10 @@ from vicinal import (
     ManifoldParzen,
     ParzenWindows,
     Selection,
-    TrainingRowsWarning,
     io,
 )
 from vicinal._density.incomplete import score_incomplete_rows
+from vicinal.results import TrainingRowsWarning
 
 AS_NEW = (
     "fit_predict judges the training rows leave-one-out, predict treats the same rows as new ones that "
@@ -46,7 +46,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks([DensityOutlierDetector()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
-@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.results.TrainingRowsWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -55,7 +55,7 @@ def test_scikit_learn_checks(estimator, check):
 @pytest.mark.parametrize(
     "estimator", [DensityOutlierDetector(ParzenWindows(0.5)), DensityOutlierDetector(KernelDensity())], ids=str
 )
-@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.results.TrainingRowsWarning")
 def test_scikit_learn_checks_of_other_settings(estimator):
     check_conventions(estimator, EXPECTED_FAILURES)
 
