@@ -201,7 +201,7 @@ def log_probabilities(
     own : array of shape (m,)
         The positions of equal training rows, or -1.
     """
-    if model.noise is None or not model.noise.steps_.all():
+    if model.noise is None or not model.noise.steps_.all() or len(model.noise.log):
         return None
     gaps = _training_gaps(model, own) if features is None else features.isna().to_numpy()
     found = log_density + ~gaps @ log_steps(model.noise)
@@ -250,7 +250,7 @@ def _without_noise(model: "Model", found: Explanation) -> Explanation:
         return found
     values = found.values.copy()
     for j, kind in enumerate(model.encoder.feature_types_):
-        if kind.kind == "lattice":
+        if kind.kind == "lattice" and not kind.log:
             offset = kind.offset or 0.0
             values[:, j] = offset + kind.step * np.rint((values[:, j] - offset) / kind.step)
     return replace(found, values=values)

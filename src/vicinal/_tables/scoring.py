@@ -19,6 +19,8 @@ N_DRAWS = 8
 def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool = False) -> np.ndarray:
     """Return the log-density of each row in the units of the data, averaged over the noise on rounded columns.
 
+    The unit of a column that :class:`TableEncoder` replaces by its logarithm is that of the logarithm.
+
     Parameters
     ----------
     model : fitted density, or Pipeline that ends in one
@@ -69,6 +71,10 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
     scores = draw_scores(model, X, n_draws).mean(axis=0) - known_log_volumes(model, X)
     dequantizer = dequantizer_of(model)
     if probability and dequantizer is not None:
+        if len(dequantizer.log):
+            raise ValueError(
+                "probability=True is not available for a model of logarithms, which are not rounded in even steps."
+            )
         scores += known @ log_steps(dequantizer)
     return scores
 
