@@ -613,14 +613,16 @@ def test_noise_of_a_logarithm_is_that_of_the_rounded_value():
     """The noise of one cent must be taken back by rounding the price, small or large."""
     table = prices()
     encoder = TableEncoder(log=["price"]).fit(table)
-    noisy = encoder.dequantizer().draw(encoder.transform(table), 1)
+    features = pd.DataFrame(encoder.transform(table), columns=encoder.get_feature_names_out())
+    noisy = encoder.dequantizer().draw(features, 1)
     away = np.exp(noisy[:, 0]) - table["price"]
     assert 0.004 < np.abs(away).max() <= 0.005 + 1e-9
     np.testing.assert_array_equal(noisy[:, 1], table["size"])
 
 
 def test_scores_of_logarithms_have_no_probability():
-    model = make_pipeline(TableEncoder(log=["price"]), vicinal.ParzenWindows()).fit(prices())
+    noise = vicinal.Dequantizer([0.01, 0.0], log=[0])
+    model = make_pipeline(TableEncoder(log=["price"]), noise, vicinal.ParzenWindows()).fit(prices())
     assert np.isfinite(vicinal.tables.score_rows(model, prices())).all()
     with pytest.raises(ValueError, match="probability=True is not available for a model of logarithms"):
         vicinal.tables.score_rows(model, prices(), probability=True)

@@ -164,7 +164,7 @@ _OWN: dict[str, dict[str, list]] = {
     "DensityClassifier": {"priors": [None, one_of("uniform"), NUMBERS, _PRIORS]},
     "DensityImputer": {"sample": ["boolean"]},
     "DensityOutlierDetector": {
-        "contamination": [one_of("auto"), NUMBER],
+        "contamination": [NUMBER],
         "fdr": [None, NUMBER],
         "largest_group": [None, NUMBER],
     },
@@ -185,13 +185,12 @@ _OWN: dict[str, dict[str, list]] = {
         "tol": [None, NUMBER],
     },
     "LocalLCA": {
-        "center": [one_of("auto", "row", "mean", "gauss")],
+        "center": [one_of("auto", "row", "mean")],
         "n_components": [one_of("auto"), INTEGER],
         "n_neighbors": [one_of("auto"), INTEGER],
         "noise": [one_of("auto"), NUMBER],
         "selection": [None, record("Selection")],
         "shared": [one_of("auto"), NUMBER],
-        "vicinity": [one_of("nearest", "kernel")],
     },
     "ManifoldParzen": {
         "n_components": [one_of("auto"), INTEGER],

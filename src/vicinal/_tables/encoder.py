@@ -326,6 +326,8 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     def dequantizer(self) -> Dequantizer | None:
         """Return the fitted noise for the output's rounded columns, or None if no column is rounded.
 
+        As a step of a pipeline it adds noise to the training rows only: ``training_only`` is True.
+
         Returns
         -------
         Dequantizer or None
@@ -334,8 +336,10 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         if not any(steps):
             return None
         log = [int(j) for j in np.flatnonzero(self._parts == "log")]
-        dequantizer = Dequantizer(steps=steps, log=log, random_state=self.random_state)
-        return dequantizer.fit(np.zeros((1, len(steps))))
+        dequantizer = Dequantizer(steps=steps, log=log, training_only=True, random_state=self.random_state)
+        dequantizer.fit(np.zeros((1, len(steps))))
+        dequantizer.feature_names_in_ = self.get_feature_names_out()
+        return dequantizer.set_output(transform="pandas")
 
     @classmethod
     def of_features(cls, names: list[str], table: Any) -> "TableEncoder":
