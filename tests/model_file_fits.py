@@ -129,7 +129,7 @@ FITS = {
     ),
     "LocalLCA": lambda: vicinal.LocalLCA(reg=0.0).fit(X),
     "LocalLCA:mean": lambda: vicinal.LocalLCA(1, 4, 0.01, shared=0.5, center="mean", reg=0.0).fit(TABLE, None, WEIGHT),
-    "LocalLCA:noise": lambda: vicinal.LocalLCA(2, 5, 0.1, shared=0, center="row", max_iter=0).fit(X),
+    "LocalLCA:noise": lambda: vicinal.LocalLCA(2, 5, 0.1, shared=0, center="row").fit(X),
     "LocalLCA:shared": lambda: vicinal.LocalLCA(0, 5, 0, shared=1, center="row", reg=0.0).fit(X),
     "MMC": lambda: vicinal.companions.MMC().fit(X, CHUNKLETS),
     "MMC:diagonal": lambda: vicinal.companions.MMC(structure="diag").fit(TABLE, Y),

@@ -268,7 +268,8 @@ def _fit(
     rows, steps = prepared.X, [("columns", prepared.encoder.set_output(transform="pandas"))]
     noise = prepared.encoder.dequantizer() if arguments.method in _UNSUPERVISED else None
     if noise is not None:
-        rows = pd.DataFrame(noise.transform_training_rows(rows.to_numpy()), columns=rows.columns)
+        steps.append(("noise", noise))
+        rows = pd.DataFrame(noise.transform_training_rows(rows), columns=rows.columns)
     try:
         if not arguments.no_scale:
             steps.append(("scale", StandardScaler().fit(rows)))

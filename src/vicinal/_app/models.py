@@ -105,18 +105,18 @@ def set_engine(estimator: Any, engine: "Engine | None") -> None:
 class Model(NamedTuple):
     """A loaded model.
 
-    whole : the saved estimator without its encoder, with `transform` or `score_samples` of the features
+    pipeline : the saved estimator
+    whole : the same without its encoder, with `transform` or `score_samples` of the features
     estimator : the metric or density
     encoder : the TableEncoder at the beginning, or None
-    noise : the Dequantizer for the features, or None
     names, n_features : of the features
     log_scale : the logarithm of the volume to which a unit volume of the features is mapped; NaN if it is not known
     """
 
+    pipeline: Any
     whole: Any
     estimator: Any
     encoder: Any
-    noise: Any
     names: Any
     n_features: int
     log_scale: float
@@ -163,10 +163,11 @@ def load_model(path: str, engine: "Engine | None") -> Model:
     """Load a model file, and set its engine."""
     from vicinal import io
     from vicinal._compare.folds import learned_step
-    from vicinal._tables import TableEncoder, log_volume
+    from vicinal._density.steps import Steps
+    from vicinal._tables import TableEncoder
 
     try:
-        whole = _flattened(io.load(path))
+        pipeline = whole = _flattened(io.load(path))
     except FileNotFoundError as error:
         raise ModelFailure(f"cannot load {path}: there is no such file.") from error
     except (ValueError, OSError) as error:
@@ -181,10 +182,8 @@ def load_model(path: str, engine: "Engine | None") -> Model:
     if not hasattr(whole, "n_features_in_"):
         raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)
-    encoder, log_scale = None, log_volume(whole)
+    encoder, log_scale = None, Steps(whole).log_volume()
     if isinstance(steps[0], TableEncoder):
         encoder, whole = steps[0], whole[1:]
     names = getattr(whole, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
-    noise = None if encoder is None else encoder.dequantizer()
-    n_features = whole.n_features_in_
-    return Model(whole, estimator, encoder, noise, names, n_features, log_scale)
+    return Model(pipeline, whole, estimator, encoder, names, whole.n_features_in_, log_scale)

@@ -5,7 +5,7 @@ from typing import Any
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
-from vicinal._app.option_values import contamination, positive, rate, seed, two_or_more
+from vicinal._app.option_values import level, positive, rate, seed, two_or_more
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -130,18 +130,26 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     )
     score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
     score.add_argument(
-        "--contamination", type=contamination, default="auto", metavar="SHARE",
-        help="the share of training rows to flag as outliers, or auto: below the lower fence of a box plot of their scores (default)",
-    )  # fmt: skip
-    score.add_argument(
         "--fdr", type=rate, metavar="RATE",
         help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
     score.add_argument("--explain", action="store_true", help="add a column 'why' that explains each outlier")
-    score.add_argument(
+    _add_choice_of_outliers(score)
+    _add_table_output(score)
+
+
+def _add_choice_of_outliers(parser: _Parser) -> None:
+    parser.add_argument(
+        "--level", type=level, metavar="P", help="flag rows whose p-value is at most this number; default 0.01"
+    )
+    parser.add_argument(
+        "--top", type=positive, metavar="N", help="write only the N most unusual rows, the most unusual one first"
+    )
+    parser.add_argument("--only-outliers", action="store_true", help="write only the rows that are flagged")
+    parser.add_argument("--sort", action="store_true", help="sort the rows by their score, the most unusual one first")
+    parser.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
-    _add_table_output(score)
 
 
 def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
@@ -271,13 +279,14 @@ step while a density is learned; transform and neighbors add no noise.
 _SCORE = """\
 Score rows under a learned density (lca, lca-gauss, local-lca, parzen, manifold-parzen).
 
-Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
-share of training rows, each scored without itself, that are at least as unusual as this row) and outlier (1 if
-the score is below the threshold that --contamination chooses from the training scores, or by --fdr). The score
-is the log-density; for parzen and lca it also uses the distance to a neighbour outside small groups, so that a small group of
-outliers is found, too. With --explain, the column why names for each outlier the columns that are unusual given the
-others, the values that were expected (90 % interval) and the actual values. A row that equals a training row exactly is
-scored without that training row, because its own kernel would always make it look normal; --as-new turns this off.
+Columns of the output: row (number in DATA, from 0), score (lower is more unusual), p_value (the share of training rows,
+each scored without itself, that are at least as unusual as this row; it follows the score), outlier (1 if the p-value is at
+most --level, or by --fdr) and log_density (nats, in the units of the data). The score is the log-density; for parzen and lca it
+also uses the distance to a neighbour outside small groups, so that a small group of outliers is found, too. A row with
+missing values is scored by its known values among the training rows that have these. With --explain, the column why names for
+each outlier the columns that are unusual given the others, the values that were expected (90 % interval) and the actual
+values. A row that equals a training row exactly is scored without that training row, because its own kernel would always make it
+look normal; --as-new turns this off.
 """
 _NEIGHBORS = """\
 Find the nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
@@ -364,6 +373,12 @@ def _prepare_options() -> _Parser:
         action="append",
         metavar="COLS",
         help="columns that are not features (comma-separated); may be repeated",
+    )
+    group.add_argument(
+        "--log",
+        action="append",
+        metavar="COLS",
+        help="columns of positive, skewed quantities of which to use the logarithm (comma-separated); may be repeated",
     )
     group.add_argument(
         "--type",
