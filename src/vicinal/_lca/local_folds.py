@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -294,8 +294,8 @@ def _penalties_again(base: LCAGauss) -> Penalties:
     if table is None:
         return Penalties(*given)
     best = int(np.argmax(table["mean_test_score"]))
-    form = Form(str(table["family"][best]), float(table["factor"][best]), float(table["weight"][best]) or None)
-    local = local_rule(form) if form.family in FAMILIES else given[0]
+    is_searched = str(table["family"][best]) in FAMILIES
+    local = local_rule(_form_of(_penalty_of(base), base.rows_, base.mixture_.log_weights)) if is_searched else given[0]
     return Penalties(local, GAUSSIAN_RULES.get(str(table["gaussian"][best]), given[1]))
 
 
@@ -307,12 +307,21 @@ def _penalty_of(base: LCA | LCAGauss) -> Penalty:
 
 
 def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> Penalty:
-    """Return the penalty that the search of `base` chose, made from other rows: the same family, factor and weight."""
-    table: dict[str, Any] = base.reg_search_ or {}
-    used = _penalty_of(base)
-    alike = (table["weight"] > 0) == (used.weight is not None)
-    family = str(table["family"][int(np.argmax(np.where(alike, table["mean_test_score"], -np.inf)))])
-    rows, counted = base.mixture_.centres, base.mixture_.log_weights > -np.inf
-    shares = None if np.ptp(base.mixture_.log_weights) == 0 else np.exp(base.mixture_.log_weights[counted])
-    factor = np.trace(used.matrix) / np.trace(family_matrix(family, rows[counted], shares))
-    return Form(family, float(factor), used.weight).of_rows(train, weight)
+    """Return the penalty that `base` used, made from other rows: the same family, factor and weight."""
+    return _form_of(_penalty_of(base), base.mixture_.centres, base.mixture_.log_weights).of_rows(train, weight)
+
+
+def _form_of(penalty: Penalty, rows: np.ndarray, log_weights: np.ndarray) -> Form:
+    """Return the form of a penalty of some rows: the family to whose matrix it is proportional.
+
+    It need not be the best of a search, because a fit that collapses takes another one.
+    """
+    counted = log_weights > -np.inf
+    shares = None if np.ptp(log_weights) == 0 else np.exp(log_weights[counted])
+    forms, distances = [], []
+    for family in FAMILIES:
+        matrix = family_matrix(family, rows[counted], shares)
+        factor = float(np.trace(penalty.matrix) / np.trace(matrix))
+        forms.append(Form(family, factor, penalty.weight))
+        distances.append(np.linalg.norm(factor * matrix - penalty.matrix))
+    return forms[int(np.argmin(distances))]
