@@ -23,14 +23,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path = [folder for folder in sys.path if Path(folder or ".").resolve() != HERE]  # this file is not Dask
 
-import dask.array as da  # noqa: E402
-import numpy as np  # noqa: E402
-import psutil  # noqa: E402
-from distributed import Client, get_task_stream, wait  # noqa: E402
-from sklearn.exceptions import ConvergenceWarning  # noqa: E402
+import dask.array as da
+import numpy as np
+import psutil
+from distributed import Client, get_task_stream, wait
+from sklearn.exceptions import ConvergenceWarning
 
-from vicinal import LCA, RCA, Engine  # noqa: E402
-from vicinal._engine import available_threads, prepare  # noqa: E402
+from vicinal import LCA, RCA, Engine
+from vicinal._engine import available_threads, prepare
 
 PASSES = 4
 

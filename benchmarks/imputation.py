@@ -19,6 +19,7 @@ import argparse
 import json
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
@@ -26,8 +27,11 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
 from sklearn.preprocessing import StandardScaler
 
-from vicinal import DensityImputer, datasets
+from vicinal import DensityImputer
 from vicinal.datasets import make_machine_states
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the loader of real sets stands in `papers`
+from papers.real_sets import load
 
 SHARES = (0.1, 0.3, 0.5)
 N_DRAWS = 19
@@ -54,7 +58,7 @@ def other_sets(n_rows: int, seed: int) -> dict[str, np.ndarray]:
     """Return a random sample of rows of six other standardised tables, with at most ten columns each."""
     rng, found = np.random.default_rng(seed), {}
     for name in ("glass", "vehicle", "pima_diabetes", "ionosphere", "satimage", "sonar"):
-        X = np.asarray(datasets.load(name, return_X_y=True)[0], dtype=np.float64)
+        X = np.asarray(load(name, return_X_y=True)[0], dtype=np.float64)
         X = X[rng.permutation(len(X))[:n_rows]]
         X = X[:, np.argsort([-len(np.unique(column)) for column in X.T], kind="stable")[:10]]
         found[name if X.shape[1] < 10 else f"{name}, 10 columns"] = StandardScaler().fit_transform(X)

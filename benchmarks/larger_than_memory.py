@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 # This folder has a dask.py, which must not be imported instead of Dask.
 sys.path[:] = [*(path for path in sys.path if Path(path or ".").resolve() != HERE.resolve()), str(HERE)]
 
-from run import machine  # noqa: E402
+from run import machine
 
 BLOCK = 500_000
 D = 10

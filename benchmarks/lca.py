@@ -23,6 +23,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from vicinal import LCA, LCAGauss, ParzenWindows, StochasticEM, datasets
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the loader of real sets stands in `papers`
+from papers.real_sets import load, usps_blurred
+
 RESULTS = Path(__file__).parent / "results" / "lca.json"
 UCI = [
     "iris", "wine", "glass", "boston_housing", "pima_diabetes", "breast_cancer_wdbc", "breast_cancer_original",
@@ -81,7 +84,7 @@ def passes(quick):
         mixture = datasets.make_anisotropic_mixture(300 if quick else 1500, d, random_state=d)
         sets[f"anisotropic mixture, {d} dimensions"] = (mixture.data, None)
     for name in [] if quick else UCI:
-        X = datasets.load(name, download_if_missing=False).data
+        X = load(name).data
         sets[name] = full_rank(X[rng.permutation(len(X))[:2000]])
     rows = {}
     for name, (X, weight) in sets.items():
@@ -94,7 +97,7 @@ def passes(quick):
             rows[name] = compare_passes(X, weight, reg=0.01)
         print(name, rows[name], file=sys.stderr, flush=True)
     if not quick:
-        usps = datasets.usps_blurred(subset="train", download_if_missing=False).data[:2000]
+        usps = usps_blurred(subset="train").data[:2000]
         rows["usps, 2000 rows"] = compare_passes(usps, reg=0.01)
     ratios = [row.get("ratio", np.inf) for row in rows.values()]
     as_run = [row.get("ratio_as_run", np.inf) for row in rows.values()]
@@ -134,7 +137,7 @@ def statsmodels(quick):
 
 def usps(quick):
     """Compare stochastic LCA (B=100, N=3000, gamma=0.6) with exact LCA on 6000 x 256 rows of USPS."""
-    pool = datasets.usps_blurred(download_if_missing=False).data
+    pool = usps_blurred().data
     pool = pool[np.random.default_rng(0).permutation(len(pool))]
     train, test = pool[:6000], pool[6000:]
     result = {}
@@ -154,7 +157,7 @@ def usps(quick):
 
 def mnist(quick):
     """Compare stochastic LCA with exact EM, which stops when a pass gains at most 1e-5 nats per row, on 60,000 x 50 rows."""
-    data = datasets.load("mnist", download_if_missing=False).data.astype(np.float64).reshape(70_000, -1) / 255.0
+    data = load("mnist").data.astype(np.float64).reshape(70_000, -1) / 255.0
     train, test = data[:60_000], data[60_000:62_000]
     centre = train.mean(axis=0)
     axes = np.linalg.eigh((train - centre).T @ (train - centre) / len(train))[1][:, ::-1][:, :50]
@@ -179,7 +182,7 @@ def mnist(quick):
 
 def covertype(quick):
     """Fit 581,012 x 10 rows with the default solver, and compare held-out rows with ParzenWindows on 20,000 rows."""
-    data = datasets.load("covertype", download_if_missing=False).data.astype(np.float64)
+    data = load("covertype").data.astype(np.float64)
     data = data[np.random.default_rng(0).permutation(len(data))]
     train, test = data[:-2000], data[-2000:]
     start = time.perf_counter(), time.process_time()
@@ -205,7 +208,7 @@ def covertype(quick):
 
 def gauss(quick):
     """Time 40 passes of LCAGauss on 2000 x 256 rows of USPS."""
-    pool = datasets.usps_blurred(download_if_missing=False).data
+    pool = usps_blurred().data
     pool = pool[np.random.default_rng(0).permutation(len(pool))]
     train, test = pool[:2000], pool[2000:5000]
     start = time.perf_counter()

@@ -2,7 +2,6 @@
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py densities       # against LCA, Manifold Parzen, LCA-Gauss, Scott
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py uses            # errors of classifiers, areas for outliers
-    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py soft            # soft vicinities beside nearest rows
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/local.py gaps            # rows with missing values
     PYTHONPATH=src python benchmarks/local.py cost                              # seconds of a fit, beside LCA() and ManifoldParzen()
     PYTHONPATH=src python benchmarks/local.py show                              # the tables as Markdown, from the results
@@ -134,7 +133,6 @@ def density_scores(train, test):
                     model.n_neighbors_,
                     model.n_components_,
                     model.center_,
-                    model.n_iter_,
                 ]
         except ValueError:
             scores[name] = None
@@ -207,45 +205,6 @@ def show_densities(found):
         f"\nOf {len(found)} tables LocalLCA() is behind none of {', '.join(RIVALS)} by more than the margin on {counts[0]} "
         f"(raw columns: {counts[2]}), and above all of them on {counts[1]} ({counts[3]})."
     )
-
-
-# -- soft vicinities --------------------------------------------------------------------------------------------------
-
-
-SOFT_TABLES = ("iris", "wine", "glass", "vehicle", "pendigits", "letter", "pima_diabetes", "spirals")
-
-
-def soft(names, n_draws, tables, found):
-    """Measure held-out log-densities of LocalLCA with nearest rows and with soft vicinities, on standardised columns."""
-    for name in names:
-        draws = []
-        for draw in range(n_draws):
-            train, test = draw_of(name, draw, tables)
-            scale = train.std(axis=0)
-            draws.append(
-                [
-                    LocalLCA(vicinity=vicinity).fit(train / scale).score_samples(test / scale)
-                    for vicinity in ("nearest", "kernel")
-                ]
-            )
-        nearest, kernel = np.concatenate(draws, axis=1)
-        gains = kernel - nearest
-        found[name] = {
-            "nearest": float(nearest.mean()),
-            "kernel": float(kernel.mean()),
-            "gain": [float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))],
-        }
-        print(name, found[name], flush=True)
-        save("soft", found)
-    return found
-
-
-def show_soft(found):
-    """Print the table as Markdown."""
-    print("| table | nearest rows | soft vicinities | gain |\n|---|---|---|---|")
-    for name, result in found.items():
-        gain, error = result["gain"]
-        print(f"| {name} | {result['nearest']:.2f} | {result['kernel']:.2f} | {gain:+.2f} ± {error:.2f} |")
 
 
 # -- gaps: fits to rows with missing values ----------------------------------------------------------------------------
@@ -405,7 +364,6 @@ def show_cost(found):
 
 WHAT = {
     "densities": (densities, show_densities),
-    "soft": (soft, show_soft),
     "gaps": (gaps, show_gaps),
     "uses": (uses, show_uses),
     "cost": (cost, show_cost),
@@ -448,9 +406,7 @@ def main():
         if arguments.what == "cost"
         else {n: t for n, t in defaults.tables(arguments.tables).items() if t[0].shape[1] <= MOST_COLUMNS}
     )
-    everything = {"cost": SIZES, "soft": SOFT_TABLES, "gaps": GAPS_TABLES}.get(
-        arguments.what, (*tables, *MADE, *PICTURES)
-    )
+    everything = {"cost": SIZES, "gaps": GAPS_TABLES}.get(arguments.what, (*tables, *MADE, *PICTURES))
     names = arguments.tables or [n for n in everything if n not in known[arguments.what]]
     show(run(names, arguments.draws, tables, known[arguments.what]))
 

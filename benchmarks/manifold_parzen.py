@@ -4,7 +4,7 @@
     python benchmarks/manifold_parzen.py --quick ratio grid                # small sizes, no real data
 
 Every case runs in a separate process, so that its peak memory can be measured.  MNIST and USPS are loaded by
-`vicinal.datasets.load` (set VICINAL_DATA).  Results are written to results/manifold_parzen.json.
+`papers/real_sets.py` (set VICINAL_DATA).  Results are written to results/manifold_parzen.json.
 """
 
 import argparse
@@ -19,13 +19,15 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).parent
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the loader of real sets stands in `papers`
 CASES = ("mnist", "grid", "usps", "ratio")
 
 
 def mnist(quick):
     """Time the data of Table 2: 5,400 training and 1,032 test images of a "2", d=10, k=20."""
+    from papers.real_sets import load
+
     from vicinal import ManifoldParzen, ParzenWindows
-    from vicinal.datasets import load
 
     X, y = load("mnist", subset="train", return_X_y=True)
     test, labels = load("mnist", subset="test", return_X_y=True)
@@ -54,10 +56,10 @@ def mnist(quick):
 
 def usps(quick):
     """Time Tables 3 and 4: ten classes, 6,291 training, 1,000 validation, 2,007 test rows; 8 k x 6 d x 10 noises."""
+    from papers.real_sets import usps_blurred
     from sklearn.model_selection import PredefinedSplit
 
     from vicinal import DensityClassifier, ManifoldParzen, Selection
-    from vicinal.datasets import usps_blurred
 
     parts = [usps_blurred(subset=name, return_X_y=True) for name in ("train", "validation", "test")]
     (train, y), (validation, v), (test, labels) = parts

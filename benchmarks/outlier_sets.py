@@ -1,11 +1,14 @@
 """Labelled sets for `outliers.py`: some classes of a real table are normal, and rows of its other classes are outliers."""
 
+import sys
 import zlib
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from vicinal import datasets
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the loader of real sets stands in `papers`
+from papers.real_sets import load
 
 MOST_ROWS = 1000  # normal rows per draw
 MOST_ROWS_OF_PIXELS = 500  # some detectors take minutes with more rows of hundreds of columns
@@ -74,7 +77,7 @@ def draw(source, *, share, clustered, clean, seed):
         other half is scored together with the outliers; otherwise all rows are used for both.
     seed : int
     """
-    X, y = datasets.load(source.name, return_X_y=True)
+    X, y = load(source.name, return_X_y=True)
     X = np.asarray(X, dtype=np.float64)
     # Python's hash cannot be used, because it differs from process to process.
     rng = np.random.default_rng([seed, zlib.crc32(source.name.encode()), int(100 * share), clustered, clean])

@@ -21,6 +21,7 @@ three or six draws of a set.
 import argparse
 import importlib
 import json
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -31,7 +32,10 @@ from run import machine
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from vicinal import DensityOutlierDetector, datasets
+from vicinal import DensityOutlierDetector
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the loader of real sets stands in `papers`
+from papers.real_sets import load
 
 RESULTS = Path(__file__).parent / "results" / "outliers.json"
 PYOD = {
@@ -103,7 +107,7 @@ def fit_times(n_rounds):
     """Return the seconds of a fit to 2,000 rows by set and detector, with the detectors in turn, after a warm-up round."""
     found = {}
     for source in TIMED_ON:
-        X = datasets.load(source, return_X_y=True)[0]
+        X = load(source, return_X_y=True)[0]
         rows = X[np.random.default_rng(0).choice(len(X), 2000, replace=False)].astype(float)
         rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
         seconds = {name: [] for name in DETECTORS}

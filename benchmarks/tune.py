@@ -189,12 +189,6 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
             once | both("_half.HALF_PRODUCTS_FROM", NEVER),
             once | both("_half.HALF_PRODUCTS_FROM", 0),
         )
-    found["KEPT_POINTS"] = lambda: crossing(
-        grid(10_000, 20_000, 40_000, 80_000, 160_000),
-        lambda k: scatter(k, 8, some=128),
-        {"_cpu.KEPT_POINTS": NEVER},
-        {"_cpu.KEPT_POINTS": 0},
-    )
     found["HALF_SUMS_FROM_ROWS"] = lambda: crossing(
         grid(512, 1024, 2048, 4096, 8192), lambda k: log_sums(k, 8), whole, {"_cpu.HALF_SUMS_FROM_ROWS": 0}
     )

@@ -12,17 +12,21 @@ Ledoit-Wolf shrinkage (the default) and without (the paper).
 """
 
 import argparse
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 
 from vicinal import RCA, chunklets_from_pairs
-from vicinal.datasets import load
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the loader of real sets stands in `papers`
+from papers.real_sets import load
 
 
 def glove_groups(n_words=40_000):
     """Return vectors of unit length, and groups of rows: a word with its -s, -ed and -ing forms."""
-    glove = load("glove", download_if_missing=False)
+    glove = load("glove")
     words = [str(word) for word in glove.words[:n_words]]
     row = {word: i for i, word in enumerate(words)}
     groups, taken = [], set()

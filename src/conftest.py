@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parent
 # Packages of extras that the tests do without.
-EXTRAS = {"dask", "distributed", "faiss", "onnx", "pynndescent", "sentence_transformers", "torch", "triton", "zarr"}
+EXTRAS = {"dask", "distributed", "faiss", "onnx", "sentence_transformers", "torch", "triton", "zarr"}
 # Modules whose examples take many seconds.
 LONG = {
     "vicinal._datasets.demo_sets",

@@ -25,7 +25,6 @@ from vicinal import (
     Engine,
     LCAGauss,
     ManifoldParzen,
-    MultiStart,
     Objective,
     ParzenWindows,
     Selection,
@@ -128,7 +127,7 @@ FITS = {
     ),
     "LocalLCA": lambda: vicinal.LocalLCA(reg=0.0).fit(X),
     "LocalLCA:mean": lambda: vicinal.LocalLCA(1, 4, 0.01, shared=0.5, center="mean", reg=0.0).fit(TABLE, None, WEIGHT),
-    "LocalLCA:noise": lambda: vicinal.LocalLCA(2, 5, 0.1, shared=0, center="row", max_iter=0).fit(X),
+    "LocalLCA:noise": lambda: vicinal.LocalLCA(2, 5, 0.1, shared=0, center="row").fit(X),
     "LocalLCA:shared": lambda: vicinal.LocalLCA(0, 5, 0, shared=1, center="row", reg=0.0).fit(X),
     "MMC": lambda: vicinal.MMC().fit(X, CHUNKLETS),
     "MMC:diagonal": lambda: vicinal.MMC(structure="diag").fit(TABLE, Y),
@@ -151,12 +150,10 @@ FITS = {
     "NCA:diagonal": lambda: NCA(
         random_state=0, max_iter=3, structure="diag", objective=Objective(match="gaussian")
     ).fit(TABLE, X[:, 0]),
-    "NCA:stochastic": lambda: NCA(
-        1, solver=StochasticGradient(batch_size=5, n_neighbors=4), random_state=0, max_iter=2
-    ).fit(X, NAMES),
-    "NCA:likelihood": lambda: NCA(
-        objective="likelihood", solver="cg", random_state=0, max_iter=3, init=MultiStart(n_starts=2)
-    ).fit(X, Y, WEIGHT),
+    "NCA:stochastic": lambda: NCA(1, solver=StochasticGradient(batch_size=5), random_state=0, max_iter=2).fit(X, NAMES),
+    "NCA:likelihood": lambda: NCA(objective="likelihood", solver="cg", random_state=0, max_iter=3, n_init=2).fit(
+        X, Y, WEIGHT
+    ),
     "NeuralNCA": lambda: _neural().fit(X, Y),
     "NeuralNCA:options": lambda: _neural(solver=vicinal.Adam(batch_size=8)).fit(X, Y),
     "NeuralNCA:module": lambda: _neural(network=_network("Tanh", "ReLU")).fit(X, Y),

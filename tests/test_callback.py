@@ -21,7 +21,6 @@ from vicinal import (
     ConstrainedGaussianMixture,
     ConstrainedKMeans,
     LCAGauss,
-    MultiStart,
     NeuralNCA,
     PairNCA,
     StochasticEM,
@@ -201,8 +200,8 @@ def test_it_may_stop_the_fit(name, error, said):
 @pytest.mark.parametrize(
     ("estimator", "y"),
     [
-        (NCA(2, random_state=0, init=MultiStart(n_starts=4)), Y),
-        (PairNCA(2, random_state=0, init=MultiStart(n_starts=4)), Y),
+        (NCA(2, random_state=0, n_init=4), Y),
+        (PairNCA(2, random_state=0, n_init=4), Y),
         (ConstrainedKMeans(3, n_init=4, random_state=0), PAIRS),
         (ConstrainedGaussianMixture(2, n_init=4, random_state=0), PAIRS),
         (LCAGauss(reduce=True, reg=0.0, reg_gauss=0.0), None),

@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal import ChunkletReport, chunklets_from_groups, chunklets_from_labels, chunklets_from_pairs
-from vicinal._supervision import ChunkletRows, merge_shared, read_chunklets, read_partition
+from vicinal import chunklets_from_groups, chunklets_from_labels, chunklets_from_pairs
+from vicinal._supervision import ChunkletRows, chunklets, code_groups, merge_shared, read_chunklets, read_partition
+
+
+def labels_report(y):
+    return chunklets._from_codes(code_groups(y))[1]
+
+
+def pairs_report(pairs, n, cannot_link=None, labels=None):
+    return chunklets._read_pairs(pairs, n, cannot_link, labels)[1]
+
+
+def groups_report(groups, n):
+    return chunklets._from_groups(groups, n, "groups")[1]
 
 
 def literal_closure(pairs, n):
@@ -31,7 +43,7 @@ def literal_closure(pairs, n):
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))))
 def test_closure_of_pairs_agrees_with_joining_one_by_one(case):
     n, pairs = case
-    found, report = chunklets_from_pairs(pairs, n), ChunkletReport.from_pairs(pairs, n)
+    found, report = chunklets_from_pairs(pairs, n), pairs_report(pairs, n)
     expected = literal_closure(pairs, n)
     np.testing.assert_array_equal(found, expected)
     assert report.n_chunklets == expected.max() + 1
@@ -104,7 +116,7 @@ def test_rows_and_ids_keep_shared_rows_apart_until_they_are_merged():
 
 
 def test_the_report_counts_everything():
-    report = ChunkletReport.from_groups([[0, 1], [1, 2, 2], [5], [6, 6]], 9)
+    report = groups_report([[0, 1], [1, 2, 2], [5], [6, 6]], 9)
     assert report.n_chunklets == 1
     assert report.n_points == 3
     assert report.n_leftover == 6
@@ -115,17 +127,17 @@ def test_the_report_counts_everything():
         "1 chunklets hold 3 points (R = 2); 6 of 9 rows are in none; 2 singletons; 2 self-pairs ignored; "
         "1 rows named more than once."
     )
-    report = ChunkletReport.from_labels([0, 0, 1, -1, 2])
+    report = labels_report([0, 0, 1, -1, 2])
     assert (report.n_singletons, report.n_leftover, report.n_points) == (2, 3, 2)
 
 
 def test_contradictions_are_counted_and_told():
     pairs = [[0, 1], [1, 2], [3, 4]]
     with pytest.warns(UserWarning, match="2 of 4 cannot_link pairs fall inside one chunklet"):
-        report = ChunkletReport.from_pairs(pairs, 7, cannot_link=[[0, 2], [0, 3], [5, 5], [5, 6]])
+        report = pairs_report(pairs, 7, cannot_link=[[0, 2], [0, 3], [5, 5], [5, 6]])
     assert report.n_conflicts == 2
     with pytest.warns(UserWarning, match="1 of 2 chunklets join different labels"):
-        report = ChunkletReport.from_pairs(pairs, 5, labels=["a", None, "b", "c", "c"])
+        report = pairs_report(pairs, 5, labels=["a", None, "b", "c", "c"])
     assert report.n_conflicts == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -240,4 +252,4 @@ def test_masked_labels_are_none():
 
 
 def test_the_report_holds_plain_integers():
-    assert {type(count) for count in vars(ChunkletReport.from_pairs([[0, 1]], 4)).values()} == {int}
+    assert {type(count) for count in vars(pairs_report([[0, 1]], 4)).values()} == {int}

@@ -246,7 +246,7 @@ def test_parts_of_a_table_in_memory_are_done_by_workers_with_the_same_bytes(comm
     assert main([*command, "-q"]) == OK
     expected = output.read_bytes()
     output.unlink()
-    monkeypatch.setattr(row_scores, "_scores_as_new", Elsewhere(row_scores._scores_as_new))
+    monkeypatch.setattr(row_scores, "_score_part", Elsewhere(row_scores._score_part))
     monkeypatch.setattr(use, "apply_to_rows", Elsewhere(use.apply_to_rows))
     monkeypatch.setattr(use._Search, "_placed", property(not_here))
     assert main([*command, "-q", "--cluster", cluster.scheduler_address]) == OK

@@ -1,19 +1,14 @@
 """Test that the generators follow their papers, and that the loaders find, convert or fetch data or explain how to."""
 
 import itertools
-import urllib.error
 
 import numpy as np
 import pytest
 import scipy.sparse
-from scipy.ndimage import rotate
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
-from sklearn import datasets as sklearn_datasets
-from sklearn.utils import Bunch
 
 from vicinal import datasets
-from vicinal._datasets.real_set_table import REAL_SETS
 from vicinal._datasets.spiral import _curve
 
 GENERATORS = [
@@ -98,15 +93,6 @@ def test_rings():
     np.testing.assert_allclose(np.linalg.norm(X[:, :2], axis=1), y + 1, rtol=1e-12)
     assert np.abs(np.corrcoef(np.column_stack([X, y]).T)[2, [0, 1, 3]]).max() < 0.05  # noise tells nothing
     assert X[:, 2].std() > 1.5 * X[:, :2].std(axis=0).max()  # and PCA cannot leave it out
-
-
-def test_balance_scale_by_its_rule():
-    _, y = datasets.make_balance_scale()
-    expected = []
-    for left_weight, left, right_weight, right in itertools.product(range(1, 6), repeat=4):
-        torque = left_weight * left - right_weight * right
-        expected.append("L" if torque > 0 else "R" if torque < 0 else "B")
-    assert ["LBR"[label] for label in y] == expected
 
 
 def test_anisotropic_mixture_knows_its_density():
@@ -221,309 +207,13 @@ def test_spiral_entropy():
 # --- faces ------------------------------------------------------------------------------------------------
 
 
-def test_face_pairs_follow_the_paper():
-    faces = datasets.make_faces(12, random_state=0)
-    assert faces.min() >= 0
-    assert faces.max() <= 1
-    groups = ["ann", "bob", "cid"] * 4
-    pairs = datasets.make_face_pairs(faces, 2000, groups=groups, size=9, random_state=0)
-    first, second = pairs.pairs.T
-    assert all(groups[a] != groups[b] for a, b in zip(pairs.sources[first], pairs.sources[second], strict=True))
-    turn, grow = pairs.angles[second] - pairs.angles[first], pairs.heights[second] - pairs.heights[first]
-    np.testing.assert_allclose(pairs.weights, np.exp(-(turn**2) / (2 * 1.22**2) - grow**2 / (2 * 1.5**2)), rtol=1e-9)
-    assert turn.std() == pytest.approx(1.22, rel=0.05)
-    assert grow.std() == pytest.approx(1.5, rel=0.05)
-    assert np.abs(pairs.angles[first]).max() <= 45
-    assert pairs.heights[first].min() >= 25
-    assert pairs.heights[first].max() <= 35
-    assert pairs.data.shape == (4000, 81)
-
-
-def test_face_pairs_leave_an_unturned_picture_alone():
-    faces = datasets.make_faces(4, size=31, random_state=0)
-    still = datasets.make_face_pairs(
-        faces, 5, size=31, max_angle=0, heights=(31, 31), angle_noise=0, height_noise=0, random_state=0
-    )
-    np.testing.assert_allclose(still.data.reshape(-1, 31, 31), faces[still.sources], atol=1e-12)
-    np.testing.assert_array_equal(still.weights <= 1, True)
-
-
-def test_face_pairs_turn_as_scipy_does():
-    faces = datasets.make_faces(4, size=31, random_state=0)
-    turned = datasets.make_face_pairs(faces, 3, size=31, heights=(31, 31), height_noise=0, random_state=0)
-    for picture, source, angle in zip(turned.data, turned.sources, turned.angles, strict=True):
-        expected = rotate(faces[source], angle, reshape=False, order=1)
-        np.testing.assert_allclose(picture.reshape(31, 31), expected, atol=1e-9)
-
-
-# --- real sets: files -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_network(monkeypatch):
-    """No folder is set, and a download fails the test."""
-    monkeypatch.delenv("VICINAL_DATA", raising=False)
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("a test must not download")
-
-    for fetch in ("fetch_openml", "fetch_covtype", "fetch_olivetti_faces"):
-        monkeypatch.setattr(sklearn_datasets, fetch, refuse)
-
-
-def write_usps(folder, n_train=7291, **change):
-    rng = np.random.default_rng(0)
-    X = rng.integers(-1000, 1001, size=(9298, 256)).astype(np.int16)
-    y = rng.integers(0, 10, size=9298).astype(np.uint8)
-    arrays = {"X_train": X[:n_train], "y_train": y[:n_train], "X_test": X[n_train:], "y_test": y[n_train:]}
-    arrays.update(change)
-    np.savez(folder / "usps.npz", **{key: value for key, value in arrays.items() if value is not None})
-    return X, y
-
-
-def test_load_reads_files(tmp_path, no_network, monkeypatch):
-    X, y = write_usps(tmp_path)
-    usps = datasets.load("usps", tmp_path)
-    assert isinstance(usps, Bunch)
-    np.testing.assert_array_equal(usps.data, X / 1000)
-    np.testing.assert_array_equal(usps.target, y)
-    assert usps.n_train == 7291
-    assert usps.image_shape == (16, 16)
-    assert len(usps.feature_names) == 256
-    assert usps.target_names[7] == "7"
-    assert "USPS" in usps.DESCR
-    train, test = (
-        datasets.load("usps", tmp_path, subset="train"),
-        datasets.load("usps", tmp_path, subset="test"),
-    )
-    np.testing.assert_array_equal(np.vstack([train.data, test.data]), usps.data)
-    data, target = datasets.load("usps", str(tmp_path), return_X_y=True, subset="test")
-    np.testing.assert_array_equal(data, test.data)
-    np.testing.assert_array_equal(target, test.target)
-    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
-    np.testing.assert_array_equal(datasets.load("usps").data, usps.data)
-    # The folder given by the argument comes first, then the variable's.
-    np.testing.assert_array_equal(datasets.load("usps", tmp_path / "none").data, usps.data)
-
-
-def test_usps_blurred(tmp_path, no_network):
-    X, y = write_usps(tmp_path)
-    pool = datasets.usps_blurred(tmp_path)
-    assert pool.data.shape == (8298, 256)
-    np.testing.assert_array_equal(pool.target, np.r_[y[:6291], y[7291:]])
-    assert "n_train" not in pool
-    sizes = {"train": 6291, "validation": 1000, "test": 2007, "all": 9298}
-    parts = {subset: datasets.usps_blurred(tmp_path, subset=subset) for subset in sizes}
-    assert {subset: len(part.data) for subset, part in parts.items()} == sizes
-    stacked = np.vstack([parts[part].data for part in ("train", "validation", "test")])
-    np.testing.assert_array_equal(stacked, parts["all"].data)
-    np.testing.assert_array_equal(pool.data, np.vstack([parts["train"].data, parts["test"].data]))
-    # One row by hand: separable weights exp(-u^2 / (2 sd^2)), cut at 3 pixels (4 sd), background -1 outside.
-    offsets = np.arange(-3, 4)
-    weight = np.exp(-(offsets**2) / (2 * 0.75**2))
-    weight /= weight.sum()
-    padded = np.pad(X[0].reshape(16, 16) / 1000, 3, constant_values=-1)
-    expected = np.array([[weight @ padded[r : r + 7, c : c + 7] @ weight for c in range(16)] for r in range(16)])
-    np.testing.assert_allclose(pool.data[0].reshape(16, 16), expected, atol=1e-12)
-    data, target = datasets.usps_blurred(tmp_path, return_X_y=True)
-    assert (len(data), len(target)) == (8298, 8298)
-
-
-def test_blank_pictures_stay_blank():
-    np.testing.assert_allclose(datasets.blur_images(np.full((2, 12), -1.0), (3, 4)), -1, atol=1e-14)
-    picture = np.arange(12.0)[None]
-    np.testing.assert_array_equal(datasets.blur_images(picture, (3, 4), sd=0), picture)
-    assert datasets.blur_images(picture.astype(np.float32), (3, 4)).dtype == np.float32
-
-
-def test_extras_and_units(tmp_path, no_network):
-    words = [f"w{i}" for i in range(99_999)] + ["naïve"]
-    X = np.zeros((100_000, 100), dtype=np.int8)
-    X[0, :2] = [-127, 5]
-    text = np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
-    np.savez(tmp_path / "glove_100d_100k_int8.npz", X=X, words=text)
-    glove = datasets.load("glove", tmp_path)
-    assert glove.target is None
-    assert glove.words == words
-    assert glove.data.dtype == np.float32
-    np.testing.assert_allclose(glove.data[0, :2], [-127 * 0.032, 5 * 0.032], rtol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"X_test": None}, "usps.npz must hold the arrays X_test, got"),
-        ({"X_test": np.zeros((5, 256))}, r"must hold \(9298, 256\) values in all, got \(7296, 256\)"),
-        ({"X_test": np.array([{}, None], dtype=object)}, "not a readable .npz"),
-    ],
-)
-def test_damaged_files(tmp_path, no_network, change, message):
-    write_usps(tmp_path, **change)
-    with pytest.raises(ValueError, match=message):
-        datasets.load("usps", tmp_path)
-
-
-def test_not_an_archive(tmp_path, no_network):
-    (tmp_path / "usps.npz").write_bytes(b"hello")
-    with pytest.raises(ValueError, match=r"not a readable \.npz.*Rebuild"):
-        datasets.load("usps", tmp_path)
-
-
-# --- real sets: without files -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer_wdbc", "balance_scale"])
-def test_sets_that_need_no_file(name, no_network):
-    bunch = datasets.load(name, download_if_missing=False)
-    assert bunch.data.shape == REAL_SETS[name].shape
-    assert len(bunch.feature_names) == bunch.data.shape[1]
-    assert bunch.target.dtype == np.int64
-
-
-def fake_openml(labels, X):
-    def fetch(*, data_id, as_frame, data_home, parser):
-        fetch.called_with = (data_id, data_home)
-        return Bunch(data=X, target=np.array(labels, dtype=object))
-
-    return fetch
-
-
-def test_openml(monkeypatch, no_network, tmp_path):
-    labels = ["g"] * 225 + ["b"] * 126
-    X = np.random.default_rng(0).normal(size=(351, 34))
-    fetch = fake_openml(labels, X)
-    monkeypatch.setattr(sklearn_datasets, "fetch_openml", fetch)
-    ionosphere = datasets.load("ionosphere", tmp_path)
-    assert fetch.called_with == (59, tmp_path)
-    np.testing.assert_array_equal(ionosphere.data, X)
-    np.testing.assert_array_equal(ionosphere.target, [1] * 225 + [0] * 126)
-    with pytest.raises(FileNotFoundError, match=r"uci_ionosphere\.npz"):
-        datasets.load("ionosphere", download_if_missing=False)
-
-
-@pytest.mark.parametrize(
-    ("labels", "columns", "message"),
-    [
-        (["g"] * 224 + ["b"] * 127, 34, "not the set that the papers used.*got.*127"),
-        (["g"] * 225 + ["b"] * 126, 33, r"not the set that the papers used.*\(351, 33\)"),
-        (["g"] * 225 + ["x"] * 126, 34, r"unknown labels \['x'\]"),
-    ],
-)
-def test_another_set_under_the_same_number_is_refused(monkeypatch, no_network, labels, columns, message):
-    monkeypatch.setattr(sklearn_datasets, "fetch_openml", fake_openml(labels, np.zeros((351, columns))))
-    with pytest.raises(ValueError, match=message):
-        datasets.load("ionosphere")
-
-
-def test_a_split_in_another_order_is_refused(monkeypatch, no_network):
-    counts = [1553, 1269, 929, 824, 852, 716, 834, 792, 708, 821]
-    labels = [str(digit + 1) for digit in np.repeat(np.arange(10), counts)]  # all rows there, but sorted
-    monkeypatch.setattr(sklearn_datasets, "fetch_openml", fake_openml(labels, np.zeros((9298, 256))))
-    with pytest.raises(ValueError, match="not the set that the papers used"):
-        datasets.load("usps")
-
-
-def test_missing_values_are_zeros(monkeypatch, no_network):
-    X = np.ones((699, 9))
-    X[3, 5] = np.nan
-    labels = ["benign"] * 458 + ["malignant"] * 241
-    monkeypatch.setattr(sklearn_datasets, "fetch_openml", fake_openml(labels, X))
-    assert datasets.load("breast_cancer_original").data[3, 5] == 0
-
-
-def test_covertype_and_olivetti_come_from_scikit_learn(monkeypatch, no_network):
-    real = REAL_SETS["covertype"]
-    n = real.shape[0]
-    data = np.zeros((n, 54), dtype=np.int16)
-    data[:, 0], data[:, 12], data[:, 14 + 39] = 2500, 1, 1
-    target = np.repeat(list(real.counts), list(real.counts.values())).astype(np.int32)
-    monkeypatch.setattr(sklearn_datasets, "fetch_covtype", lambda data_home: Bunch(data=data, target=target))
-    covertype = datasets.load("covertype")
-    assert covertype.data.shape == (n, 10)
-    assert (covertype.data[5, 0], covertype.wilderness[5], covertype.soil[5]) == (2500, 2, 39)
-    faces = Bunch(data=np.ones((400, 4096), dtype=np.float32), target=np.repeat(np.arange(40), 10))
-    monkeypatch.setattr(sklearn_datasets, "fetch_olivetti_faces", lambda data_home: faces)
-    olivetti = datasets.load("olivetti_faces")
-    assert olivetti.data.shape == (400, 4096)
-    assert olivetti.image_shape == (64, 64)
-
-
-@pytest.mark.parametrize("name", ["mnist", "covertype", "olivetti_faces"])
-def test_a_failed_download_says_what_to_do(monkeypatch, no_network, name):
-    def down(**kwargs):
-        raise urllib.error.URLError("no route")
-
-    for fetch in ("fetch_openml", "fetch_covtype", "fetch_olivetti_faces"):
-        monkeypatch.setattr(sklearn_datasets, fetch, down)
-    with pytest.raises(FileNotFoundError, match=r"download failed.*no route.*VICINAL_DATA"):
-        datasets.load(name)
-
-
-@pytest.mark.parametrize("name", ["yale_b", "frey_faces", "glove", "boston_housing", "xing_protein", "satimage"])
-def test_sets_without_a_source_say_where_to_get_them(no_network, name, tmp_path):
-    real = REAL_SETS[name]
-    with pytest.raises(FileNotFoundError) as caught:
-        datasets.load(name, tmp_path)
-    message = str(caught.value)
-    for part in (f"{real.file}.npz", "VICINAL_DATA", "data_home", str(tmp_path), real.where):
-        assert part in message
-
-
-def test_available_lists_what_load_knows():
-    assert set(datasets.available()) == set(REAL_SETS)
-    assert all(line for line in datasets.available().values())
-
-
 def test_everything_public_is_there():
     assert all(callable(getattr(datasets, name)) for name in datasets.__all__)
-
-
-# --- real sets: the real files ----------------------------------------------------------------------------
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", list(REAL_SETS))
-def test_real_files(data_dir, name, no_network):
-    real = REAL_SETS[name]
-    if not (data_dir / f"{real.file}.npz").is_file():
-        pytest.skip(f"{real.file}.npz is not in the data folder")
-    bunch = datasets.load(name, data_dir)
-    assert bunch.data.shape == real.shape
-    assert bunch.data.dtype == real.dtype
-    assert bunch.data.flags.c_contiguous
-    assert np.isfinite(bunch.data).all()
-    assert len(bunch.feature_names) == real.shape[1]
-    if real.counts is not None:
-        codes, counts = np.unique(bunch.target[: real.n_train], return_counts=True)
-        assert dict(zip(codes.tolist(), counts.tolist(), strict=True)) == real.counts
-    for extra in real.extras:
-        assert len(bunch[extra]) == real.shape[0]
-
-
-@pytest.mark.data
-def test_real_copies_equal_those_of_scikit_learn(data_dir, no_network):
-    for name in ("iris", "wine", "breast_cancer_wdbc", "balance_scale"):
-        ours, theirs = datasets.load(name, data_dir), datasets.load(name)
-        np.testing.assert_allclose(ours.data, theirs.data, rtol=1e-12)
-        np.testing.assert_array_equal(ours.target, theirs.target)
-    digits = sklearn_datasets.load_digits()
-    test = datasets.load("optdigits", data_dir, subset="test")
-    np.testing.assert_array_equal(test.data, digits.data)
-    np.testing.assert_array_equal(test.target, digits.target)
-
-
-@pytest.mark.data
-def test_real_usps_scale(data_dir, no_network):
-    usps = datasets.load("usps", data_dir)
-    assert (usps.data.min(), usps.data.max()) == (-1, 1)
-    np.testing.assert_array_equal(usps.target[:8], [6, 5, 4, 7, 3, 6, 3, 1])
-    np.testing.assert_array_equal(usps.data, np.round(usps.data, 3))
 
 
 # --- bad input --------------------------------------------------------------------------------------------
 
 PLANE = np.arange(12.0).reshape(6, 2) ** 2
-FACES = np.zeros((4, 8, 8))
 
 
 @pytest.mark.parametrize(
@@ -572,33 +262,6 @@ FACES = np.zeros((4, 8, 8))
         (lambda: datasets.spiral_log_density(PLANE, noise_std=0), ValueError, "noise_std must be.*greater than 0"),
         (lambda: datasets.spiral_log_density([[np.nan, 0]]), ValueError, "NaN"),
         (lambda: datasets.spiral_log_density(PLANE * 1e200), ValueError, "Rescale"),
-        (lambda: datasets.make_faces(0), ValueError, "n_samples must be"),
-        (lambda: datasets.make_faces(3, size=2), ValueError, "size must be at least 8"),
-        (
-            lambda: datasets.make_face_pairs(PLANE),
-            ValueError,
-            r"shape \(n, height, width\), got \(6, 2\).*reshape",
-        ),
-        (lambda: datasets.make_face_pairs(FACES, 0), ValueError, "n_pairs must be"),
-        (lambda: datasets.make_face_pairs(FACES, heights=(35, 25)), ValueError, "Swap"),
-        (
-            lambda: datasets.make_face_pairs(FACES, groups=[1, 1, 1, 1]),
-            ValueError,
-            "at least 2 groups are needed, got 1",
-        ),
-        (lambda: datasets.make_face_pairs(FACES, groups=[1, 2]), ValueError, "expected 4 entries, got 2"),
-        (lambda: datasets.make_face_pairs(FACES, angle_noise=-1), ValueError, "angle_noise must be"),
-        (
-            lambda: datasets.blur_images(PLANE, (2, 2)),
-            ValueError,
-            r"image_shape=\(2, 2\) needs 4 columns, got 2",
-        ),
-        (lambda: datasets.blur_images(PLANE, (1, 2), sd=-1), ValueError, "sd must be"),
-        (lambda: datasets.load("irises"), ValueError, "name must be one of usps.*got 'irises'"),
-        (lambda: datasets.load(["iris"]), ValueError, "name must be one of"),
-        (lambda: datasets.load("iris", subset="train"), ValueError, "has no split"),
-        (lambda: datasets.load("usps", subset="half"), ValueError, "'all', 'train' or 'test', got 'half'"),
-        (lambda: datasets.usps_blurred(subset="half"), ValueError, "pool, train, validation, test, all"),
     ],
 )
 def test_bad_input(call, error, message):

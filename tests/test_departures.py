@@ -25,7 +25,7 @@ def on_the_page():
 def in_the_code():
     """Titles by (name, number), from comments."""
     found = {}
-    for file in sorted((ROOT / "src").rglob("*.py")):
+    for file in sorted([*(ROOT / "src").rglob("*.py"), ROOT / "papers" / "face_pairs.py"]):
         for line in file.read_text(encoding="utf-8").splitlines():
             if not (comment := re.search(r"\bDeparture", line)):
                 continue

@@ -71,10 +71,6 @@ def differences(patch):
         patch.setattr(module(file), "products_are_accurate", lambda *_: False)
 
 
-def nothing_kept(patch):
-    patch.setattr(module("_compiled_rows"), "KEPT_POINTS", 0)
-
-
 def pruned(patch):
     """Force pruned work, even for few rows and little gain."""
     for file, name in (("_cpu", "POINTS"), ("_pruned_placed", "POINTS"), ("_pruned_placed", "QUERIES")):
@@ -97,7 +93,6 @@ WAYS = [
     *(Way(backend) for backend in HERE),
     Way("reference", (differences,)),
     Way("cpu", (each_pair_twice, fused)),
-    Way("cpu", (each_pair_twice, fused, nothing_kept)),
     Way("cpu", (each_pair_twice, products)),
     Way("cpu", (each_pair_twice, differences)),
     Way("cpu", (each_pair_once, fused)),
@@ -286,13 +281,6 @@ class Case:
         return literal_scatter(w, self.coordinates(queries, of), self.coordinates("all", of))
 
     @cache  # noqa: B019
-    def local_scatters(self, queries):
-        """The literal scatter around each point in turn, of the queries that it is a neighbour of."""
-        w = self.softmax(queries).weights * self.row_weights(queries)[:, None]
-        mine, theirs = self.coordinates(queries, "rows"), self.coordinates("all", "rows")
-        return np.array([literal_scatter(w[None, :, j], x[None], mine) for j, x in enumerate(theirs)])
-
-    @cache  # noqa: B019
     def pull(self, rule, queries, objective):
         """The literal agreement and pull."""
         p, rows = self.softmax(queries).weights, self.rows(queries)
@@ -379,7 +367,7 @@ def test_any_number_of_dimensions(kind, dtype):
 def check_scatter(case, kind):
     placed = case.at(kind)
     for queries in ("all", "some", "new"):
-        log_sums, p = case.softmax(queries)
+        log_sums, _ = case.softmax(queries)
         r = case.row_weights(queries)
         for of in ("images", "rows"):
             got = placed.scatter(r, **case.asked(queries), space=of)
@@ -391,10 +379,6 @@ def check_scatter(case, kind):
             assert_close(squares.total, np.trace(case.scatter(queries, "images")), case.dtype)
         got = placed.scatter(**case.asked(queries))
         assert_close(got.scatter, case.scatter(queries, "images", weighted=False), case.dtype)
-        local = placed.local_scatters(r, **case.asked(queries))
-        assert_close(local.log_sums, log_sums, case.dtype)
-        assert_close(local.counts, r @ p, case.dtype)
-        assert_close(local.scatters, case.local_scatters(queries), case.dtype)
 
 
 @precisions
@@ -1062,9 +1046,6 @@ def test_a_row_that_sees_nobody_has_no_neighbours_and_no_nan(kind, dtype, presen
     for of in ("images", "rows"):
         check(placed.scatter(space=of).scatter, scatter)
     check(placed.scatter(queries=np.arange(n)[::-1].copy()).scatter, scatter)
-    local = placed.local_scatters()
-    check(local.counts, p.sum(axis=0))
-    assert np.isfinite(local.scatters).all()
     asked = Queries(left_out=np.arange(n))
     for spread in (np.ones((n, 1)), values):
         check(placed.placed.softmax_sums(asked, None, None, spread).received, p.T @ spread)

@@ -232,51 +232,6 @@ def test_log_agreement_is_that_of_the_pull(name, kind):
             assert np.isfinite(expected).all()
 
 
-@pytest.mark.parametrize("memory", [1, 2**25])
-@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
-@pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("metric", METRICS)
-def test_a_list_of_all_neighbors_is_the_whole_problem(metric, kind, objective, memory, monkeypatch):
-    monkeypatch.setattr(_contract, "LISTED_BYTES", memory)
-    problem = prepare("reference", X, log_weights=np.log(WEIGHT), leave_one_out=True, match=Match(kind, VALUES[kind]))
-    queries = np.array([3, 0, 30, 21])
-    neighbors = np.array([np.delete(np.arange(40), q) for q in queries])
-    neighbors = np.column_stack([neighbors[:, :20], np.full(4, -1), neighbors[:, 20:]])
-    placed = problem.listed(queries, neighbors).at(METRICS[metric])
-    whole = problem.at(METRICS[metric])
-    got = placed.gradient(WEIGHT[queries], objective=objective)
-    expected = whole.gradient(WEIGHT[queries], queries, objective=objective)
-    for mine, theirs in zip(got, expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(placed.log_sums(), whole.log_sums(queries), rtol=1e-12)
-
-
-def test_a_list_leaves_out_all_others():
-    """The same as a problem in which the others have no weight."""
-    listed = np.array([4, 11, 17, 30, 39])
-    outside = np.setdiff1d(np.arange(40), listed)
-    weights = np.zeros(40)
-    weights[outside] = -np.inf
-    match = Match("class", VALUES["class"])
-    few = prepare("reference", X, log_weights=weights, leave_one_out=True, match=match).at(METRICS["matrix"])
-    problem = prepare("reference", X, leave_one_out=True, match=match)
-    got = problem.listed(outside, np.tile(listed, (len(outside), 1))).at(METRICS["matrix"]).gradient()
-    expected = few.gradient(queries=outside)
-    np.testing.assert_allclose(got.log_sums, expected.log_sums)
-    np.testing.assert_allclose(np.exp(got.log_agreement), np.exp(expected.log_agreement))
-    np.testing.assert_allclose(got.pull, expected.pull, atol=1e-12)
-
-
-@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
-def test_listed_rows_that_nobody_agrees_with_are_not_pulled(objective):
-    problem = prepare("reference", X, leave_one_out=True, match=Match("class", np.arange(40) // 2))
-    got = problem.listed([0, 8], [[5, 6, -1], [-1, -1, -1]]).at(np.eye(4)).gradient(objective=objective)
-    np.testing.assert_array_equal(got.log_agreement, [-np.inf, -np.inf])
-    np.testing.assert_array_equal(got.pull, np.zeros((4, 4)))
-    assert np.isfinite(got.log_sums[0])
-    assert got.log_sums[1] == -np.inf
-
-
 # -- little memory ----------------------------------------------------------------------------------------------------
 
 

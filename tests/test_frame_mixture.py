@@ -362,7 +362,7 @@ def test_bad_requests():
         ManifoldParzen(1, 5, 0.1),
         ManifoldParzen(0, 5, 0.1),
         LCA(reg=0.0),
-        LocalLCA(1, 5, 0, shared=1, center="mean", max_iter=0, reg=0.0),
+        LocalLCA(1, 5, 0, shared=1, center="mean", reg=0.0),
     ],
 )
 def test_marginals_and_conditionals_refuse_columns_of_other_names(density):
@@ -382,7 +382,7 @@ def test_marginals_and_conditionals_refuse_columns_of_other_names(density):
         ManifoldParzen(1, 5, 0.1),
         ManifoldParzen(0, 5, 0.1),
         LCA(reg=0.0),
-        LocalLCA(1, 5, 0, shared=1, center="mean", max_iter=0, reg=0.0),
+        LocalLCA(1, 5, 0, shared=1, center="mean", reg=0.0),
     ],
 )
 def test_marginals_and_conditionals_score_rows_with_gaps(density):

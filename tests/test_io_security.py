@@ -6,7 +6,6 @@ loaded pipeline was fitted again.
 
 import inspect
 import json
-import os
 import re
 from contextlib import suppress
 
@@ -41,7 +40,6 @@ from vicinal import (
 )
 from vicinal._model_files.model_file import read_arrays, write_arrays
 from vicinal._model_files.parameters import _declared, find_fault
-from vicinal._model_files.replacing import replacing
 from vicinal._model_files.types import _CLASSES, find_class, name_of_class, parameters_of
 from vicinal._model_files.writer import Writer
 
@@ -336,7 +334,6 @@ def value_tree(value):
         ("DensityClassifier", "priors", {"is": "dict", "items": [["a", "b"]]}),
         ("DensityOutlierDetector", "cv", value_tree(ParzenWindows())),
         ("DensityOutlierDetector", "cv", [[[0], "test"]]),
-        ("ManifoldParzen", "neighbor_search", "pynndescent"),
         ("ManifoldParzen", "metric", "euclidean"),
         ("SoftNeighborsClassifier", "metric", "euclidean"),
         ("ConstrainedKMeans", "init", value_tree(ParzenWindows())),
@@ -529,16 +526,3 @@ def test_version_of_scikit_learn_in_a_file_is_shown_in_plain_characters(tmp_path
         io.load(tmp_path / "model.vicinal")
     assert str(caught[0].message).isascii()
     assert "\x1b" not in str(caught[0].message)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="only POSIX has permissions of this kind")
-def test_private_file_is_never_replaced_through_a_readable_one(tmp_path):
-    path = tmp_path / "model.vicinal"
-    path.write_bytes(b"old")
-    path.chmod(0o600)
-    with replacing(path) as file:
-        file.write(b"new")
-        temporary = [other for other in tmp_path.iterdir() if other != path]
-        assert [other.stat().st_mode & 0o777 for other in temporary] == [0o600]
-    assert path.read_bytes() == b"new"
-    assert path.stat().st_mode & 0o777 == 0o600

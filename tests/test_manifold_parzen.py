@@ -1,8 +1,6 @@
 """Test ManifoldParzen: literal densities, its limits, the choice of its noise, and held-out scores."""
 
 import pickle
-import sys
-import types
 
 import numpy as np
 import pandas as pd
@@ -411,34 +409,6 @@ def test_pickle_clone_and_refit(rows):
         _ = density.neighbors_
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_approximate_search_through_pynndescent(rows, monkeypatch, missing):
-    """A stand-in for pynndescent that forgets some neighbours, and sometimes the row itself."""
-
-    class NNDescent:
-        def __init__(self, X, n_neighbors, random_state):
-            _, found = NearestNeighbors(n_neighbors=n_neighbors).fit(X).kneighbors(X)
-            if missing:
-                found[3, 2:] = -1
-                found[5] = np.roll(found[5], -1)
-            self.neighbor_graph = found, None
-
-    monkeypatch.setitem(sys.modules, "pynndescent", types.SimpleNamespace(NNDescent=NNDescent))
-    density = ManifoldParzen(2, 5, 0.1, neighbor_search="approximate").fit(rows)
-    exact = ManifoldParzen(2, 5, 0.1).fit(rows)
-    for i in range(60):
-        assert i not in density.neighbors_[i]
-    if not missing:
-        np.testing.assert_array_equal(density.neighbors_, exact.neighbors_)
-    assert set(density.neighbors_[3]) == set(exact.neighbors_[3])
-
-
-def test_approximate_search_without_pynndescent(rows, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynndescent", None)
-    with pytest.raises(ImportError, match=r"pip install 'vicinal\[ann\]'"):
-        ManifoldParzen(2, 5, 0.1, neighbor_search="approximate").fit(rows)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
@@ -460,7 +430,6 @@ def test_approximate_search_without_pynndescent(rows, monkeypatch):
         ({"vicinity": "soft"}, ValueError, "vicinity must be 'nearest' or 'kernel'"),
         ({"vicinity": "kernel"}, ValueError, "needs a bandwidth, got None"),
         ({"vicinity": "kernel", "bandwidth": -1.0}, ValueError, "bandwidth"),
-        ({"neighbor_search": "fast"}, ValueError, "neighbor_search must be one of 'exact', 'approximate'"),
         ({"metric": "euclidean"}, TypeError, "metric must be a fitted metric"),
         ({"metric": StandardScaler()}, NotFittedError, "metric must be fitted"),
         ({"engine": "gpu"}, ValueError, "engine must be"),

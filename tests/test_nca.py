@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vicinal._nca.nca as nca_module
-from vicinal import NCA, Engine, MultiStart, Objective, StochasticGradient, which_engine
+from vicinal import NCA, Engine, Objective, which_engine
 from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import neighbor_objective
 from vicinal._nca.rows import prepare_rows
@@ -57,7 +57,7 @@ def test_scikit_learn_checks(estimator, check):
     [
         NCA(structure="diag", max_iter=5),
         NCA(objective="likelihood"),
-        NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2)),
+        NCA(solver="cg", random_state=0, n_init=2),
     ],
     ids=str,
 )
@@ -215,9 +215,9 @@ def test_penalty_shrinks(iris):
 def test_restarts_keep_the_best(wine):
     X, y = (array[::3] for array in wine)
     one = NCA(2, init="random", random_state=0).fit(X, y)
-    many = NCA(2, init=MultiStart("random", n_starts=4), random_state=0).fit(X, y)
+    many = NCA(2, init="random", n_init=4, random_state=0).fit(X, y)
     assert many.objectives_[-1] >= one.objectives_[-1]
-    others = NCA(2, init=MultiStart("pca", n_starts=3), random_state=0).fit(X, y)
+    others = NCA(2, init="pca", n_init=3, random_state=0).fit(X, y)
     assert others.objectives_[-1] >= NCA(2, init="pca", random_state=0).fit(X, y).objectives_[-1]
 
 
@@ -372,7 +372,7 @@ def test_an_interrupted_fit_keeps_the_best(wine):
             raise KeyboardInterrupt
 
     with pytest.warns(ConvergenceWarning, match="it was interrupted"):
-        nca = NCA(init=MultiStart("pca", n_starts=5), callback=interrupt).fit(X / X.std(0), y)
+        nca = NCA(init="pca", n_init=5, callback=interrupt).fit(X / X.std(0), y)
     assert not nca.converged_
     np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X / X.std(0), y), rtol=1e-9)
     assert nca.objectives_[-1] > nca.objectives_[0]
@@ -394,7 +394,7 @@ def test_whenever_it_is_interrupted_the_best_is_kept_and_nothing_more_is_done(mo
 
     monkeypatch.setattr(nca_module, "neighbor_objective", interrupted)
     with pytest.warns(ConvergenceWarning, match="it was interrupted"):
-        nca = NCA(2, init=MultiStart(300 * np.eye(2, 4), n_starts=3), max_iter=25, random_state=0).fit(X, y)
+        nca = NCA(2, init=300 * np.eye(2, 4), n_init=3, max_iter=25, random_state=0).fit(X, y)
     assert not nca.converged_
     assert len(passes) == at
     np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X, y), rtol=1e-9)
@@ -409,7 +409,7 @@ def test_a_callback_stops_all_starts(wine):
         raise StopIteration
 
     with pytest.warns(ConvergenceWarning, match="callback stopped"):
-        NCA(2, init=MultiStart("pca", n_starts=4), callback=stop).fit(X / X.std(0), y)
+        NCA(2, init="pca", n_init=4, callback=stop).fit(X / X.std(0), y)
     assert seen == [1]
 
 
@@ -555,7 +555,6 @@ def test_engines_agree(iris, engine):
         {"solver": "cg"},
         {"n_components": 2},
         {"init": np.eye(2, 4)},
-        {"solver": StochasticGradient(n_neighbors=5)},
         {"solver": "stochastic"},
     ],
     ids=str,

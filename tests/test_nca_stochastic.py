@@ -1,17 +1,15 @@
-"""Test the stochastic solver of NCA: batches, kept neighbours, dropped mass, and the exact solution."""
+"""Test the stochastic solver of NCA: batches, and the exact solution."""
 
 import numpy as np
 import pytest
-from estimator_checks import check_conventions
 from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import NCA, Objective, StochasticGradient
-from vicinal._engine import Match, Work, prepare
+from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import neighbor_value, placed_at
-from vicinal._nca.rows import prepare_rows
-from vicinal._nca.stochastic import _AllNeighbors, _batches, _KeptNeighbors, default_batch
+from vicinal._nca.stochastic import _batches, default_batch
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = [
@@ -45,100 +43,12 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:all .* targets are equal:UserWarning")
-def test_scikit_learn_checks_with_few_neighbors():
-    check_conventions(NCA(solver=StochasticGradient(n_neighbors=5), random_state=0), EXPECTED_FAILURES)
-
-
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(40, 4))
-X[3] = X[17] = X[30]  # duplicates: exclusion is by index
-TARGETS = {
-    "class": RNG.integers(0, 3, 40),
-    "gaussian": RNG.normal(size=(40, 2)),
-    "dot": RNG.dirichlet(np.ones(3), 40),
-}
-A = 0.6 * RNG.normal(size=(2, 4))
-
-
-def resident_rows(X, y, weight, match):
-    return prepare_rows(X, y, weight, match, None).resident("reference", Work(len(X), *X.shape))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
-@pytest.mark.parametrize("match", TARGETS)
-def test_keeping_all_neighbors_is_exact(match, objective, weighted):
-    weight = RNG.uniform(0.2, 2, 40) if weighted else None
-    rows = resident_rows(X, TARGETS[match], weight, match)
-    kept = _KeptNeighbors(rows, objective, 39)
-    chosen = np.array([0, 3, 5, 11, 39])
-    kept.find(A, chosen)
-    truncated, whole = (source.evaluate(A, chosen) for source in (kept, _AllNeighbors(rows, objective)))
-    np.testing.assert_allclose(truncated.value, whole.value, rtol=1e-12)
-    np.testing.assert_allclose(truncated.gradient, whole.gradient, atol=1e-12)
-    np.testing.assert_allclose(kept.dropped_mass(A, chosen), 0.0, atol=1e-12)
-
-
-@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
-def test_truncated_gradient_by_differences(objective):
-    rows = resident_rows(X, TARGETS["class"], None, "class")
-    kept = _KeptNeighbors(rows, objective, 3)
-    chosen = np.arange(0, 40, 3)
-    kept.find(A, chosen)
-    numeric = np.zeros_like(A)
-    for k in np.ndindex(A.shape):
-        E = np.zeros_like(A)
-        E[k] = 1e-5
-        numeric[k] = (kept.evaluate(A + E, chosen).value - kept.evaluate(A - E, chosen).value) / 2e-5
-    np.testing.assert_allclose(kept.evaluate(A, chosen).gradient, numeric, atol=1e-8)
-
-
-def test_dropped_mass_is_what_is_dropped():
-    rows = resident_rows(X, TARGETS["gaussian"], None, "gaussian")
-    kept = _KeptNeighbors(rows, "accuracy", 4)
-    chosen = np.arange(40)
-    found = kept.dropped_mass(A, chosen)
-    Z = X @ A.T
-    p = np.exp(-((Z[:, None] - Z) ** 2).sum(-1))
-    np.fill_diagonal(p, 0)
-    p = np.sort(p / p.sum(1, keepdims=True), axis=1)
-    np.testing.assert_allclose(found, 1 - p[:, -4:].sum(1).mean(), rtol=1e-10)
-
-
-def test_every_row_keeps_a_class_mate():
-    """Two rows of a class far apart, with others around them: the nearest mate is kept beside the nearest rows."""
-    points = np.r_[np.arange(10.0), 100 + np.arange(10.0)][:, None]
-    y = np.r_[1, np.zeros(9), np.zeros(9), 1]
-    rows = resident_rows(points, y, None, "class")
-    kept = _KeptNeighbors(rows, "likelihood", 2)
-    kept.find(np.eye(1) * 0.01, np.arange(20))
-    codes = rows.targets.values
-    assert ((kept._found >= 0) & (codes[kept._found] == codes[:, None])).any(axis=1).all()
-    assert np.isfinite(kept.evaluate(np.eye(1) * 0.01, np.arange(20)).value)
-
-
-def test_kept_neighbors_leave_out_by_index():
-    """Among equal rows, too, no row is its own neighbour, or its own class mate."""
-    rows = resident_rows(np.zeros((9, 2)), np.repeat([0, 1, 1], 3), None, "class")
-    for count in (1, 3, 8):
-        kept = _KeptNeighbors(rows, "accuracy", count)
-        kept.find(np.eye(2), np.arange(9))
-        assert kept._found.shape == (9, count + 1)
-        assert not (kept._found == np.arange(9)[:, None]).any()
-        codes = rows.targets.values
-        assert ((kept._found >= 0) & (codes[kept._found] == codes[:, None])).any(axis=1).all()
-
-
-@pytest.mark.parametrize(
-    ("which", "n_neighbors"),
-    [("accuracy", 60), *(pytest.param(which, None, marks=pytest.mark.slow) for which in ("accuracy", "likelihood"))],
-)
-def test_comes_near_the_exact_solver(which, n_neighbors):
+@pytest.mark.parametrize("which", ["accuracy", "likelihood"])
+def test_comes_near_the_exact_solver(which):
     X, y = load_digits(n_class=5, return_X_y=True)
     X, y = X[:350], y[:350]
     exact = NCA(5, objective=which, random_state=0).fit(X, y)
-    found = NCA(5, objective=which, solver=StochasticGradient(35, n_neighbors), random_state=0).fit(X, y)
+    found = NCA(5, objective=which, solver=StochasticGradient(35), random_state=0).fit(X, y)
     assert found.objectives_[-1] > exact.objectives_[-1] - 0.03
     assert found.objectives_[-1] == found.objectives_.max()
     # 350 rows: all are evaluated, so the last objective is that of the components
@@ -147,10 +57,6 @@ def test_comes_near_the_exact_solver(which, n_neighbors):
     value = neighbor_value(found.components_, problem, objective=which)
     np.testing.assert_allclose(found.objectives_[-1], value, rtol=1e-9)
     assert found.effective_neighbors_.shape == (350,)
-    if n_neighbors is not None:
-        assert 0 < found.dropped_mass_ < 0.2
-    else:
-        assert found.dropped_mass_ == 0
 
 
 def test_reproducible_and_scale_safe():
@@ -178,13 +84,6 @@ def test_evaluation_rows_are_a_sample_of_many_rows():
     np.testing.assert_allclose(shares[np.arange(2048), codes].mean(), nca.objectives_[-1], rtol=1e-4)
 
 
-def test_neighbors_choose_the_stochastic_solver():
-    X, y = load_iris(return_X_y=True)
-    nca = NCA(2, max_iter=3, random_state=0, solver=StochasticGradient(n_neighbors=10)).fit(X, y)
-    assert nca.solver_ == "stochastic"
-    assert 0 <= nca.dropped_mass_ < 1
-
-
 def test_interrupt_callback_and_weights():
     X, y = load_iris(return_X_y=True)
     seen = []
@@ -200,7 +99,7 @@ def test_interrupt_callback_and_weights():
     assert nca.n_iter_ == 3
     weight = np.r_[np.zeros(50), np.ones(100)]
     with pytest.warns(ConvergenceWarning):
-        weighted = NCA(2, solver=StochasticGradient(n_neighbors=9), random_state=0, max_iter=3).fit(
+        weighted = NCA(2, solver=StochasticGradient(batch_size=40), random_state=0, max_iter=3).fit(
             X, y, sample_weight=weight
         )
     assert weighted.evaluation_rows_.min() >= 50
@@ -209,9 +108,7 @@ def test_interrupt_callback_and_weights():
 @pytest.mark.slow
 def test_diagonal_and_soft_targets():
     X, y = load_iris(return_X_y=True)
-    diagonal = NCA(
-        solver=StochasticGradient(batch_size=30, n_neighbors=40), max_iter=200, random_state=0, structure="diag"
-    ).fit(X, y)
+    diagonal = NCA(solver=StochasticGradient(batch_size=30), max_iter=200, random_state=0, structure="diag").fit(X, y)
     assert diagonal.feature_relevance_[[2, 3]].sum() > 0.8
     soft = NCA(
         2, solver=StochasticGradient(batch_size=30), max_iter=200, random_state=0, objective=Objective(match="gaussian")

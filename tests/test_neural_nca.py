@@ -17,12 +17,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 torch = needs("torch")
 
+from papers.face_pairs import make_face_pairs, make_faces  # noqa: E402
+
 from vicinal import NCA, Adam, NeuralNCA, Objective, SoftNeighborsClassifier  # noqa: E402
 from vicinal._engine import Match, prepare  # noqa: E402
 from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term  # noqa: E402
 from vicinal._nca.objectives import neighbor_objective, pair_objective  # noqa: E402
 from vicinal._supervision import listed_pairs  # noqa: E402
-from vicinal.datasets import make_face_pairs, make_faces  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

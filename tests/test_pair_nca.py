@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import Engine, MultiStart, Objective, PairNCA, SoftNeighborsClassifier
+from vicinal import Engine, Objective, PairNCA, SoftNeighborsClassifier
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = [
@@ -37,8 +37,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.slow
 def test_scikit_learn_checks_of_several_starts():
-    starts = MultiStart(n_starts=2)
-    check_conventions(PairNCA(solver="cg", random_state=0, init=starts, max_iter=5), EXPECTED_FAILURES)
+    check_conventions(PairNCA(solver="cg", random_state=0, n_init=2, max_iter=5), EXPECTED_FAILURES)
 
 
 @pytest.fixture(scope="module")

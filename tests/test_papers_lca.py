@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from papers.experiment import Setting, experiments
+from papers.lca import _clustering, _ngca, _subsampling, algorithm_1, figure_4, figure_5, section_4_ica
+from papers.lca._digits import split_digits
+from papers.lca._problems import noisy
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal import LCA, LCAGauss
 from vicinal.datasets import make_two_gaussians
-from vicinal.papers._experiment import Setting, experiments
-from vicinal.papers.lca import _clustering, _ngca, _subsampling, algorithm_1, figure_4, figure_5, section_4_ica
-from vicinal.papers.lca._digits import split_digits
-from vicinal.papers.lca._problems import noisy
 
 
 def two_clusters(n_features=6, n=800):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from papers.experiment import Setting, experiments
+from papers.manifold_parzen import figure_1, section_2, table_1, table_2, tables_3_4
+from papers.manifold_parzen._digits import ten_digits, twos
+from papers.manifold_parzen._streamed import log_densities
 
 from vicinal import DensityClassifier, ManifoldParzen, ParzenWindows
-from vicinal.papers._experiment import Setting, experiments
-from vicinal.papers.manifold_parzen import figure_1, section_2, table_1, table_2, tables_3_4
-from vicinal.papers.manifold_parzen._digits import ten_digits, twos
-from vicinal.papers.manifold_parzen._streamed import log_densities
 
 
 def test_twos_are_split_in_order():

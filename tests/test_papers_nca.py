@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from needs import needs
+from papers.experiment import Setting, experiments
+from papers.nca import _neighbours, _sets, equation_6, figure_1, figure_2, figure_3, section_2
 from sklearn.datasets import load_iris
 
 from vicinal import NCA
-from vicinal.papers._experiment import Setting, experiments
-from vicinal.papers.nca import _neighbours, _sets, equation_6, figure_1, figure_2, figure_3, section_2
 
 
 def test_one_neighbour_leaves_the_row_itself_out():
@@ -113,9 +113,9 @@ def test_polar_coordinates_are_recognised_around_any_centre():
 
 
 def test_figure_3_is_skipped_without_torch(monkeypatch):
-    from vicinal.papers import _experiment
+    from papers import experiment as module
 
-    monkeypatch.setattr(_experiment, "find_spec", lambda name: None if name == "torch" else object())
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "torch" else object())
     third = next(experiment for experiment in experiments("nca") if experiment.name == "figure_3")
     assert "vicinal[torch]" in third.missing(Setting())
 

@@ -2,12 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import cdist
-from sklearn.datasets import load_iris
-
-from vicinal import MMC, RCA
-from vicinal.papers._experiment import Setting, experiments
-from vicinal.papers.rca import (
+from papers.experiment import Setting, experiments
+from papers.rca import (
     _faces,
     _film,
     _uci,
@@ -20,6 +16,10 @@ from vicinal.papers.rca import (
     figure_11,
     section_9_2,
 )
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_iris
+
+from vicinal import MMC, RCA
 from vicinal.quality import neighbor_purity
 
 QUICK = Setting()

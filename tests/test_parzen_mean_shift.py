@@ -52,7 +52,7 @@ DENSITIES = [
     ManifoldParzen(1, 8, 0.8),
     ManifoldParzen(2, 8, 0.8),
     ManifoldParzen(0, 5, 1.0),
-    LocalLCA(1, 5, 0, shared=1, center="row", max_iter=0, reg=0.7),
+    LocalLCA(1, 5, 0, shared=1, center="row", reg=0.7),
 ]
 
 
@@ -189,7 +189,7 @@ def test_the_engine_is_recorded_and_foretold(blobs):
         ParzenWindows(1.0),
         ParzenWindows(1.0, engine="cpu"),
         ManifoldParzen(1, 5, 1.0),
-        LocalLCA(1, 5, 0, shared=1, center="row", max_iter=0, reg=0.7),
+        LocalLCA(1, 5, 0, shared=1, center="row", reg=0.7),
     )
     for density in densities:
         shift = ParzenMeanShift(density)

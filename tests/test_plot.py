@@ -436,7 +436,7 @@ def test_outlier_in_a_constant_column_and_bad_rows():
 
 # -- the field of metrics ----------------------------------------------------------------------------------------------
 
-LOCAL = LocalLCA(2, 12, 0.01, shared=0.5, center="mean", max_iter=0, reg=0.0)
+LOCAL = LocalLCA(2, 12, 0.01, shared=0.5, center="mean", reg=0.0)
 
 
 def test_ellipses_are_one_standard_deviation_of_the_kernels_there():

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from papers.rca import _problems as problems
 from scipy.linalg import eigh
 from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
 from vicinal import RCA
-from vicinal.papers.rca import _problems as problems
 
 D = 3
 

@@ -360,13 +360,12 @@ def test_leave_one_out_in_a_large_file(tmp_path):
 # -- NCA ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_neighbors", [pytest.param(None, marks=pytest.mark.slow), 20])
-def test_nca_of_a_large_map_finds_the_direction_of_the_classes(n_neighbors, tmp_path, small_blocks):
+def test_nca_of_a_large_map_finds_the_direction_of_the_classes(tmp_path, small_blocks):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=30_000)
     X = rng.normal(size=(30_000, 3)) * [1.0, 10.0, 10.0]
     X[:, 0] += 6.0 * y
-    solver = StochasticGradient(n_neighbors=n_neighbors, batch_size=64)
+    solver = StochasticGradient(batch_size=64)
     nca = NCA(1, solver=solver, engine=SMALL, max_iter=3, random_state=0)
     with pytest.warns(UserWarning, match="max_iter"):
         nca.fit(as_map(X, tmp_path), np.array(["a", "b", "c"])[y])

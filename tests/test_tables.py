@@ -98,12 +98,16 @@ def test_a_few_entries_of_another_precision_do_not_hide_the_step():
         (lambda rng, n: np.exp(rng.normal(3.0, 0.5, n)).round(2), "lattice"),  # cents
         (lambda rng, n: rng.poisson(3.0, n), "lattice"),
         (lambda rng, n: np.where(rng.random(n) < 0.05, 999_999, rng.integers(0, 11, n)), "lattice"),
+        (
+            lambda rng, n: ((rng.normal(55, 6, n).round() - 32) / 1.8).round(1),
+            "lattice",
+        ),  # whole degrees Fahrenheit in Celsius
         (lambda rng, n: rng.uniform(size=n).round(8), "continuous"),
         (lambda rng, n: rng.normal(size=n).astype(np.float32), "continuous"),
     ],
 )
 def test_kind_of_a_column_does_not_depend_on_the_number_of_rows(make, kind):
-    for n in (30, 240, 1_000, 20_000):
+    for n in (80, 240, 1_000, 20_000):
         assert kind_of(make(np.random.default_rng(n), n)).kind == kind
 
 
@@ -113,6 +117,11 @@ def test_a_lattice_that_was_stored_in_float32_is_recognised():
     printed = np.array([float(f"{value:.15g}") for value in once.astype(np.float64)])
     for values in (once, once.astype(np.float64), printed):
         assert kind_of(values).step == 0.1
+
+
+def test_the_step_of_converted_values_is_that_before_the_conversion():
+    celsius = ((np.random.default_rng(0).normal(55, 6, 500).round() - 32) / 1.8).round(1)
+    assert kind_of(celsius).step == pytest.approx(1 / 1.8, rel=1e-2)
 
 
 def test_few_values_with_many_decimals_do_not_make_a_learned_density_look_good():
@@ -183,6 +192,17 @@ def test_dates_become_days_and_places_in_year_week_and_day():
     np.testing.assert_allclose(found["when:weekday_sin"], np.sin(2 * np.pi * np.array([4.5, 4.0, 5.25]) / 7))
     same_month = pd.DataFrame({"when": pd.date_range("2024-03-04", periods=20)})
     assert "when:month_sin" not in TableEncoder().fit(same_month).get_feature_names_out()
+
+
+def test_dates_that_are_years_or_months_have_no_weekday():
+    years = pd.to_datetime([f"{1970 + i % 12}-01-01" for i in range(60)])
+    assert list(vicinal.TableEncoder().fit(pd.DataFrame({"year": years})).get_feature_names_out()) == ["year"]
+    months = pd.DataFrame({"month": pd.date_range("2021-01-01", periods=30, freq="MS")})
+    assert list(vicinal.TableEncoder().fit(months).get_feature_names_out()) == [
+        "month",
+        "month:month_sin",
+        "month:month_cos",
+    ]
 
 
 def test_the_encoder_treats_new_rows_alike():

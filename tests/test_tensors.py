@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 FITS = {
     "LCA": lambda: vicinal.LCA(max_iter=5),
     "LCAGauss": lambda: vicinal.LCAGauss(max_iter=5),
-    "LocalLCA": lambda: vicinal.LocalLCA(1, 5, 0.1, shared=1, center="mean", max_iter=0),
+    "LocalLCA": lambda: vicinal.LocalLCA(1, 5, 0.1, shared=1, center="mean"),
     "ParzenWindows": lambda: vicinal.ParzenWindows("loo"),
     "ManifoldParzen": lambda: vicinal.ManifoldParzen(2, n_neighbors=8, noise=0.1),
     "NCA": lambda: vicinal.NCA(2, max_iter=3, random_state=0),

@@ -27,10 +27,7 @@ scikit-learn to search, cluster, classify, score and sample.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vicinal._forks import watch_forks as _watch_forks
 from vicinal._version import __version__ as __version__
-
-_watch_forks()  # before anything is imported at its first use
 
 if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals __all__
     from vicinal import datasets as datasets
@@ -60,7 +57,6 @@ if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals
     from vicinal._nca.nca import NCA as NCA
     from vicinal._nca.neural_nca import NeuralNCA as NeuralNCA
     from vicinal._nca.options import Adam as Adam
-    from vicinal._nca.options import MultiStart as MultiStart
     from vicinal._nca.options import Objective as Objective
     from vicinal._nca.options import StochasticGradient as StochasticGradient
     from vicinal._nca.pair_nca import PairNCA as PairNCA
@@ -107,7 +103,6 @@ _HOME = {
     "LocalLCA": "_lca.local_lca",
     "ManifoldParzen": "_manifold_parzen.manifold_parzen",
     "MMC": "_rca.mmc",
-    "MultiStart": "_nca.options",
     "NCA": "_nca.nca",
     "Objective": "_nca.options",
     "OnlineRCA": "_rca.online_rca",

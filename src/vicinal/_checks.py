@@ -1,19 +1,47 @@
 """Validation of arguments: every message states the parameter, what was expected, what was passed, and the remedy."""
 
+import mmap
 import numbers
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigvalsh
 from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
 
-from vicinal._address_space import allocate_blas_memory
 from vicinal._row_sources import ArrayRows, all_rows, as_source, in_file
 from vicinal._tensors import as_host, remember
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
+
+
+_BLAS_BYTES = 64 * 2**20  # the working memory that the OpenBLAS of NumPy and that of SciPy allocate for a thread
+
+
+@cache
+def allocate_blas_memory() -> None:
+    """Raise a MemoryError if a limit on the address space (``ulimit -v``) leaves no room for the working memory of BLAS.
+
+    Without room, NumPy's OpenBLAS would end the process at its first use, and SciPy's (0.3.30) would try again forever.
+    """
+    if resource is None or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return
+    try:
+        mmap.mmap(-1, _BLAS_BYTES).close()
+    except OSError:
+        raise MemoryError(
+            f"linear algebra needs {_BLAS_BYTES // 2**20} MB of address space for the working memory of BLAS, and the limit of "
+            "this process leaves less. Raise the limit (ulimit -v)."
+        ) from None
+    np.linalg.cholesky(np.eye(2))
+    scipy.linalg.cholesky(np.eye(2))
 
 
 def check_array(array: Any, **options: Any) -> NDArray[Any]:

@@ -30,8 +30,6 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal._callers import callers_line
-from vicinal._notebook import sparkline
-from vicinal._words import count as counted
 
 # What the user passes as `callback`: called with the parameters of an iteration and the number of iterations.
 Callback = Callable[[np.ndarray, int], Any]
@@ -75,11 +73,6 @@ class FitPath(NamedTuple):
     def converged(self) -> bool:
         """Whether the tolerance was reached."""
         return self.reason is Reason.CONVERGED
-
-    def _repr_html_(self) -> str:
-        return (
-            f"<div>{self.clause}, {counted(self.n_iter, 'pass')}{sparkline(self.objectives, 'objective per row')}</div>"
-        )
 
     def ended_by(self, reason: Reason) -> Self:
         """Return the path of a fit that the user ended for this reason; the path as it is for other reasons."""

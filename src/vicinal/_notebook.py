@@ -4,6 +4,7 @@ All text is escaped, the colours are those of the page, and no resources are loa
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -170,3 +171,14 @@ def sparkline(values: Any, label: str, width: int = 260, height: int = 48) -> st
         f'<div style="font-size:13px;opacity:.85">{said}</div><svg width="{width}" height="{height}" role="img" aria-label="{said}">'
         f'<polyline points="{points}" fill="none" stroke="#0b8a7b" stroke-width="2"/></svg>'
     )
+
+
+def table_html(names: Sequence[str], lines: Sequence[Sequence[str]], most: int = 20) -> str:
+    """Return a table of escaped cells as HTML, with its first lines."""
+    head = "".join(f'<th style="text-align:left;padding:2px 8px">{name}</th>' for name in names)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left;padding:2px 8px">{cell}</td>' for cell in line) + "</tr>"
+        for line in lines[:most]
+    )
+    more = f"<div>and {len(lines) - most:,} more</div>" if len(lines) > most else ""
+    return printable(f'<div style="{_BOX}"><table><tr>{head}</tr>{body}</table>{more}</div>')

@@ -10,7 +10,6 @@ from argparse import Namespace
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
-from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
@@ -31,12 +30,7 @@ _COMMANDS = {
     "report": ("report", "report"),
     "adapt": ("adapt", "adapt"),
     "demo": ("demo", "demo"),
-    "papers": ("papers", "papers"),
 }
-_NO_PAPERS = (
-    "vicinal papers: the experiments of the papers are in the repository and not in the installed package. "
-    "Get a checkout of the repository and install it with: pip install -e ."
-)
 
 
 class _Signals:
@@ -99,10 +93,8 @@ def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
         with warnings.catch_warnings(), _limited_threads(arguments.threads):
             console.take_warnings()
             check_paths(arguments)
-            if arguments.command not in ("inspect", "papers"):
+            if arguments.command != "inspect":
                 errors.need("pandas", f"vicinal {arguments.command}")
-            if arguments.command == "papers" and find_spec("vicinal.papers") is None:
-                raise errors.Failure(_NO_PAPERS, errors.MISSING_EXTRA)
             module, function = _COMMANDS[arguments.command]
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
             table = getattr(arguments, "data", None) or getattr(arguments, "corpus", None)

@@ -52,9 +52,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def save(
-    estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: bool = True, key: bytes | None = None
-) -> None:
+def save(estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: bool = True) -> None:
     """Write an estimator, fitted or not, to one file.
 
     Parameters
@@ -68,10 +66,6 @@ def save(
         False leaves out the training rows of a metric (LCA, LCAGauss). The loaded estimator can transform rows and compute
         distances, and raises an explanatory error when its density is used. RCA and NCA keep no rows in any case.
         Densities consist of their training rows, so False is an error for them.
-    key : bytes, optional
-        A secret key with which the file is signed (HMAC-SHA256), so that ``load(path, key=key)`` can verify that it was
-        written by someone who has the key. Anyone who can check a signature can also create one. The key must have at least
-        16 bytes, for example ``secrets.token_bytes(32)``.
 
     Raises
     ------
@@ -111,10 +105,9 @@ def save(
             f"save expected an estimator, got {got.__name__}. "
             "Pass an instance of one of vicinal's estimators, usually a fitted one."
         )
-    key = _checked_key(key)
     writer = Writer(training_rows=training_rows)
     tree = {"vicinal": __version__, "sklearn": sklearn.__version__, "estimator": writer.estimator(estimator)}
-    write_arrays(path, json.dumps(tree, separators=(",", ":"), allow_nan=False), writer.arrays, key)
+    write_arrays(path, json.dumps(tree, separators=(",", ":"), allow_nan=False), writer.arrays)
     if writer.callbacks:
         warnings.warn(
             f"the model file does not contain {' and '.join(writer.callbacks)}, because a file never contains functions. The loaded "
@@ -124,16 +117,13 @@ def save(
         )
 
 
-def load(path: str | PathLike[str], *, key: bytes | None = None) -> Any:
+def load(path: str | PathLike[str]) -> Any:
     """Read an estimator that `save` wrote.
 
     Parameters
     ----------
     path : str or path-like
         The model file.
-    key : bytes, optional
-        Load the file only if it was signed with this key; the signature is checked before anything else is read. Without a
-        key, signed and unsigned files are both loaded, and their origin is not verified.
 
     Returns
     -------
@@ -144,9 +134,9 @@ def load(path: str | PathLike[str], *, key: bytes | None = None) -> Any:
     ------
     ValueError
         If the file is damaged, truncated, not a model file, of a newer format or of an unknown class; if a parameter
-        has a value that its class does not accept, or names a path, a cache or a function; if the fitted attributes do
-        not agree with the declaration of their class; or if a key was given and the file is not signed with it. The message
-        states the problem. No part of a file is executed, and no memory is allocated for sizes that are not in the file.
+        has a value that its class does not accept, or names a path, a cache or a function; or if the fitted attributes do
+        not agree with the declaration of their class. The message states the problem. No part of a file is executed, and no
+        memory is allocated for sizes that are not in the file.
     FileNotFoundError
         If there is no such file.
 
@@ -155,18 +145,16 @@ def load(path: str | PathLike[str], *, key: bytes | None = None) -> Any:
     sklearn.exceptions.InconsistentVersionWarning
         If the file holds an estimator of scikit-learn (a scaler in a pipeline) of another version.
     """
-    return _read(path, _estimator_of, key)
+    return _read(path, _estimator_of)
 
 
-def describe(path: str | PathLike[str], *, key: bytes | None = None) -> dict[str, Any]:
+def describe(path: str | PathLike[str]) -> dict[str, Any]:
     """Describe the contents of a model file without creating the estimator.
 
     Parameters
     ----------
     path : str or path-like
         The model file.
-    key : bytes, optional
-        As in `load`.
 
     Returns
     -------
@@ -184,42 +172,26 @@ def describe(path: str | PathLike[str], *, key: bytes | None = None) -> dict[str
     ...     io.describe(os.path.join(folder, "density.vicinal"))["parameters"]
     {'bandwidth': 0.5, 'engine': None}
     """
-    return _read(path, _description_of, key)
+    return _read(path, _description_of)
 
 
-def load_components(path: str | PathLike[str], *, key: bytes | None = None) -> NDArray[Any]:
+def load_components(path: str | PathLike[str]) -> NDArray[Any]:
     """Read only the learned matrix of a metric: ``X @ load_components(path).T`` is its ``transform``.
 
     Parameters
     ----------
     path : str or path-like
         The model file.
-    key : bytes, optional
-        As in `load`.
 
     Returns
     -------
     ndarray of shape (n_components, n_features)
     """
-    return _read(path, _components_of, key)
+    return _read(path, _components_of)
 
 
-def _checked_key(key: Any) -> bytes | None:
-    """Return the key, or raise an error if it is too short."""
-    if key is None:
-        return None
-    if not isinstance(key, (bytes, bytearray)):
-        raise TypeError(
-            f"key must be bytes, got {type(key).__name__}. Create one with secrets.token_bytes(32) and keep it secret; encode a "
-            "text first."
-        )
-    if len(key) < 16:
-        raise ValueError(f"key must have at least 16 bytes, got {len(key)}. Create one with secrets.token_bytes(32).")
-    return bytes(key)
-
-
-def _read(path: str | PathLike[str], make: Callable[[Any, Any, int], Any], key: Any) -> Any:
-    text, arrays = read_arrays(path, _checked_key(key))
+def _read(path: str | PathLike[str], make: Callable[[Any, Any, int], Any]) -> Any:
+    text, arrays = read_arrays(path)
     try:
         tree, n_characters = parse_model(text), len(text)
         del text  # it was parsed, and memory is counted

@@ -3,12 +3,12 @@
 ::
 
       vicinal.cli            parses the command line, then imports and calls the module of one command
-          parser.py, adapt_options.py, papers_options.py, option_values.py    options and help
+          parser.py, adapt_options.py, option_values.py    options and help
           paths.py           no output may be an input or another output
           console.py         messages and progress        errors.py   failures and their exit codes
 
       commands               learn.py (large_tables.py for tables larger than memory), use.py (transform, score, neighbors),
-                             compare.py, report.py, adapt.py, inspect.py, demo.py, papers.py
+                             compare.py, report.py, adapt.py, inspect.py, demo.py
 
       reading                tables.py (text_tables.py for CSV), blocks.py for large tables, vectors.py for embeddings, pairs.py,
                              unpacking.py limits compressed files

@@ -8,14 +8,14 @@ import numpy as np
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from vicinal._app.console import Console, count, shown
-from vicinal._app.models import Model, load_model, read_key, steps_of
+from vicinal._app.models import Model, load_model, steps_of
 from vicinal._app.outputs import write_json, write_lines
 from vicinal._words import on_one_line
 
 
 def inspect(arguments: Namespace, console: Console) -> None:
     """Run the command."""
-    model = load_model(arguments.model, None, read_key(arguments.key_file))
+    model = load_model(arguments.model, None)
     facts = describe(model, arguments.model)
     if arguments.json:
         write_json(facts)

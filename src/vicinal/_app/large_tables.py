@@ -101,7 +101,7 @@ def prepare_large(blocks: Any, arguments: Namespace, console: Console, **options
                 file = stack.enter_context(RowsFile(first_block.X.shape[1]))
             values, kept = _numbers(frame, first_block, arguments, told, **options)
             if noise is not None:
-                values = noise.transform_training_rows(values, seen)
+                values = noise.transform_training_rows(pd.DataFrame(values, columns=first_block.X.columns), seen)
             file.write(values)
             scaler.partial_fit(values)
             rows.append(first + kept)
@@ -109,6 +109,8 @@ def prepare_large(blocks: Any, arguments: Namespace, console: Console, **options
             ids += [frame[[arguments.id]] if arguments.id else pd.DataFrame(index=frame.index)]
         found = file.mapped()
     steps = [("columns", first_block.encoder.set_output(transform="pandas"))]
+    if noise is not None:
+        steps.append(("noise", noise))
     if not arguments.no_scale:
         steps.append(("scale", _scale(found, scaler, list(first_block.X.columns))))
     return LargeTable(

@@ -15,7 +15,7 @@ from vicinal._app.columns import measured, note_dependence, note_unused_label, p
 from vicinal._app.console import Console, count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.large_tables import LargeTable
-from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
+from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
 from vicinal._app.outputs import write_json
 from vicinal._app.pairs import as_row_numbers, read_pair_table
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns
@@ -46,7 +46,6 @@ def learn(arguments: Namespace, console: Console) -> None:
     paired = method == "nca" and arguments.pairs is not None
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
-    key = read_key(arguments.key_file)
     table, prepared, dependent = _read(arguments, console)
     supervision = {}
     if method not in _UNSUPERVISED:
@@ -59,7 +58,7 @@ def learn(arguments: Namespace, console: Console) -> None:
     start = time.perf_counter()
     model = _fit_and_report(estimator, prepared, supervision, engine, arguments, console)
     seconds = time.perf_counter() - start
-    save_model(model, arguments.output, key)
+    save_model(model, arguments.output)
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
     if arguments.interrupted():
@@ -269,7 +268,8 @@ def _fit(
     rows, steps = prepared.X, [("columns", prepared.encoder.set_output(transform="pandas"))]
     noise = prepared.encoder.dequantizer() if arguments.method in _UNSUPERVISED else None
     if noise is not None:
-        rows = pd.DataFrame(noise.transform_training_rows(rows.to_numpy()), columns=rows.columns)
+        steps.append(("noise", noise))
+        rows = pd.DataFrame(noise.transform_training_rows(rows), columns=rows.columns)
     try:
         if not arguments.no_scale:
             steps.append(("scale", StandardScaler().fit(rows)))

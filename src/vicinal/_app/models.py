@@ -8,7 +8,6 @@ import ast
 import dataclasses
 from argparse import Namespace
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vicinal._app.console import one_line, shown
@@ -106,18 +105,18 @@ def set_engine(estimator: Any, engine: "Engine | None") -> None:
 class Model(NamedTuple):
     """A loaded model.
 
-    whole : the saved estimator without its encoder, with `transform` or `score_samples` of the features
+    pipeline : the saved estimator
+    whole : the same without its encoder, with `transform` or `score_samples` of the features
     estimator : the metric or density
     encoder : the TableEncoder at the beginning, or None
-    noise : the Dequantizer for the features, or None
     names, n_features : of the features
     log_scale : the logarithm of the volume to which a unit volume of the features is mapped; NaN if it is not known
     """
 
+    pipeline: Any
     whole: Any
     estimator: Any
     encoder: Any
-    noise: Any
     names: Any
     n_features: int
     log_scale: float
@@ -150,37 +149,25 @@ def _flattened(model: Any) -> Any:
     return Pipeline(found)
 
 
-def read_key(path: str | None) -> bytes | None:
-    """Return the key of ``--key-file``: the bytes of the file as they are; None if the option is not given."""
-    if path is None:
-        return None
-    try:
-        key = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageFailure(f"--key-file {path}: {error.strerror or one_line(error)}.") from error
-    if len(key) < 16:
-        raise UsageFailure(f"--key-file {path} has {len(key)} bytes; expected at least 16, as from: openssl rand 32.")
-    return key
-
-
-def save_model(model: "BaseEstimator", path: str, key: bytes | None = None) -> None:
-    """Write a model file completely or not at all, signed if there is a key."""
+def save_model(model: "BaseEstimator", path: str) -> None:
+    """Write a model file completely or not at all."""
     from vicinal import io
 
     try:
-        io.save(model, path, key=key)
+        io.save(model, path)
     except OSError as error:
         raise output_failure(path, error) from error
 
 
-def load_model(path: str, engine: "Engine | None", key: bytes | None = None) -> Model:
-    """Load a model file, check its signature if a key is given, and set its engine."""
+def load_model(path: str, engine: "Engine | None") -> Model:
+    """Load a model file, and set its engine."""
     from vicinal import io
     from vicinal._compare.folds import learned_step
-    from vicinal._tables import TableEncoder, log_volume
+    from vicinal._density.steps import Steps
+    from vicinal._tables import TableEncoder
 
     try:
-        whole = _flattened(io.load(path, key=key))
+        pipeline = whole = _flattened(io.load(path))
     except FileNotFoundError as error:
         raise ModelFailure(f"cannot load {path}: there is no such file.") from error
     except (ValueError, OSError) as error:
@@ -195,10 +182,8 @@ def load_model(path: str, engine: "Engine | None", key: bytes | None = None) -> 
     if not hasattr(whole, "n_features_in_"):
         raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)
-    encoder, log_scale = None, log_volume(whole)
+    encoder, log_scale = None, Steps(whole).log_volume()
     if isinstance(steps[0], TableEncoder):
         encoder, whole = steps[0], whole[1:]
     names = getattr(whole, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
-    noise = None if encoder is None else encoder.dequantizer()
-    n_features = whole.n_features_in_
-    return Model(whole, estimator, encoder, noise, names, n_features, log_scale)
+    return Model(pipeline, whole, estimator, encoder, names, whole.n_features_in_, log_scale)

@@ -35,13 +35,11 @@ def seed(text: str) -> int:
     return value
 
 
-def contamination(text: str) -> float | str:
-    """Read the share of outliers, or the word 'auto'."""
-    if text == "auto":
-        return text
-    value = _number(text, float, 0.0, "'auto' or a number in (0, 0.5]")
+def level(text: str) -> float:
+    """Read a level of p-values."""
+    value = _number(text, float, 0.0, "a number in (0, 0.5]")
     if not 0 < value <= 0.5:
-        raise ArgumentTypeError(f"expected 'auto' or a number in (0, 0.5], got {text!r}")
+        raise ArgumentTypeError(f"expected a number in (0, 0.5], got {text!r}")
     return value
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
-from vicinal._app.option_values import contamination, positive, rate, seed, two_or_more
-from vicinal._app.papers_options import add_papers
+from vicinal._app.option_values import level, positive, rate, seed, two_or_more
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -26,7 +25,6 @@ Learn metrics and densities from tables, and use them for search, outlier detect
   vicinal report model.vicinal data.csv -o page.html              a page about a model and some rows
   vicinal inspect model.vicinal                                   describe a model file
   vicinal adapt corpus.npy --pairs pairs.csv -o adapter.vicinal   improve search with embeddings
-  vicinal papers --quick                                          reproduce the tables and figures of the papers
 """
 _EPILOG = """\
 Use `vicinal COMMAND --help` to see the options of a command.
@@ -35,7 +33,7 @@ Tables are CSV, TSV, Parquet, XLSX (read only), NPY or NPZ files, by their exten
 stdout, messages and progress to stderr. An output must not be one of the inputs.
 
 Exit codes: 0 success, 1 a bug in vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these
-data, 7 a package is missing, 8 a claim of a paper failed, 130 interrupted.
+data, 7 a package is missing, 130 interrupted.
 """
 
 
@@ -56,7 +54,6 @@ def make_parser() -> argparse.ArgumentParser:
     _add_report(commands, table, general)
     add_adapt(commands, general)
     _add_demo(commands, general)
-    add_papers(commands, general, positive)
     return parser
 
 
@@ -106,7 +103,6 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
     )
     add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
-    _add_key_file(learn, "sign the model with the key in this file (the raw bytes of the file, at least 16)")
 
 
 def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
@@ -134,18 +130,26 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     )
     score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
     score.add_argument(
-        "--contamination", type=contamination, default="auto", metavar="SHARE",
-        help="the share of training rows to flag as outliers, or auto: below the lower fence of a box plot of their scores (default)",
-    )  # fmt: skip
-    score.add_argument(
         "--fdr", type=rate, metavar="RATE",
         help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
     score.add_argument("--explain", action="store_true", help="add a column 'why' that explains each outlier")
-    score.add_argument(
+    _add_choice_of_outliers(score)
+    _add_table_output(score)
+
+
+def _add_choice_of_outliers(parser: _Parser) -> None:
+    parser.add_argument(
+        "--level", type=level, metavar="P", help="flag rows whose p-value is at most this number; default 0.01"
+    )
+    parser.add_argument(
+        "--top", type=positive, metavar="N", help="write only the N most unusual rows, the most unusual one first"
+    )
+    parser.add_argument("--only-outliers", action="store_true", help="write only the rows that are flagged")
+    parser.add_argument("--sort", action="store_true", help="sort the rows by their score, the most unusual one first")
+    parser.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
-    _add_table_output(score)
 
 
 def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
@@ -275,13 +279,14 @@ step while a density is learned; transform and neighbors add no noise.
 _SCORE = """\
 Score rows under a learned density (lca, lca-gauss, local-lca, parzen, manifold-parzen).
 
-Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
-share of training rows, each scored without itself, that are at least as unusual as this row) and outlier (1 if
-the score is below the threshold that --contamination chooses from the training scores, or by --fdr). The score
-is the log-density; for parzen and lca it also uses the distance to a neighbour outside small groups, so that a small group of
-outliers is found, too. With --explain, the column why names for each outlier the columns that are unusual given the
-others, the values that were expected (90 % interval) and the actual values. A row that equals a training row exactly is
-scored without that training row, because its own kernel would always make it look normal; --as-new turns this off.
+Columns of the output: row (number in DATA, from 0), score (lower is more unusual), p_value (the share of training rows,
+each scored without itself, that are at least as unusual as this row; it follows the score), outlier (1 if the p-value is at
+most --level, or by --fdr) and log_density (nats, in the units of the data). The score is the log-density; for parzen and lca it
+also uses the distance to a neighbour outside small groups, so that a small group of outliers is found, too. A row with
+missing values is scored by its known values among the training rows that have these. With --explain, the column why names for
+each outlier the columns that are unusual given the others, the values that were expected (90 % interval) and the actual
+values. A row that equals a training row exactly is scored without that training row, because its own kernel would always make it
+look normal; --as-new turns this off.
 """
 _NEIGHBORS = """\
 Find the nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
@@ -382,16 +387,8 @@ def _prepare_options() -> _Parser:
     return parser
 
 
-def _add_key_file(parser: argparse.ArgumentParser, help: str) -> None:
-    add_input(parser, "--key-file", metavar="FILE", help=help)
-
-
-_CHECKED = "load the model only if it was signed with the key in this file (the raw bytes of the file, at least 16)"
-
-
 def _add_model(parser: argparse.ArgumentParser) -> None:
     add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
-    _add_key_file(parser, _CHECKED)
 
 
 def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:

@@ -95,7 +95,7 @@ def check_paths(arguments: Namespace) -> None:
 
 def _check_readable(path: str, label: str) -> None:
     """Raise an error for a missing file or a folder, with the exit code of that kind of input."""
-    kind = {"MODEL": ModelFailure, "--key-file": UsageFailure}.get(label, DataFailure)
+    kind = ModelFailure if label == "MODEL" else DataFailure
     verb = "load" if label == "MODEL" else "read"
     if not os.path.lexists(path):
         raise kind(f"cannot {verb} {path}: there is no such file.")

@@ -10,7 +10,7 @@ from vicinal._app.console import Console, count, one_line
 from vicinal._app.errors import DataFailure, ModelFailure
 from vicinal._app.models import Model
 from vicinal._app.outputs import write_json, write_text
-from vicinal._app.row_scores import scores_and_reasons
+from vicinal._app.row_scores import rows_to_score, scores_and_reasons
 from vicinal._app.tables import check_columns
 from vicinal._app.use import open_model
 
@@ -52,7 +52,7 @@ def report(arguments: Namespace, console: Console) -> None:
     row_names = np.asarray(picked.rows) if arguments.id is None else _named_rows(arguments, table, picked)
     outliers = None
     if hasattr(model.whole, "score_samples"):
-        outliers = _outliers(model, picked.features, row_names, arguments, console)
+        outliers = _outliers(model, rows_to_score(model, table, picked), row_names, arguments, console)
     from vicinal._compare.rows import ComparisonError
     from vicinal._report import model_report
 
@@ -84,14 +84,15 @@ def report(arguments: Namespace, console: Console) -> None:
 def _filled(model: Model, features: "pd.DataFrame", X: np.ndarray) -> tuple[np.ndarray, str]:
     """Return the rows with their missing values as the model fills them in, in the units of the table, and a note on that."""
     from vicinal import DensityImputer
-    from vicinal._density.explanation import acts_by_column, in_units_of_data
+    from vicinal._density.steps import Steps
 
     steps = [step for _, step in getattr(model.whole, "steps", [])]
     place = next((i for i, step in enumerate(steps) if isinstance(step, DensityImputer)), None)
-    if place is None or (place and not acts_by_column(model.whole[:place])):
+    before = Steps(model.whole[: place + 1]) if place else None
+    if place is None or (before is not None and not before.by_column):
         raise DataFailure("the table has missing values, which a plane cannot show. Pass --missing drop.")
     rows = model.whole[: place + 1].transform(features)
-    rows = np.asarray(in_units_of_data(model.whole[:place], rows) if place else rows)
+    rows = np.asarray(before.in_units(np.asarray(rows)) if before is not None else rows)
     gaps = np.isnan(X)
     found = f"{count(int(gaps.sum()), 'missing value')} in {count(int(gaps.any(axis=1).sum()), 'row')}"
     return np.where(gaps, rows, X), f"{found} are shown as the model fills them in."
@@ -102,12 +103,10 @@ def _named_rows(arguments: Namespace, table: "pd.DataFrame", picked: Picked) -> 
     return table[arguments.id].astype(str).to_numpy()[picked.rows]
 
 
-def _outliers(
-    model: Model, features: "pd.DataFrame", row_names: np.ndarray, arguments: Namespace, console: Console
-) -> dict[str, Any]:
+def _outliers(model: Model, rows: Any, row_names: np.ndarray, arguments: Namespace, console: Console) -> dict[str, Any]:
     """Return the least likely rows, as `vicinal score` ranks them, with the reasons."""
-    scores, reasons = scores_and_reasons(model, features, console, _MOST_UNUSUAL)
-    log_densities = scores["log_density"] - np.nan_to_num(model.log_scale)
+    scores, strangest, reasons = scores_and_reasons(model, rows, console, _MOST_UNUSUAL)
+    log_densities = scores["log_density"].to_numpy()
     return {
         "density": model.kind,
         "rows": [
@@ -115,13 +114,13 @@ def _outliers(
                 "row": str(row_names[i]),
                 "position": int(i),
                 "log_density": float(log_densities[i]),
-                "p_value": float(scores["p_value"][i]),
-                "outlier": bool(scores["outlier"][i]),
-                "why": why,
+                "p_value": float(scores["p_value"].iloc[i]),
+                "outlier": bool(scores["outlier"].iloc[i]),
+                "why": [why] if why else [],
             }
-            for i, why in zip(scores["most_unusual"], reasons, strict=True)
+            for i, why in zip(strangest, reasons, strict=True)
         ],
         "flagged": int(scores["outlier"].sum()),
-        "n": len(features),
+        "n": len(scores),
         "typical": float(np.median(log_densities)),
     }

@@ -1,9 +1,9 @@
 """`vicinal transform`, `vicinal score` and `vicinal neighbors`: use a saved model."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -11,18 +11,16 @@ from vicinal._app.blocks import NeededColumns, TableBlocks, open_table
 from vicinal._app.columns import Picked, note_order, pick_features
 from vicinal._app.console import Console, Messages, count, shown
 from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure, about_table
-from vicinal._app.models import Model, load_model, make_engine, read_key, steps_of
+from vicinal._app.models import Model, load_model, make_engine, steps_of
 from vicinal._app.outputs import output_format, write_json
 from vicinal._app.row_scores import (
     apply_to_rows,
     detector_of,
-    log_probabilities,
-    note_training_rows,
+    explain_rows,
+    level_text,
     parts_of,
-    reasons_of,
-    scores_of_rows,
-    training_rows_of,
-    versions_of,
+    rows_to_score,
+    score_table,
 )
 from vicinal._app.sharing import Silent, each_block, each_part, plain_options
 from vicinal._app.table_writer import TableWriter
@@ -44,7 +42,7 @@ def transform(arguments: Namespace, console: Console) -> None:
     model, blocks = open_model_and_blocks(arguments, console)
     missing = _about_missing(arguments, model)
     _method(model, "transform", "a density without a metric")
-    with Results(arguments, console, model) as results:
+    with Results(arguments, console, model.kind) as results:
         for frame, _ in each_block(_Mapper(model, arguments, missing), blocks, console, "transforming rows"):
             results.write(frame)
 
@@ -97,16 +95,36 @@ def score(arguments: Namespace, console: Console) -> None:
             values for values, _ in each_block(scorer.p_values, blocks, console, "scoring rows for the first time")
         ]
         most = _largest_discovery(np.concatenate([np.empty(0), *p_values]), arguments.fdr)
-    n_outliers = 0
-    with Results(arguments, console, model) as results:
-        if blocks is None:
-            frames = iter([scorer.training_rows(console)])
-        else:
-            frames = (frame for frame, _ in each_block(partial(scorer, most), blocks, console, "scoring rows"))
+    if blocks is None:
+        frames = iter([scorer.training_rows(console)])
+    else:
+        frames = (frame for frame, _ in each_block(partial(scorer, most), blocks, console, "scoring rows"))
+    write_scores(frames, scorer, arguments, console)
+
+
+def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "_Scorer", arguments: Namespace, console: Console) -> None:
+    """Write scored rows: all of them, the outliers or the most unusual ones; in the order of the table or of the scores."""
+    import pandas as pd
+
+    n_rows = n_outliers = 0
+
+    def counted() -> "Iterator[pd.DataFrame]":
+        nonlocal n_rows, n_outliers
         for frame in frames:
-            n_outliers += int(frame["outlier"].sum())
-            results.write(frame)
-        console.say(f"{count(n_outliers, 'outlier')} in {count(results.n_rows, 'row')}.")
+            n_rows, n_outliers = n_rows + len(frame), n_outliers + int(frame["outlier"].sum())
+            yield frame[frame["outlier"] == 1] if arguments.only_outliers else frame
+
+    with Results(arguments, console, scorer.model.kind) as results:
+        if arguments.sort or arguments.top is not None:
+            whole = pd.concat(list(counted())).sort_values("score", kind="stable")
+            results.write(whole if arguments.top is None else whole.iloc[: arguments.top])
+        else:
+            for frame in counted():
+                results.write(frame)
+        how = (
+            f"at a false discovery rate of {arguments.fdr:g}" if arguments.fdr else f"at {level_text(scorer.detector)}"
+        )
+        console.say(f"{count(n_outliers, 'outlier')} in {count(n_rows, 'row')}, flagged {how}.")
 
 
 def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
@@ -118,115 +136,72 @@ def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
     return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
 
 
-class _ScoredBlock(NamedTuple):
-    """Rows with their scores: their numbers, those of equal training rows (or -1), and the result of `scores_of_rows`.
-
-    table, picked : the block and the model's columns of it; None for training rows
-    """
-
-    rows: np.ndarray
-    own: np.ndarray
-    scores: dict[str, np.ndarray]
-    console: Messages
-    table: Any = None
-    picked: Any = None
-
-
 class _Scorer:
     """The scores and the output rows of `vicinal score`, for one block of rows at a time."""
 
     def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
-        self._model, self._arguments, self._missing = model, plain_options(arguments), missing
+        self.model, self._arguments, self._missing = model, plain_options(arguments), missing
 
     @cached_property
     def detector(self) -> "DensityOutlierDetector":
         """The detector of the model, which is computed when the first row is scored."""
-        return detector_of(self._model, self._arguments.contamination)
+        return detector_of(self.model, self._arguments.level)
 
     def __call__(
         self, most: float | None, first: int, table: "pd.DataFrame", messages: Messages, whole: bool
     ) -> "pd.DataFrame | None":
         """Return the rows of the output; `most` is the largest p-value of an outlier, if ``--fdr`` determined it before."""
-        block = self._scored(first, table, messages, whole)
-        return None if block is None else self._frame(block, most)
+        picked = pick_features(table, self.model, messages, self._missing, whole=whole)
+        if not len(picked.rows):
+            return None
+        rows = rows_to_score(self.model, table, picked)
+        note_broken(picked.broken, messages)
+        incomplete = int(picked.features.isna().any(axis=1).sum())
+        if incomplete:
+            messages.say(f"{count(incomplete, 'row')} with missing values, scored by the known values.")
+        kept = _kept(self._arguments, table, picked.rows)
+        return self.frame(rows, first + picked.rows, kept, messages, most)
 
     def p_values(self, first: int, table: "pd.DataFrame", messages: Messages, whole: bool) -> np.ndarray | None:
         """Return the p-values of the rows, without messages, which are printed when the rows are scored again."""
-        block = self._scored(first, table, Silent(), whole)
-        return None if block is None else block.scores["p_value"]
+        picked = pick_features(table, self.model, Silent(), self._missing, whole=whole)
+        if not len(picked.rows):
+            return None
+        rows = rows_to_score(self.model, table, picked)
+        return score_table(self.detector, rows, self._arguments.as_new, Silent())[0]["p_value"].to_numpy()
 
     def training_rows(self, console: Console) -> "pd.DataFrame":
         """Return the rows of the output for the training rows."""
-        own = np.arange(len(self.detector.training_scores_))
-        scores = scores_of_rows(self._model, self.detector, [None], own, console)
-        return self._frame(_ScoredBlock(own, own, scores, console))
+        return self.frame(None, np.arange(len(self.detector.training_scores_)), None, console)
 
-    def _scored(self, first: int, table: "pd.DataFrame", messages: Messages, whole: bool) -> _ScoredBlock | None:
-        model = self._model
-        picked = pick_features(table, model, messages, self._missing, whole=whole)
-        if not len(picked.rows):
-            return None
-        versions, detector = versions_of(model, picked.features), self.detector
-        own = np.full(len(picked.rows), -1)
-        if not self._arguments.as_new:
-            own = training_rows_of(model, versions[0])
-            note_training_rows(own, messages)
-        scores = scores_of_rows(model, detector, versions, own, messages)
-        return _ScoredBlock(first + picked.rows, own, scores, messages, table, picked)
-
-    def _frame(self, block: _ScoredBlock, most: float | None = None) -> "pd.DataFrame":
+    def frame(
+        self, rows: Any, numbers: np.ndarray, kept: Any, console: Messages, most: float | None = None
+    ) -> "pd.DataFrame":
+        """Return the output for some rows (None for the training rows), with their numbers and the columns of ``--keep``."""
         import pandas as pd
 
-        model, detector, arguments, scores = self._model, self.detector, self._arguments, block.scores
-        outliers = scores["score"] < detector.offset_
+        arguments = self._arguments
+        scores, own = score_table(self.detector, rows, arguments.as_new, console)
+        scores = scores.reset_index(drop=True)
         if arguments.fdr is not None:
-            most = _largest_discovery(scores["p_value"], arguments.fdr) if most is None else most
-            outliers = scores["p_value"] <= most
-        broken = {} if block.picked is None else block.picked.broken
-        if broken:
-            outliers |= _mark_broken(scores, detector, broken, block.console)
-        result = pd.DataFrame(
-            {
-                "row": block.rows,
-                "log_density": scores["log_density"] - np.nan_to_num(model.log_scale),
-                "p_value": scores["p_value"],
-                "outlier": outliers.astype(int),
-            }
-        )
-        features = None if block.picked is None else block.picked.features
-        bounds = log_probabilities(model, result["log_density"].to_numpy(), features, block.own)
-        if bounds is not None:
-            result["log_probability"] = bounds
+            most = _largest_discovery(scores["p_value"].to_numpy(), arguments.fdr) if most is None else most
+            scores["outlier"] = (scores["p_value"] <= most).astype(int)
         if arguments.explain:
-            result["why"] = ["; ".join(texts) for texts in reasons_of(model, detector, features, block.own, outliers)]
-            for name, differs in broken.items():
-                result["why"] = _with_broken(result["why"], name, differs, block)
-        if block.table is None:
-            return result
-        return pd.concat([_kept(arguments, block.table, block.picked.rows), result], axis=1)
+            chosen = np.flatnonzero(scores["outlier"])
+            if arguments.top is not None:
+                chosen = np.argsort(scores["score"].to_numpy(), kind="stable")[: arguments.top]
+            scores["why"] = explain_rows(self.detector, rows, own, chosen)
+        return pd.concat([*([] if kept is None else [kept]), pd.DataFrame({"row": numbers}), scores], axis=1)
 
 
-def _with_broken(reasons: Iterable[str], name: str, differs: np.ndarray, block: _ScoredBlock) -> list[str]:
-    """Return the reasons for rows, including values that differ from the constant of all training rows."""
-    reason = f"{name}: expected {block.picked.constants[name]} as in all training rows, got "
-    values = block.table[name].iloc[block.picked.rows].astype(str).to_numpy()
-    return [
-        "; ".join(filter(None, [f"{reason}{value}", why])) if differ else why
-        for value, differ, why in zip(values, differs, reasons, strict=True)
-    ]
-
-
-def _mark_broken(
-    scores: dict[str, np.ndarray], detector: "DensityOutlierDetector", broken: dict[str, np.ndarray], console: Messages
-) -> np.ndarray:
-    """Give rows that break a constant of the training rows the smallest p-value, and return which they are."""
-    rows = np.any(list(broken.values()), axis=0)
-    scores["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), scores["p_value"])
-    console.warn(
-        f"{count(int(rows.sum()), 'row')} of {len(rows):,} differ from the constant value of all training rows in {shown(broken)}. "
-        "The density ignores these columns; the rows are flagged as outliers."
-    )
-    return rows
+def note_broken(broken: dict[str, np.ndarray], console: Messages) -> None:
+    """Print how many rows differ from a value that all training rows share."""
+    if broken:
+        rows = np.any(list(broken.values()), axis=0)
+        console.warn(
+            f"{count(int(rows.sum()), 'row')} of {len(rows):,} differ from the constant value of all training rows in {shown(broken)}. "
+            "The density ignores these columns; the rows are flagged as outliers."
+        )
 
 
 def neighbors(arguments: Namespace, console: Console) -> None:
@@ -268,7 +243,7 @@ def neighbors(arguments: Namespace, console: Console) -> None:
             "distance": distances.ravel(),
         }
     )
-    with Results(arguments, console, model) as results:
+    with Results(arguments, console, model.kind) as results:
         results.write(result)
 
 
@@ -318,7 +293,7 @@ def _check_output(arguments: Namespace) -> None:
 
 def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataFrame, Picked]":
     """Return the model, the table and the model's columns of it."""
-    model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
+    model = load_model(arguments.model, make_engine(arguments))
     missing = _about_missing(arguments, model)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
     note_order(model, console)
@@ -329,7 +304,7 @@ def open_model_and_blocks(
     arguments: Namespace, console: Console
 ) -> "tuple[Model, TableBlocks | list[pd.DataFrame] | None]":
     """Return the model, and the blocks of the table (None for ``score --training``)."""
-    model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
+    model = load_model(arguments.model, make_engine(arguments))
     if arguments.data is None:
         return model, None
     needed = None if model.encoder is None else frozenset(model.encoder.used_columns)
@@ -350,11 +325,12 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
     imputes = any(isinstance(step, DensityImputer) for step in steps_of(model.whole))
     if arguments.missing == "impute" and not imputes:
         raise UsageFailure("--missing impute: the model has no imputer. Learn it with --missing impute.")
-    if arguments.missing in ("refuse", "impute") and imputes:
+    known_values = marginalise and (hasattr(model.estimator, "marginal") or hasattr(model.estimator, "p_values"))
+    if arguments.missing in ("refuse", "impute") and (imputes or known_values):
         return "keep"
     if arguments.missing != "marginalise":
         return arguments.missing
-    if not marginalise or imputes or not hasattr(model.estimator, "marginal"):
+    if not known_values:
         raise UsageFailure(
             f"--missing marginalise is for the scores of densities; {model.kind} cannot use the known values of a row"
             f"{' here' if marginalise else ' to map it'}. Pass --missing drop."
@@ -392,8 +368,8 @@ def _output_names(model: Model, n_columns: int) -> list[str]:
 class Results:
     """The output of a command that makes a table: rows in a file or on stdout, or JSON."""
 
-    def __init__(self, arguments: Namespace, console: Console, model: Model) -> None:
-        self._arguments, self._console, self._model = arguments, console, model
+    def __init__(self, arguments: Namespace, console: Console, kind: str) -> None:
+        self._arguments, self._console, self._kind = arguments, console, kind
         self._as_json = arguments.json and arguments.output in (None, "-")
         self._frames: list[pd.DataFrame] = []
         self._writer = TableWriter(arguments.output)
@@ -431,7 +407,7 @@ class Results:
             self._console.say(f"wrote {count(self.n_rows, 'row')} to {output}.")
             if self._arguments.json:
                 columns = self._writer.columns
-                write_json({"model": self._model.kind, "output": output, "rows": self.n_rows, "columns": columns})
+                write_json({"model": self._kind, "output": output, "rows": self.n_rows, "columns": columns})
 
 
 def _records(frame: "pd.DataFrame") -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
+from vicinal._density.steps import score_rows
 from vicinal._engine import prepare
-from vicinal._tables import draw_scores, known_log_volumes
 
 RECALL_AT = (1, 5, 10)
 LONGEST_CURVE = 30
@@ -207,7 +207,7 @@ def _mean_score(density: Any, X: np.ndarray) -> float:
     """Return the mean log-density of rows in the units of the data, by their known values if some are missing."""
     if np.isnan(X).any() and not hasattr(steps_of(density)[-1], "marginal"):
         raise ValueError("it cannot score rows with missing values")
-    return float(np.mean(draw_scores(density, X).mean(axis=0) - known_log_volumes(density, X)))
+    return float(score_rows(density, X).mean())
 
 
 def steps_of(estimator: Any) -> list[Any]:

@@ -287,10 +287,11 @@ def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
             f"{incomplete:,} of the {len(plan.X):,} rows have missing values, which were filled in by DensityImputer, fitted to "
             f"the training rows of each fold; {judged}."
         )
-    costly = ", ".join(method.label for method in plan.metrics if method.costly)
-    if n_fitted < n_train and costly:
+    slow = [method.label for method in plan.metrics if method.costly]
+    costly = f"{', '.join(slow)} {'was' if len(slow) == 1 else 'were'}"
+    if n_fitted < n_train and slow:
         notes.append(
-            f"{costly} were fitted to {n_fitted:,} of the {n_train:,} training rows of each fold; neighbours were searched among "
+            f"{costly} fitted to {n_fitted:,} of the {n_train:,} training rows of each fold; neighbours were searched among "
             "all."
         )
     if n_fitted < n_train and plan.densities:

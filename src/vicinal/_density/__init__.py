@@ -16,9 +16,12 @@
           DensityOutlierDetector, outliers.py
               groups.py              groups of outliers in the training rows
               robust_scores.py       scores of training rows that do not depend on outliers among them
-              outlier_threshold.py   the threshold             training_rows.py   scores of the training rows
+              outlier_threshold.py   ranks and flags           training_rows.py   scores of the training rows
               explanation.py         which columns are unusual given the others; held_out_rows.py for training rows
-              incomplete.py          rows with missing values
+              numbers.py             numbers as their table shows them
+              incomplete.py          rows with missing values  scored_table.py    scores, flags and reasons as a table
+
+      steps.py    a density behind other steps of a pipeline: rows as it takes them, scores in the units of the table
 
       parts that Manifold Parzen and Local LCA share
           neighbors.py  noise_choice.py  selection.py

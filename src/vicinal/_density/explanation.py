@@ -1,37 +1,59 @@
-"""Explanations of unusual rows: each column given the others, compared with the training rows."""
+"""Explanations of unusual rows: the columns that are unusual given the others, found one after the other.
+
+The most surprising column of a row is replaced by its expectation, and the row is looked at again, until it is usual.  A wrong
+value makes other columns surprising, too; after it is replaced, these are not.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 from vicinal._checks import check_integer, check_magnitude
 from vicinal._density.density_input import breaks_constants
-from vicinal._density.gaps import incomplete_rows_in
 from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._mixtures import SharedMixture
+from vicinal._density.numbers import ColumnNumbers
+from vicinal._density.steps import Steps
+from vicinal._mixtures import SharedMixture, known_patterns
+from vicinal._notebook import table_html
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # With more training rows, an evenly spaced sample is the reference; shares are then accurate to about one percentage point.
 MOST_REFERENCE_ROWS = 4000
 _FEWER_REFERENCE_ROWS = 500  # for each pattern of missing values
 _INTERVAL = (0.05, 0.5, 0.95)
-_LARGEST_SHARE = 0.1  # a column with a larger share is not a reason
-# Scalers that treat every column separately, so that expected values can be given in the units of the data. Estimators of
-# this library that only fill in missing values have `keeps_columns`.
-_COLUMNWISE = (StandardScaler, MinMaxScaler, RobustScaler, MaxAbsScaler)
+_MOST_REASONS = 4
 
 # The surprises of a detector's training rows, which are neither pickled nor saved.
-_references: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
+_references: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+class Reason(NamedTuple):
+    """One column that makes a row unusual.
+
+    column : its position
+    value : the value of the row
+    low, high : the ends of the 90 % interval of the column given the others, of which those with earlier reasons are replaced by their
+        expectations; within the range of the training rows. NaN if the column is only part of an unusual combination
+    share : the share of training rows whose value in this column is at least as surprising
+    """
+
+    column: int
+    value: float
+    low: float
+    high: float
+    share: float
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The result of `DensityOutlierDetector.explain`: arrays of shape (n_rows, n_features), and sentences.
+    """The result of `DensityOutlierDetector.explain`: arrays of shape (n_rows, n_features), and reasons.
 
     Attributes
     ----------
@@ -46,9 +68,18 @@ class Explanation:
         ``-log p(x_k | the other columns)`` in nats, minus the median over the training rows in this column.
         It does not depend on units either. Infinite if the column is constant in the training rows and the row differs.
     medians, lows, highs : ndarray
-        The median of the column given the others, and the ends of its 90 % interval.
+        The median of the column given the others, and the ends of its 90 % interval, within the range of the training rows.
     constants : ndarray of bool, shape (n_features,)
         The columns that are constant in the training rows.
+    rows : ndarray of int
+        The positions of the rows: in X, or among the training rows.
+    details : list of list of Reason
+        The columns that make each row unusual. The value of a reason lies outside of its interval, unless no single value is out of
+        range: then the reasons are the columns whose combination is unusual, without intervals. Empty if the row is usual.
+    others : list of list of str
+        Sentences about columns that the density does not see: their value is constant in the training rows, and another in this row.
+    numbers : list
+        How the numbers of each column are written.
     """
 
     names: list[str]
@@ -59,115 +90,254 @@ class Explanation:
     lows: np.ndarray
     highs: np.ndarray
     constants: np.ndarray
+    rows: np.ndarray
+    details: list[list[Reason]]
+    others: list[list[str]]
+    numbers: list[ColumnNumbers]
 
     def ranking(self) -> np.ndarray:
         """Return the positions of the columns for each row, the most surprising first, shape (n_rows, n_features)."""
-        return np.lexsort((-self.surprises, self.shares), axis=1)
-
-    def columns_of(self, row: int, most: int = 3) -> list[int]:
-        """Return the columns that explain one row: the first, and others with a share of at most 10 %."""
-        most = check_integer(most, "most")
-        first, *others = self.ranking()[row][:most].tolist()
-        return [first, *(k for k in others if self.shares[row, k] <= _LARGEST_SHARE)]
+        return np.argsort(-self.surprises, axis=1, kind="stable")
 
     def reasons(self, row: int, most: int = 3) -> list[str]:
-        """Return sentences about the most surprising columns of one row."""
-        return [self._sentence(row, k) for k in self.columns_of(row, most)]
+        """Return at most this many sentences about what makes one row unusual; none if the row is usual."""
+        details, others = self.details[row], self.others[row]
+        if not details or not np.isnan(details[0].low):
+            return [*others, *(self._sentence(reason) for reason in details)][: check_integer(most, "most")]
+        said = [f"{self.names[reason.column]} {self._shown(reason, reason.value)}" for reason in details]
+        return [
+            f"unusual combination: {', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else f"unusual: {said[0]}"
+        ]
 
-    def _sentence(self, row: int, k: int) -> str:
-        got = f"got {self.values[row, k]:.4g}"
-        if self.constants[k]:
-            return f"{self.names[k]}: expected {self.medians[row, k]:.4g} as in all training rows, {got}"
-        return f"{self.names[k]}: expected {self.lows[row, k]:.4g} to {self.highs[row, k]:.4g}, {got}"
+    def _shown(self, reason: Reason, value: float) -> str:
+        return self.numbers[reason.column].text(value)
+
+    def _sentence(self, reason: Reason) -> str:
+        name, got = self.names[reason.column], f"got {self._shown(reason, reason.value)}"
+        low, high = self._shown(reason, reason.low), self._shown(reason, reason.high)
+        if self.constants[reason.column]:
+            return f"{name}: expected {low} as in all training rows, {got}"
+        return f"{name}: expected {low if low == high else f'{low} to {high}'}, {got}"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a table with a line per reason.
+
+        Returns
+        -------
+        DataFrame
+            With the columns row (position), column, value, low, high (NaN for columns of an unusual combination), share and reason (a
+            sentence).
+        """
+        import pandas as pd
+
+        lines = []
+        for i, details in enumerate(self.details):
+            together = bool(details) and np.isnan(details[0].low)
+            for reason in details:
+                said = self.reasons(i)[0] if together else self._sentence(reason)
+                lines.append((self.rows[i], self.names[reason.column], *reason[1:], said))
+        return pd.DataFrame(lines, columns=["row", "column", "value", "low", "high", "share", "reason"])
+
+    def _repr_html_(self) -> str:
+        lines = [(str(self.rows[i]), "; ".join(self.reasons(i)) or "usual") for i in range(len(self.rows))]
+        return table_html(("row", "why"), [tuple(map(escape, line)) for line in lines])
 
 
-def explain(
-    detector: Any, X: Any, names: list[str], constants: np.ndarray, own: np.ndarray | None = None
-) -> Explanation:
+def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None = None) -> Explanation:
     """Return the explanation of rows, or of the training rows, each left out.
 
     Parameters
     ----------
     detector : DensityOutlierDetector
         Fitted.
-    X : table of shape (m, d) or None
-    names : list of str
-    constants : array of shape (d,)
-        The values of columns that are constant in the training rows, NaN for the others.
+    new : NewRows or None
+    flagged : array of shape (m,)
+        Which rows are outliers.
     own : integer array, optional
-        The positions of the training rows to explain, if X is None.
+        The positions of the training rows to explain, if `new` is None.
     """
-    steps, density = _parts(detector.density_)
-    training_rows = _check_explains(density)
-    active = getattr(density, "active_features_", np.arange(density.n_features_in_))
-    if own is not None:
-        rows = np.zeros((len(own), density.n_features_in_))
-        rows[:, active] = training_rows[own]
-        gaps = _training_gaps(steps, density, own, rows.shape)
-        if incomplete_rows_in(density) is not None:
-            rows[gaps] = np.nan
+    steps = Steps(detector.density_)
+    training_rows = _check_explains(steps)
+    density, active = steps.density, steps.density.active_features_
+    if own is None:
+        rows, positions = new.known.astype(np.float64), np.arange(len(new.known))
     else:
-        rows = np.asarray(X if steps is None else steps.transform(X), dtype=np.float64)
-        gaps = np.isnan(np.asarray(X, dtype=np.float64))
-    shares, surprises, quantiles = _explain_rows(detector, density, rows, active, own)
-    # A value that is missing or was filled in is not a reason.
-    if gaps.any():
-        rows = np.where(gaps, np.nan, rows)
-        shares[gaps], surprises[gaps] = 1.0, 0.0
-    if steps is not None:
-        rows, *quantiles = [in_units_of_data(steps, table) for table in (rows, *quantiles)]
-    low, median, high = quantiles
+        rows, positions = np.zeros((len(own), density.n_features_in_)), own
+        rows[:, active] = training_rows[own]
+        if detector._gaps is not None:
+            rows[detector._gaps[own] == 1] = np.nan
+    view = _View(detector, steps, rows[:, active], own)
+    values = view.whole(steps.in_units(rows))
+    if own is not None:
+        values = np.column_stack(
+            [column.as_in_table(part) for column, part in zip(view.numbers, values.T, strict=True)]
+        )
+    constants = detector._constant_values() if steps.encoder is None else np.full(len(values[0]), np.nan)
     fixed = ~np.isnan(constants)
-    if fixed.any():
-        if own is not None:
-            rows[:, fixed] = constants[fixed]
-        for table in (low, median, high):
-            table[:, fixed] = constants[fixed]
-        broken = breaks_constants(rows, constants)[:, fixed]
-        shares[:, fixed] = np.where(broken, 1.0 / (len(detector.training_scores_) + 1.0), 1.0)
-        surprises[:, fixed] = np.where(broken, np.inf, 0.0)
-    return Explanation(names, rows, shares, surprises, median, low, high, fixed)
+    values[:, fixed] = constants[fixed] if own is not None else values[:, fixed]
+    broken = breaks_constants(values, constants) & fixed
+    others: list[list[str]] = [[] for _ in rows]
+    if own is None and steps.encoder is not None:
+        for name, differs in steps.encoder.broken_constants(new.passed).items():
+            for i in np.flatnonzero(differs):
+                expected = f"{name}: expected {steps.encoder.constants_[name]} as in all training rows"
+                others[i].append(f"{expected}, got {new.passed[name].iloc[i]}")
+    told = broken.any(axis=1) | np.array([bool(texts) for texts in others])  # such a row is no unusual combination
+    first = view.look(rows[:, active], np.arange(len(rows)))
+    details = _greedy(view, rows, values, first, flagged, told, detector.contamination)
+    shares, surprises, low, median, high = (np.array(table) for table in first[:5])
+    shares[:, fixed] = np.where(broken, 1.0 / (len(detector.training_scores_) + 1.0), 1.0)[:, fixed]
+    surprises[:, fixed] = np.where(broken, np.inf, 0.0)[:, fixed]
+    for table in (low, median, high):
+        table[:, fixed] = constants[fixed]
+    for i, k in zip(*np.nonzero(broken), strict=True):
+        details[i].insert(0, Reason(int(k), values[i, k], constants[k], constants[k], shares[i, k]))
+    return Explanation(
+        steps.names, values, shares, surprises, median, low, high, fixed, positions, details, others, view.numbers
+    )
 
 
-def _explain_rows(
-    detector: Any, density: Any, rows: np.ndarray, active: np.ndarray, own: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Return shares, surprises and quantiles of rows, each of the shape of `rows`, where NaN marks a missing value.
+class _Look(NamedTuple):
+    """What the density says of each column of rows given the others, each of shape (m, d), in the units of the table.
 
-    Rows that lack the same columns are compared with the training rows under the density of the other columns.
+    expected : the medians in the coordinates of the density
+    p_values : (m,), the share of the training rows whose log-density is not higher
     """
-    shares, surprises, quantiles = np.ones(rows.shape), np.zeros(rows.shape), [rows.copy() for _ in _INTERVAL]
-    patterns = list(_patterns(np.isnan(rows[:, active])))
-    references = _references_for(detector, density, [columns for _, columns in patterns])
-    parts = [_whole(detector, density, rows[:, active])] if own is None else _held_out(detector, density, own)
-    for part in parts:
-        for (some, columns), reference in zip(patterns, references, strict=True):
-            mine = np.flatnonzero(np.isin(part.positions, some))
-            if not len(mine):
+
+    shares: np.ndarray
+    surprises: np.ndarray
+    lows: np.ndarray
+    medians: np.ndarray
+    highs: np.ndarray
+    expected: np.ndarray
+    p_values: np.ndarray
+
+
+class _Reference(NamedTuple):
+    """The training rows that are not outliers, each left out: surprises (n, columns) and log-densities (n,) by some columns."""
+
+    surprises: np.ndarray
+    scores: np.ndarray
+
+
+class _View:
+    """The density without outliers, for new rows or for training rows, each left out.
+
+    Parameters
+    ----------
+    detector, steps
+    rows : array of shape (m, d)
+        In the active columns, NaN where a value is missing.
+    own : integer array or None
+    """
+
+    def __init__(self, detector: Any, steps: Steps, rows: np.ndarray, own: np.ndarray | None) -> None:
+        self._steps, self._active, self._own = steps, steps.density.active_features_, own
+        self._patterns = list(known_patterns(rows))
+        self._references = _references_for(detector, steps.density, [columns for _, columns in self._patterns])
+        density = steps.density
+        self._parts = [_whole(detector, density, rows)] if own is None else list(_held_out(detector, density, own))
+        known = detector._known_training_rows(steps)[detector.labels_ == 1]
+        self.numbers = [
+            ColumnNumbers(kind, part)
+            for kind, part in zip(steps.kinds, steps.in_units(self.whole(known)).T, strict=True)
+        ]
+        self._range = np.nanmin(known, axis=0), np.nanmax(known, axis=0)
+
+    def whole(self, table: np.ndarray) -> np.ndarray:
+        """Return a table of the active columns with all columns, NaN in the others; a table of all columns unchanged."""
+        if table.shape[1] == self._steps.density.n_features_in_:
+            return table
+        wide = np.full((len(table), self._steps.density.n_features_in_), np.nan)
+        wide[:, self._active] = table
+        return wide
+
+    def look(self, rows: np.ndarray, places: np.ndarray) -> _Look:
+        """Return what the density says of rows (in the active columns) that stand for those at some places."""
+        shares, surprises, p_values = np.ones(rows.shape), np.zeros(rows.shape), np.ones(len(rows))
+        quantiles = [rows.copy() for _ in _INTERVAL]
+        for part in self._parts:
+            for (members, columns), reference in zip(self._patterns, self._references, strict=True):
+                mine = np.flatnonzero(np.isin(part.positions, places) & np.isin(part.positions, members))
+                if not len(mine):
+                    continue
+                at = np.searchsorted(places, part.positions[mine])
+                target, mine_rows = np.ix_(at, columns), rows[at]
+                found = part.conditionals(mine_rows, mine, columns, _INTERVAL)
+                for table, quantile in zip(quantiles, found.quantiles, strict=True):
+                    table[target] = np.clip(quantile, self._range[0][columns], self._range[1][columns])
+                n = len(reference.scores)
+                above = np.stack(
+                    [
+                        n - np.searchsorted(np.sort(theirs), its, side="left")
+                        for theirs, its in zip(reference.surprises.T, found.surprises.T, strict=True)
+                    ],
+                    axis=1,
+                )
+                shares[target] = (above + 1.0) / (n + 1.0) if self._own is None else np.maximum(above, 1) / n
+                surprises[target] = found.surprises - np.median(reference.surprises, axis=0)
+                scores = part.scores(mine_rows, mine, columns)
+                p_values[at] = (1.0 + np.searchsorted(np.sort(reference.scores), scores, side="right")) / (n + 1.0)
+        low, median, high = (self._steps.in_units(self.whole(table)) for table in quantiles)
+        wide_shares, wide_surprises = np.ones(low.shape), np.zeros(low.shape)
+        wide_shares[:, self._active], wide_surprises[:, self._active] = shares, surprises
+        return _Look(wide_shares, wide_surprises, low, median, high, quantiles[1], p_values)
+
+
+def _greedy(
+    view: _View,
+    rows: np.ndarray,
+    values: np.ndarray,
+    first: _Look,
+    flagged: np.ndarray,
+    told: np.ndarray,
+    level: float,
+) -> list[list[Reason]]:
+    """Return the reasons of each row: replace its most surprising column by its expectation until the row is usual.
+
+    Only values outside of their interval are reasons. If the first look at an unusual row finds none, the columns that
+    have to be replaced are an unusual combination.
+    """
+    active, repaired = view._active, rows[:, view._active].copy()
+    details: list[list[Reason]] = [[] for _ in rows]
+    replaced = np.isnan(repaired)
+    pending, look, together = np.arange(len(rows)), first, np.zeros(len(rows), dtype=bool)
+    for number in range(_MOST_REASONS):
+        lows, highs, outside = _shown_intervals(view.numbers, values[pending], look)
+        outside = outside[:, active] & ~replaced[pending]
+        if number == 0:
+            together = (flagged | (look.p_values <= level)) & ~told & ~outside.any(axis=1)
+        candidates = np.where(together[pending, None], ~replaced[pending], outside)
+        ranked = np.where(candidates, look.surprises[:, active], -np.inf)
+        chosen = np.argmax(ranked, axis=1)
+        for at, i in enumerate(pending):
+            if not candidates[at].any():
                 continue
-            target = np.ix_(part.positions[mine], active[columns])
-            found = part.conditionals(rows[np.ix_(part.positions[mine], active)], mine, columns, _INTERVAL)
-            for table, quantile in zip(quantiles, found.quantiles, strict=True):
-                table[target] = quantile
-            above = np.stack(
-                [
-                    len(reference) - np.searchsorted(np.sort(theirs), mine, side="left")
-                    for theirs, mine in zip(reference.T, found.surprises.T, strict=True)
-                ],
-                axis=1,
-            )
-            n = len(reference)
-            shares[target] = (above + 1.0) / (n + 1.0) if own is None else np.maximum(above, 1) / n
-            surprises[target] = found.surprises - np.median(reference, axis=0)
-    return shares, surprises, quantiles
+            k = active[chosen[at]]
+            low, high = (np.nan, np.nan) if together[i] else (lows[at, k], highs[at, k])
+            details[i].append(Reason(int(k), values[i, k], low, high, look.shares[at, k]))
+            replaced[i, chosen[at]] = True
+            repaired[i, chosen[at]] = look.expected[at, chosen[at]]
+        pending = pending[candidates.any(axis=1)]
+        if not len(pending):
+            break
+        look = view.look(repaired[pending], pending)
+        # One column is no combination.
+        still = (look.p_values <= level) | (together[pending] & (number == 0))
+        pending, look = pending[still], _Look(*(table[still] for table in look))
+    return details
 
 
-def _patterns(gaps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows that lack the same columns, and the columns that they have; rows without any values are skipped."""
-    patterns, pattern_of = np.unique(gaps, axis=0, return_inverse=True)
-    for p, missing in enumerate(patterns):
-        if not missing.all():
-            yield np.flatnonzero(pattern_of.reshape(-1) == p), np.flatnonzero(~missing)
+def _shown_intervals(
+    numbers: list[ColumnNumbers], values: np.ndarray, look: _Look
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return intervals with the decimals of their columns, and which values lie outside of them as they are shown."""
+    lows, highs, outside = look.lows.copy(), look.highs.copy(), np.zeros(values.shape, dtype=bool)
+    for k, column in enumerate(numbers):
+        lows[:, k], highs[:, k] = column.interval(look.lows[:, k], look.medians[:, k], look.highs[:, k])
+        shown = column.rounded(values[:, k])
+        outside[:, k] = (shown < lows[:, k]) | (shown > highs[:, k])
+    return lows, highs, outside
 
 
 def _whole(detector: Any, density: Any, rows: np.ndarray) -> HeldOutRows:
@@ -194,88 +364,52 @@ def _without_outliers(detector: Any, mixture: Any, made_from: np.ndarray | None 
     """
     if getattr(detector, "_reference", None) is None:
         return mixture
-    labels = detector.labels_ if made_from is None else detector.labels_[made_from]
-    log_weights = np.where(labels == -1, -np.inf, mixture.log_weights)
+    explaining = detector._explaining() if made_from is None else detector._explaining()[made_from]
+    log_weights = np.where(explaining, mixture.log_weights, -np.inf)
     return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
 
 
-def _references_for(detector: Any, density: Any, patterns: list[np.ndarray]) -> list[np.ndarray]:
-    """Return for each set of columns the surprises of the training rows that count, each left out, in these columns."""
+def _references_for(detector: Any, density: Any, patterns: list[np.ndarray]) -> list[_Reference]:
+    """Return for each set of columns what the training rows that count, each left out, say of these columns."""
     n_columns = density.mixture_.centres.shape[1]
     partial = [columns for columns in patterns if len(columns) < n_columns]
-    found = iter(_surprises_of_training_rows(detector, density, partial, _FEWER_REFERENCE_ROWS))
+    found = iter(_training_references(detector, density, partial, _FEWER_REFERENCE_ROWS))
     if len(partial) < len(patterns) and detector not in _references:
-        whole = [np.arange(n_columns)]
-        (_references[detector],) = _surprises_of_training_rows(detector, density, whole, MOST_REFERENCE_ROWS)
+        (_references[detector],) = _training_references(detector, density, [np.arange(n_columns)], MOST_REFERENCE_ROWS)
     return [next(found) if len(columns) < n_columns else _references[detector] for columns in patterns]
 
 
-def _surprises_of_training_rows(detector: Any, density: Any, patterns: list[np.ndarray], most: int) -> list[np.ndarray]:
-    """Return a table of surprises for each set of columns; if there are many rows, those of an evenly spaced sample."""
+def _training_references(detector: Any, density: Any, patterns: list[np.ndarray], most: int) -> list[_Reference]:
+    """Return the reference for each set of columns; if there are many rows, that of an evenly spaced sample."""
     if not patterns:
         return []
     counted = np.flatnonzero(_without_outliers(detector, density._mixture()).log_weights > -np.inf)
-    some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), most)).astype(int))]
-    rows, tables = density._training_rows()[some], [np.empty((len(some), len(columns))) for columns in patterns]
-    for part in _held_out(detector, density, some):
+    sample = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), most)).astype(int))]
+    rows = density._training_rows()[sample]
+    tables = [_Reference(np.empty((len(sample), len(columns))), np.empty(len(sample))) for columns in patterns]
+    for part in _held_out(detector, density, sample):
         everyone = np.arange(len(part.positions))
         for table, columns in zip(tables, patterns, strict=True):
-            table[part.positions] = part.conditionals(rows[part.positions], everyone, columns).surprises
+            its = rows[part.positions]
+            table.surprises[part.positions] = part.conditionals(its, everyone, columns).surprises
+            table.scores[part.positions] = part.scores(its, everyone, columns)
     return tables
 
 
-def _training_gaps(steps: Any, density: Any, own: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return which values of training rows were missing: for the density itself, or for a step that fills them in."""
-    before = [] if steps is None else [getattr(step, "density_", None) for _, step in steps.steps]
-    known = next((rows for rows in map(incomplete_rows_in, [density, *before]) if rows is not None), None)
-    return np.zeros(shape, dtype=bool) if known is None else np.isnan(known[own])
-
-
-def _parts(density: Any) -> tuple[Any, Any]:
-    """Return the steps before a density (None without any) and the density itself."""
-    if not isinstance(density, Pipeline):
-        return None, density
-    steps, last = density[:-1], density[-1]
-    if not acts_by_column(steps):
-        kinds = ", ".join(type(step).__name__ for _, step in steps.steps)
+def _check_explains(steps: Steps) -> Any:
+    """Return the training rows of a density that is a mixture; raise an error for other densities and steps."""
+    if not steps.by_column:
+        kinds = ", ".join(type(step).__name__ for step in steps.before)
         raise TypeError(
-            f"explain refers to the columns of X, but the density is fitted to the output of {kinds}. Only scikit-learn's scalers "
-            "may precede the density. Fit the detector to the output of the other steps instead."
+            f"explain refers to the columns of X, but the density is fitted to the output of {kinds}. Only TableEncoder, Dequantizer, "
+            "imputers and scikit-learn's scalers may precede the density. Fit the detector to the output of the other steps instead."
         )
-    return (steps if len(steps) else None), last
-
-
-def acts_by_column(steps: Pipeline) -> bool:
-    """Return whether all steps treat every column by itself and can be undone."""
-    return all(_is_left_alone(step) or isinstance(step, _COLUMNWISE) for _, step in steps.steps)
-
-
-def _is_left_alone(step: Any) -> bool:
-    """Return whether a step does not change the known values of any column."""
-    return step == "passthrough" or getattr(step, "keeps_columns", False)
-
-
-def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
-    """Return rows transformed by the steps in their original form."""
-    for _, step in reversed(steps.steps):
-        table = table if _is_left_alone(step) else step.inverse_transform(table)
-    return table
-
-
-def _check_explains(density: Any) -> np.ndarray:
-    """Return the training rows of a density that is a mixture; raise an error for other densities."""
-    if not isinstance(density, MixtureDensityMixin):
+    if not isinstance(steps.density, MixtureDensityMixin):
         raise TypeError(
             "explain needs a density of vicinal (ParzenWindows, LCA, LCAGauss, LocalLCA or ManifoldParzen), got "
-            f"{type(density).__name__}. Explain with DensityOutlierDetector(LCA()).fit(X), for example."
+            f"{type(steps.density).__name__}. Explain with DensityOutlierDetector(LCA()).fit(X), for example."
         )
-    rows = density._training_rows()
-    if rows is None:
-        raise TypeError(
-            f"explain compares rows with the training rows, which this {type(density).__name__} does not hold: an earlier version "
-            "of vicinal saved it. Fit it again."
-        )
-    return rows
+    return steps.density._training_rows()
 
 
 def forget_reference(detector: Any) -> None:

@@ -1,93 +1,87 @@
-"""Outliers among rows with missing values: each is ranked among the training rows by its known columns."""
+"""Rows with missing values: each is ranked among the training rows by its known columns."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._density.gaps import incomplete_rows_in
-from vicinal._density.outlier_threshold import Ranks, outlier_threshold
-from vicinal._density.training_rows import last_step, weights_in
+from vicinal._density.outlier_threshold import Ranks
+from vicinal._density.steps import Steps
+from vicinal._density.training_rows import weights_in
+from vicinal._mixtures import known_patterns
 
 # The least number of training rows with the same columns among which a row can be an outlier: among fewer, no p-value is below 5 %.
-_FEWEST = 19
+FEWEST = 19
+_MOST = (
+    4000  # training rows that are compared; if there are more with the same columns, an evenly spaced sample of them
+)
 
 
-class ScoredRows(NamedTuple):
-    """The results for rows: scores (an outlier is below the detector's ``offset_``), p-values and log-densities."""
+class RowsByKnown(NamedTuple):
+    """The results for rows with missing values.
 
-    scores: np.ndarray
+    p_values : the share of the training rows with the same columns that are as unusual, with the row itself
+    log_densities : of the known values
+    depths : how far the log-density lies below that of all of these training rows, in nats; 0 if it does not
+    """
+
     p_values: np.ndarray
     log_densities: np.ndarray
+    depths: np.ndarray
 
 
-def score_incomplete_rows(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> ScoredRows:
-    """Score rows with missing values as new rows, or as training rows without themselves.
+def rank_by_known(
+    steps: Steps, training_rows: np.ndarray, rows: np.ndarray, own: np.ndarray | None = None
+) -> RowsByKnown:
+    """Rank rows with missing values as new rows, or as training rows without themselves.
 
     Log-densities of different numbers of columns cannot be compared. Each row is therefore compared with the training rows
-    under the marginal density of its known columns. Every training row is scored without itself, as the detector scores complete
-    rows (`_held_out_rows` of the density), and only training rows that have these columns are compared: values that a fit has
-    filled in are denser than others. The threshold for outliers comes from the same scores, by the rule of the detector. A row is
-    not an outlier if it has no known values, or if hardly any training row has them all.
+    under the marginal density of its known columns. Every training row is scored without itself, and only training rows that
+    have these columns are compared: values that a fit has filled in are denser than others. The p-value of a row is 1 if it has no
+    known values, or if hardly any training row has them all.
 
     Parameters
     ----------
-    detector : DensityOutlierDetector
-        Fitted, on a density that is a mixture.
-    X : array of shape (m, d)
-        Rows in the form that the density takes, NaN where a value is missing.
+    steps : Steps
+        Its density is a mixture.
+    training_rows, rows : arrays of shape (n, d) and (m, d)
+        In the active columns of the density, NaN where a value is missing.
     own : array of shape (m,), optional
-        The positions of the rows among the training rows, if they are training rows. Their p-values are ranks, as those
-        of complete training rows are.
+        The positions of the rows among the training rows, if they are training rows.
     """
-    density = last_step(detector.density_)
-    mixture, table = density._mixture(), _TrainingRows(density)
-    rows = np.asarray(X)[:, density.active_features_]
-    judged = ScoredRows(np.full(len(rows), detector.offset_ + 1.0), np.ones(len(rows)), np.zeros(len(rows)))
-    patterns, pattern_of = np.unique(np.isnan(rows), axis=0, return_inverse=True)
-    for p, gaps in enumerate(patterns):
-        mine, known = np.flatnonzero(pattern_of.reshape(-1) == p), np.flatnonzero(~gaps)
-        if not len(known):
-            continue
-        compared, training, ranks = table.scores(known)
+    density, mixture = steps.density, steps.density._mixture()
+    ranked = RowsByKnown(np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows)))
+    weight = weights_in(density)
+    for positions, known in known_patterns(rows):
+        having = np.flatnonzero(~np.isnan(training_rows[:, known]).any(axis=1))
+        compared = having[np.unique(np.linspace(0, len(having) - 1, min(len(having), _MOST)).astype(int))]
         if own is None:
-            marginal = mixture.marginal(known) if gaps.any() else mixture
-            scores = marginal.score_samples(rows[np.ix_(mine, known)])
+            marginal = mixture.marginal(known) if len(known) < mixture.n_features else mixture
+            scores = marginal.score_samples(np.ascontiguousarray(rows[np.ix_(positions, known)]))
         else:
-            scores = training[np.searchsorted(compared, own[mine])]
-        judged.log_densities[mine] = scores
-        itself = 1.0 if own is None else 0.0  # a training row is among them already
-        judged.p_values[mine] = (itself + ranks.weight_below(scores)) / (len(training) + itself)
-        if len(training) >= _FEWEST:
-            judged.scores[mine] = detector.offset_ + scores - outlier_threshold(ranks, detector.contamination)
-    return judged
+            scores = _held_out_scores(density, training_rows, own[positions], known)
+        ranked.log_densities[positions] = scores
+        if len(compared) < FEWEST:
+            continue
+        training_scores = _held_out_scores(density, training_rows, compared, known)
+        ranks = Ranks.of(training_scores, None if weight is None else weight[compared])
+        itself = np.ones(len(positions)) if own is None else 1.0 - np.isin(own[positions], compared)
+        ranked.p_values[positions] = (itself + ranks.weight_below(scores)) / (len(compared) + itself)
+        ranked.depths[positions] = np.maximum(training_scores.min() - scores, 0.0)
+    return ranked
 
 
-class _TrainingRows:
-    """The training rows of a density, and their log-densities without themselves by some columns.
+def held_out_log_densities(density: Any, training_rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return the log-densities of the known values of training rows, each without the row; 0 without any known value."""
+    scores = np.zeros(len(positions))
+    for members, known in known_patterns(training_rows[positions]):
+        scores[members] = _held_out_scores(density, training_rows, positions[members], known)
+    return scores
 
-    Parameters
-    ----------
-    density : MixtureDensityMixin
-    """
 
-    def __init__(self, density: Any) -> None:
-        incomplete = incomplete_rows_in(density)
-        rows = density._training_rows() if incomplete is None else incomplete[:, density.active_features_]
-        if rows is None:  # a model file of an earlier version
-            rows = density._mixture().centres
-        self._rows, self._weight = rows, weights_in(density)
-        # Everything that is computed without some rows is computed once, for all sets of columns.
-        self._parts = list(density._held_out_rows(np.arange(len(rows))))
-
-    def scores(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, Ranks]:
-        """Return the positions of the rows that have these columns, their scores, and the ranks of these."""
-        compared = np.flatnonzero(~np.isnan(self._rows[:, columns]).any(axis=1))
-        scores = np.empty(len(self._rows))
-        for part in self._parts:
-            some = np.flatnonzero(np.isin(part.positions, compared))
-            if len(some):
-                scores[part.positions[some]] = part.scores(self._rows[part.positions[some]], some, columns)
-        weight = None if self._weight is None else self._weight[compared]
-        if weight is not None:
-            weight = weight * (len(weight) / max(weight.sum(), np.finfo(np.float64).tiny))
-        return compared, scores[compared], Ranks.of(scores[compared], weight)
+def _held_out_scores(density: Any, training_rows: np.ndarray, positions: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the log-densities of training rows by some columns, each without the row, as the density leaves it out."""
+    scores = np.empty(len(positions))
+    for part in density._held_out_rows(positions):
+        rows = training_rows[positions[part.positions]]
+        scores[part.positions] = part.scores(rows, np.arange(len(part.positions)), columns)
+    return scores

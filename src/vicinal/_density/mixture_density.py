@@ -121,25 +121,6 @@ class MixtureDensityMixin(NotebookMixin):
         whole[:, self.active_features_] = matrix
         return whole
 
-    def off_constants(self, X: ArrayLike) -> NDArray[Any]:
-        """Return which rows differ from the training rows in a column that is constant in these.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The rows to check.
-
-        Returns
-        -------
-        boolean ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        X = check_rows(self, X, reset=False, gaps=True)
-        if self._constants is None:
-            return np.zeros(len(X), dtype=bool)
-        room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
-        return np.any(np.abs(X - self._constants) > room, axis=1)  # comparisons with NaN are False
-
     def _without_search(self) -> Any:
         """Return an unfitted copy with the chosen parameters, if leaving a row out of the sums alone would be biased.
 

@@ -1,4 +1,4 @@
-"""The threshold of outliers, and validation of the parameters that determine it."""
+"""Ranks of scores, and the labels that follow from them."""
 
 from typing import Any, NamedTuple
 
@@ -6,16 +6,12 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from vicinal._checks import check_positive
-from vicinal._density.groups import weighted_quantile
 
 
 def check_outlier_parameters(detector: Any) -> None:
-    """Raise an error if parameters of a detector are not valid shares."""
+    """Raise an error for values of contamination, largest_group and fdr that are out of range."""
     contamination, largest_group, fdr = detector.contamination, detector.largest_group, detector.fdr
-    if isinstance(contamination, str):
-        if contamination != "auto":
-            raise ValueError(f"contamination must be 'auto' or a number in (0, 0.5], got {contamination!r}.")
-    elif check_positive(contamination, "contamination") > 0.5:
+    if check_positive(contamination, "contamination") > 0.5:
         raise ValueError(f"contamination must be at most 0.5, got {contamination}: outliers must be a minority.")
     if largest_group is not None and check_positive(largest_group, "largest_group") >= 0.5:
         raise ValueError(
@@ -27,7 +23,7 @@ def check_outlier_parameters(detector: Any) -> None:
 
 
 class Ranks(NamedTuple):
-    """Scores in increasing order, and their cumulative weights (without weights, their numbers)."""
+    """Scores in increasing order, and their cumulative weights, which are scaled to mean 1."""
 
     in_order: np.ndarray
     cumulated: np.ndarray
@@ -36,34 +32,41 @@ class Ranks(NamedTuple):
     def of(cls, scores: np.ndarray, weight: np.ndarray | None) -> "Ranks":
         """Return the ranks of scores."""
         order = np.argsort(scores)
-        return cls(scores[order], np.cumsum(np.ones(len(scores)) if weight is None else weight[order]))
+        if weight is None:
+            return cls(scores[order], np.arange(1.0, len(scores) + 1.0))
+        return cls(scores[order], np.cumsum(weight[order] * (len(weight) / max(weight.sum(), np.finfo(float).tiny))))
 
     def weight_below(self, scores: np.ndarray) -> np.ndarray:
         """Return the weight of the ranked scores that are not higher than each of some scores."""
         return np.append(0.0, self.cumulated)[np.searchsorted(self.in_order, scores, side="right")]
 
-    def above_weight(self, weight: float) -> float:
-        """Return the first score at which the cumulative weight exceeds this weight, or the highest score if there is none."""
-        place = int(np.searchsorted(self.cumulated, weight, side="right"))
-        return float(self.in_order[min(place, len(self.in_order) - 1)])
+    def at_weight(self, weight: Any) -> Any:
+        """Return the first score at which the cumulative weight reaches each of some weights, or the highest score."""
+        places = np.searchsorted(self.cumulated, np.asarray(weight) - 1e-9, side="left")
+        return self.in_order[np.minimum(places, len(self.in_order) - 1)]
 
+    def p_values(self, scores: np.ndarray) -> np.ndarray:
+        """Return the p-values of scores of new rows."""
+        return (1.0 + self.weight_below(scores)) / (len(self.in_order) + 1.0)
 
-def outlier_threshold(ranks: Ranks, contamination: str | float) -> float:
-    """Return the threshold of outliers."""
-    scores, cumulated = ranks
-    finite = np.isfinite(scores)
-    if not finite.any():
-        raise ValueError(
-            "every training row has density 0 under the others, so they cannot be ranked. Increase the "
-            "density's bandwidth."
-        )
-    # Density 0 (a kernel of bounded support) is below everything, and stays below the threshold.
-    scores = np.where(finite, scores, scores[finite][0] - 1.0)
-    weight = np.diff(cumulated, prepend=0.0)
-    if contamination == "auto":
-        low, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.75))
-        return float(low - 1.5 * (high - low))
-    return weighted_quantile(scores, weight, float(contamination))
+    def scores_at(self, p_values: np.ndarray, depths: np.ndarray) -> np.ndarray:
+        """Return scores of new rows whose p-values are known, lower by their depth if they are below all ranked scores."""
+        weight = p_values * (len(self.in_order) + 1.0) - 1.0
+        lowest = self.in_order[np.isfinite(self.in_order)][0]
+        return np.where(weight <= 1e-9, np.nextafter(lowest, -np.inf) - depths, self.at_weight(weight))
+
+    def threshold(self, level: float) -> float:
+        """Return the score below which the p-value of a new row is at most a level; the lowest score if no p-value is so small."""
+        finite = np.isfinite(self.in_order)
+        if not finite.any():
+            raise ValueError(
+                "every training row has density 0 under the others, so they cannot be ranked. Increase the "
+                "density's bandwidth."
+            )
+        # Density 0 (a kernel of bounded support) is below everything, and stays below the threshold.
+        scores = np.where(finite, self.in_order, self.in_order[finite][0] - 1.0)
+        place = int(np.searchsorted(self.cumulated, level * (len(scores) + 1.0) - 1.0 + 1e-9, side="right"))
+        return float(scores[min(place, len(scores) - 1)])
 
 
 def labels_of(detector: Any, scores: np.ndarray) -> np.ndarray:

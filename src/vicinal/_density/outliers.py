@@ -1,7 +1,8 @@
 """Detect outliers as rows of low density; training rows are scored leave-one-out."""
 
 import warnings
-from typing import Any, Self
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,28 +10,27 @@ from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_weights, validate_data
+from vicinal._checks import check_weights, has_gaps, validate_data
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
-from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views
-from vicinal._density.outlier_threshold import (
-    Ranks,
-    check_outlier_parameters,
-    labels_in_blocks,
-    labels_of,
-    outlier_threshold,
-)
+from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views, weighted_quantile
+from vicinal._density.incomplete import FEWEST, rank_by_known
+from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.outlier_threshold import Ranks, check_outlier_parameters, labels_in_blocks, labels_of
 from vicinal._density.robust_scores import robust_scores
+from vicinal._density.scored_table import reasons_of_rows, scored_table
+from vicinal._density.steps import Steps
 from vicinal._density.training_rows import (
     as_weights,
     constant_values,
     constants_in,
     fingerprint,
-    last_step,
+    gaps_in,
     left_out_scores,
     mixture_of_rows,
     scores_by_folds,
@@ -40,11 +40,29 @@ from vicinal._density.training_rows import (
 from vicinal._notebook import NotebookMixin
 from vicinal._tensors import as_given, as_host
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _REFITS = 5
 
 
 class TrainingRowsWarning(UserWarning):
     """Warning that `predict` received the training table and treats its rows as new; `fit_predict` labels training rows."""
+
+
+class NewRows(NamedTuple):
+    """New rows.
+
+    passed : as passed, if they have names, and otherwise as numbers
+    known : as the density takes them, NaN where a value is missing; without noise
+    versions : the same under each draw of the noise on rounded columns
+    broken : (m,), which rows differ from a value that all training rows share
+    """
+
+    passed: Any
+    known: np.ndarray
+    versions: list[np.ndarray]
+    broken: np.ndarray
 
 
 class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
@@ -63,9 +81,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     density : estimator, optional
         An unfitted density: any of vicinal's or scikit-learn's, or a pipeline that ends in one. The default
         is ``ParzenWindows()``. `from_density` starts from a density that is already fitted.
-    contamination : "auto" or float in (0, 0.5], default="auto"
-        The share of training rows to label as outliers. "auto" uses the rule of a box plot,
-        :math:`Q_1 - 1.5 (Q_3 - Q_1)` of the leave-one-out scores.
+    contamination : float in (0, 0.5], default=0.01
+        The level: a row is an outlier if its p-value is at most this number, which is therefore also the share of the training
+        rows that are labelled as outliers. With fewer than 99 training rows, no p-value is as small as 0.01; a new row is then an
+        outlier if its score is below those of all training rows, and no training row is one.
     largest_group : float in (0, 0.5) or None, default=0.1
         The largest share of the training rows that a group of outliers may have. A larger group counts as a cluster of the
         data; rows of a smaller group that is far from the rest do not raise each other's score (see Notes). None uses the
@@ -86,9 +105,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     training_p_values_ : ndarray of shape (n_samples,)
         Share of the training rows that score no better than the row (itself included).
     labels_ : ndarray of shape (n_samples,)
-        -1 for training rows whose score is below ``offset_``, else 1: what `fit_predict` returns.
+        -1 for training rows whose p-value is at most ``contamination``, else 1: what `fit_predict` returns.
     offset_ : float
-        The threshold: rows whose score is below it are outliers.
+        The threshold: new rows whose score is below it are outliers.
     n_features_in_, feature_names_in_ : int, ndarray of str
         The number of columns of the training rows, and their names if they have names.
 
@@ -96,7 +115,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     -----
     How a training row is left out depends on the density. The mixtures of vicinal drop the row's own component exactly
     (``score_samples(None)``); ManifoldParzen also computes the frames of its neighbours again
-    (``held_out_score_samples``); any other density, including pipelines, is fitted again for each of ``cv`` folds. The
+    (``held_out_score_samples``); any other density, and pipelines with steps that mix columns (PCA), are fitted again for each
+    of ``cv`` folds. Steps that treat each column by itself (scalers, :class:`TableEncoder`, :class:`Dequantizer`, imputers) stay as
+    they were learned from all rows. With a :class:`Dequantizer`, the score of a new row is the mean over draws of the noise. The
     kernel of LCA has many parameters. If there are few rows for them (by the rule that makes LCA search for a penalty),
     LCA is fitted again, with the selected penalty, without each fifth of the rows, and scores that fifth as new rows.
     Otherwise training rows would score higher than new rows, and p-values would be too small.
@@ -109,9 +130,11 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     The training rows may contain outliers, which should not be neighbours of each other. They therefore have a third
     score, the kernel at the fifth nearest row, and the lowest of the three is used. Twice, the 5 % of the rows with the
-    lowest scores are left out as neighbours of all rows. ``contamination`` applies to the leave-one-out scores by which new
-    rows are ranked; as many training rows are outliers, namely those with the lowest of the three scores.
-    ``training_scores_`` are shifted so that ``offset_`` is their threshold as well.
+    lowest scores are left out as neighbours of all rows. The order of the training rows is that of these scores; their values
+    (``training_scores_``) are the scores by which new rows are ranked, in that order, so that p-values follow scores.
+
+    A row with missing values is scored by its known values, and ranked among the training rows that have these columns; its score
+    is that of a complete row of the same rank. Values that a step of a pipeline fills in do not count.
 
     The p-value of a new row x is
 
@@ -137,19 +160,20 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     >>> detector.predict([[0.0, 0.0], [-7.0, 7.0]]).tolist()
     [1, -1]
     >>> detector.explain([[0.0, 5.0]]).reasons(0)
-    ['x1: expected -1.9... to 1.8..., got 5']
+    ['x1: expected -1.9... to 1.8..., got 5.00']
     """
 
     _reference: Any  # positions of the training rows that are neighbours for the second score; None without it
     _group: float
     _score_scales: Any
+    _gaps: Any  # which values of the training rows are missing, in the columns of the density; None if there are none
     _refits = True  # whether densities of many parameters are fitted again without the rows that they score
 
     def __init__(
         self,
         density: Any = None,
         *,
-        contamination: str | float = "auto",
+        contamination: float = 0.01,
         largest_group: float | None = 0.1,
         fdr: float | None = None,
         cv: Any = 5,
@@ -165,15 +189,14 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         cls,
         density: Any,
         *,
-        contamination: str | float = "auto",
+        contamination: float = 0.01,
         largest_group: float | None = 0.1,
         fdr: float | None = None,
     ) -> Self:
         """Make a fitted detector from a fitted density, without the training rows and without fitting again.
 
         The results equal those of ``DensityOutlierDetector(density).fit(X, sample_weight=sample_weight)`` on the rows and
-        weights that the density was fitted to. The one exception is a pipeline, for which `fit` uses folds: here the
-        steps before the density stay as they were learned from all rows, as the bandwidth does.
+        weights that the density was fitted to.
 
         Parameters
         ----------
@@ -204,21 +227,62 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(as_density(density))
         detector = cls(clone(density), contamination=contamination, largest_group=largest_group, fdr=fdr)
         check_outlier_parameters(detector)
-        last = last_step(density)
-        scores = left_out_scores(last)
+        steps = Steps(density)
+        scores = left_out_scores(steps.density)
         if scores is None:
             raise TypeError(
                 "from_density needs a density that can score its training rows leave-one-out (ParzenWindows, LCA, "
-                f"LCAGauss, LocalLCA or ManifoldParzen), got {type(last).__name__}. Fit the "
+                f"LCAGauss, LocalLCA or ManifoldParzen), got {type(steps.density).__name__}. Fit the "
                 "detector to the rows instead: DensityOutlierDetector(density).fit(X)."
             )
         detector.density_ = density
-        detector.n_features_in_ = density.n_features_in_
-        if getattr(density, "feature_names_in_", None) is not None:
-            detector.feature_names_in_ = density.feature_names_in_
-        steps = density[:-1] if isinstance(density, Pipeline) and len(density) > 1 else None
-        detector._store_training_table(constants_in(last, steps), None if steps is not None else table_in(last))
-        return detector._set_training_scores(scores, weights_in(last), last)
+        detector._keep_names()
+        detector._store_training_table(constants_in(steps), None if steps.before else table_in(steps.density))
+        return detector._set_training_scores(scores, weights_in(steps.density), steps, gaps_in(steps))
+
+    @classmethod
+    def from_pipeline(cls, pipeline: Any) -> Self:
+        """Make a detector from a fitted pipeline that ends in one, so that its p-values and explanations can be reached.
+
+        scikit-learn's Pipeline passes ``predict``, ``score_samples`` and ``decision_function`` on to its last step, but not
+        ``p_values``, ``explain`` and ``scored_table``. The detector that is returned takes the rows that the pipeline takes, and
+        explains them in the units of these rows.
+
+        Parameters
+        ----------
+        pipeline : fitted Pipeline that ends in a DensityOutlierDetector
+
+        Returns
+        -------
+        DensityOutlierDetector
+            Its density is a pipeline of the steps and of the detector's density. Nothing is fitted again.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from vicinal import DensityOutlierDetector
+        >>> X = np.random.default_rng(0).normal(size=(200, 2)) * [1.0, 1000.0]
+        >>> pipeline = make_pipeline(StandardScaler(), DensityOutlierDetector()).fit(X)
+        >>> DensityOutlierDetector.from_pipeline(pipeline).explain([[0.0, 8000.0]]).reasons(0)
+        ['x1: expected -1642 to 1584, got 8000']
+        """
+        detector = pipeline.steps[-1][1] if isinstance(pipeline, Pipeline) else pipeline
+        if not isinstance(detector, cls):
+            raise TypeError(
+                f"from_pipeline needs a pipeline that ends in a DensityOutlierDetector, got one that ends in {type(detector).__name__}."
+            )
+        check_is_fitted(detector)
+        before = [] if detector is pipeline else pipeline.steps[:-1]
+        if not before:
+            return detector
+        found = copy(detector)
+        found.density_ = Pipeline([*before, ("density", detector.density_)])
+        found.density = clone(found.density_)
+        found._keep_names()
+        found._store_training_table(constants_in(Steps(found.density_)), None)
+        return found
 
     @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -238,39 +302,49 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         self
         """
         density = self._inner_estimator()
-        rows = self._checked(X, density, ensure_min_samples=2)
         check_outlier_parameters(self)
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen and learns nothing from X, so it cannot leave out rows of X. Pass "
                 "the fitted density to DensityOutlierDetector.from_density(density), or pass an unfitted density here."
             )
+        rows: Any = X if Steps(density).encoder is not None else self._checked(X, density, ensure_min_samples=2)
         weight = check_weights(sample_weight, rows)
         check_takes_weights(density, weight)
         passed = rows_as_passed(X, rows, density=density)
         self.density_ = clone(density).fit(passed, **as_weights(weight))
-        scores, last = left_out_scores(self.density_), self.density_
+        steps = Steps(self.density_)
+        if steps.encoder is not None:
+            self._keep_names()
+        known = steps.known(passed) if steps.before else rows
+        scores = left_out_scores(steps.density) if steps.by_column else None
+        self._store_training_table(
+            constants_in(steps) if scores is not None and steps.before else constant_values(rows, weight),
+            known,
+        )
         if scores is None:
-            scores, last = scores_by_folds(density, self.cv, passed, rows, weight), None
-        self._store_training_table(constant_values(rows, weight), rows)
-        return self._set_training_scores(scores, weight, last)
+            scores = scores_by_folds(density, self.cv, passed, rows, weight)
+            return self._set_training_scores(scores, weight, None, None)
+        gaps = np.isnan(known) if has_gaps(known) else None
+        return self._set_training_scores(scores, weight, steps, gaps)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> NDArray[Any]:
-        """Fit, and return -1 for training rows whose leave-one-out score is below ``offset_``, else 1."""
+        """Fit, and return -1 for training rows whose p-value is at most ``contamination``, else 1."""
         return self.fit(X, sample_weight=sample_weight).labels_
 
     @property
     def labels_(self) -> NDArray[Any]:
-        """Label of each training row: -1 if its leave-one-out score is below ``offset_``, else 1."""
+        """Label of each training row: -1 if its p-value is at most ``contamination`` (or its density is 0), else 1."""
         check_is_fitted(self, "training_scores_")
-        return np.where(self.training_scores_ < self.offset_, -1, 1)
+        unusual = (self.training_p_values_ <= self.contamination + 1e-12) | (self.training_scores_ == -np.inf)
+        return np.where(unusual, -1, 1)
 
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike) -> NDArray[Any]:
         """Return the score of each row of X, as a new row; lower scores are more unusual."""
-        return as_given(self._score(*self._rows(X)), X)
+        return as_given(self._score(self._rows(X)), X)
 
     @answers_collections(dtype=float_numbers)
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
@@ -287,8 +361,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     @answers_collections(dtype=labels_in_blocks)
     def _predict(self, X: ArrayLike) -> NDArray[Any]:
-        rows, checked = self._rows(X)
-        if len(checked) == len(self.training_scores_) and getattr(self, "_fingerprint", None) == fingerprint(checked):
+        rows = self._rows(X)
+        known = rows.known
+        if len(known) == len(self.training_scores_) and getattr(self, "_fingerprint", None) == fingerprint(known):
             warnings.warn(
                 "predict received the training table and treats its rows as new ones. Each of them coincides with a training row, "
                 "which raises its density. For leave-one-out labels of the training rows, use fit_predict(X) or labels_ of "
@@ -296,7 +371,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 TrainingRowsWarning,
                 stacklevel=callers_line(),
             )
-        return labels_of(self, self._score(rows, checked))
+        return labels_of(self, self._score(rows))
 
     def explain(self, X: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Explanation:
         r"""Explain which columns make rows unusual, given their other columns.
@@ -330,22 +405,55 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         own kernel, and once as much for the training rows, or an even sample of 4,000 of them.
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        names = [f"x{k}" for k in range(self.n_features_in_)] if names is None else [str(name) for name in names]
         n = len(self.training_scores_)
         if X is None:
             asked = np.arange(n) if rows is None else np.atleast_1d(np.asarray(rows))
             if asked.dtype.kind not in "iu" or (len(asked) and not 0 <= asked.min() <= asked.max() < n):
                 raise ValueError(f"rows must be positions from 0 to {n - 1} of the {n} training rows.")
-            return explain(self, None, names, self._constant_values(), asked.astype(np.int64))
+            asked = asked.astype(np.int64)
+            return explain(self, None, self.labels_[asked] == -1, asked)
         if rows is not None:
             raise ValueError("rows selects training rows, so it needs X=None. Pass other rows as X.")
-        return explain(self, as_host(self._rows(X)[0]), names, self._constant_values())
+        new = self._rows(X)
+        return explain(self, new, self._score(new) < self.offset_)
+
+    def scored_table(self, X: ArrayLike | None = None, *, as_new: bool = False, explain: bool = True) -> "pd.DataFrame":
+        """Return a table of rows with their scores, p-values and flags, and the reasons of outliers.
+
+        Parameters
+        ----------
+        X : table of shape (n_samples, n_features) or None
+            The rows; None for the training rows.
+        as_new : bool, default=False
+            Whether rows that equal a training row are scored as if they were new. By default, such a row is scored without
+            that training row, because its own kernel would always make it look normal.
+        explain : bool, default=True
+            Whether to add the column ``why``, which needs a density of vicinal.
+
+        Returns
+        -------
+        DataFrame
+            With the index of X, and the columns ``score`` (lower is more unusual), ``p_value``, ``outlier`` (0 or 1),
+            ``log_density`` (in the units of the data), ``log_probability`` if all columns are rounded, and ``why``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from vicinal import DensityOutlierDetector
+        >>> X = np.vstack([np.random.default_rng(0).normal(size=(200, 2)), [[6.0, 6.0]]])
+        >>> table = DensityOutlierDetector().fit(X).scored_table()
+        >>> table.sort_values("score").index[0], list(table.columns)
+        (200, ['score', 'p_value', 'outlier', 'log_density', 'why'])
+        """
+        table, own = scored_table(self, X, as_new=as_new)
+        if explain:
+            table["why"] = reasons_of_rows(self, X, own, np.flatnonzero(table["outlier"]))
+        return table
 
     @answers_collections(dtype=float_numbers)
     def p_values(self, X: ArrayLike) -> NDArray[Any]:
         """Return the p-value of each row of X, as a new row: between 1 / (n + 1) and 1."""
-        return self.p_values_from_scores(self._score(*self._rows(X)))
+        return self.p_values_from_scores(self._score(self._rows(X)))
 
     def p_values_from_scores(self, scores: ArrayLike) -> NDArray[Any]:
         """Return the p-values of new rows whose `score_samples` are known already.
@@ -360,38 +468,109 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        below = Ranks(self._sorted_scores, self._cumulated).weight_below(np.asarray(as_host(scores)))
-        return (1.0 + below) / (len(self.training_scores_) + 1.0)
+        return self._ranks.p_values(np.asarray(as_host(scores)))
 
-    def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
-        """Return the rows as passed, which may have column names, and as validated."""
+    @property
+    def _ranks(self) -> Ranks:
+        return Ranks(self._sorted_scores, self._cumulated)
+
+    def _rows(self, X: ArrayLike) -> NewRows:
+        """Return new rows as passed, as validated, and as the density takes them."""
         check_is_fitted(self)
+        steps = Steps(self.density_)
+        if steps.encoder is not None:
+            known = steps.known(X)
+            differs = [*steps.encoder.broken_constants(X).values(), np.zeros(len(known), dtype=bool)]
+            return NewRows(X, known, steps.versions(X), np.any(differs, axis=0))
         checked = self._checked(X, self.density_, reset=False)
-        return rows_as_passed(X, checked, density=self.density_), checked
+        passed = rows_as_passed(X, checked, density=self.density_)
+        broken = np.asarray(np.any(breaks_constants(checked, self._constant_values()), axis=1))
+        if not steps.before:
+            return NewRows(passed, checked, [checked], broken)
+        return NewRows(passed, steps.known(passed), steps.versions(passed), broken)
 
     def _checked(self, X: Any, density: Any, **options: Any) -> Any:
-        """Return the rows as numbers; missing values are left to the steps of a pipeline, which may impute them."""
-        gaps = {"ensure_all_finite": "allow-nan"} if isinstance(density, Pipeline) else {}
-        return validate_data(self, X, dtype=[np.float64, np.float32], **gaps, **options)
+        """Return the rows as numbers; missing values are left to densities that score known values, and to steps that fill them in."""
+        steps = Steps(density)
+        takes_gaps = steps.before or isinstance(steps.density, MixtureDensityMixin)
+        return validate_data(
+            self,
+            X,
+            dtype=[np.float64, np.float32],
+            **({"ensure_all_finite": "allow-nan"} if takes_gaps else {}),
+            **options,
+        )
 
-    def _score(self, rows: Any, checked: np.ndarray) -> np.ndarray:
-        scores = as_host(self.density_.score_samples(rows))
-        if getattr(self, "_reference", None) is not None:
-            piped = isinstance(self.density_, Pipeline) and len(self.density_) > 1
-            seen = self.density_[:-1].transform(rows) if piped else checked
-            last = last_step(self.density_)
-            seen = np.asarray(seen)[:, getattr(last, "active_features_", slice(None))]
-            views = [scores, group_scores(last._mixture(), self._reference, self._group, seen)]
-            scores = strangest_of(views, [ScoreScale(*scale) for scale in self._score_scales])
-        broken = breaks_constants(checked, self._constant_values()).any(axis=1)
-        if not broken.any():
-            return scores
+    def _score(self, rows: NewRows) -> np.ndarray:
+        return self._scored(rows)[0]
+
+    def _scored(self, rows: NewRows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of new rows and their log-densities; means over draws of the noise on rounded columns, if there is noise."""
+        steps = Steps(self.density_)
+        if not steps.before and not has_gaps(rows.known):
+            log_densities = as_host(self.density_.score_samples(rows.passed))
+            scores = self._with_groups(log_densities, rows.known)
+        else:
+            versions = [self._scored_known(steps, version) for version in rows.versions]
+            scores, log_densities = np.mean(versions, axis=0)
+        if not rows.broken.any():
+            return scores, log_densities
         lowest = min(float(self._sorted_scores[np.isfinite(self._sorted_scores)][0]), self.offset_) - 1.0
-        return np.where(broken, np.minimum(scores, lowest), scores)
+        return np.where(rows.broken, np.minimum(scores, lowest), scores), log_densities
+
+    def _scored_known(self, steps: Steps, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores and log-densities of rows as the density takes them, of their known values if some are missing."""
+        gaps = np.isnan(rows).any(axis=1)
+        scores, log_densities = np.empty(len(rows)), np.empty(len(rows))
+        if not gaps.all():
+            log_densities[~gaps] = steps.log_densities(rows[~gaps])
+            scores[~gaps] = self._with_groups(log_densities[~gaps], rows[~gaps])
+        if gaps.any():
+            active = getattr(steps.density, "active_features_", slice(None))
+            ranked = rank_by_known(steps, self._known_training_rows(steps), rows[gaps][:, active])
+            log_densities[gaps] = ranked.log_densities
+            scores[gaps] = self._ranks.scores_at(ranked.p_values, ranked.depths)
+        return scores, log_densities
+
+    def _with_groups(self, log_densities: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the scores of complete rows: the lower of the log-density and the score of groups."""
+        if getattr(self, "_reference", None) is None:
+            return log_densities
+        density = Steps(self.density_).density
+        rows = rows[:, getattr(density, "active_features_", slice(None))]
+        views = [log_densities, group_scores(density._mixture(), self._reference, self._group, rows)]
+        return strangest_of(views, [ScoreScale(*scale) for scale in self._score_scales])
+
+    def _known_training_rows(self, steps: Steps) -> np.ndarray:
+        """Return the training rows in the active columns of the density, NaN where a value is missing."""
+        rows = steps.density._training_rows()
+        if self._gaps is None:
+            return rows
+        return np.where(self._gaps[:, steps.density.active_features_] == 1, np.nan, rows)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = get_tags(as_density(self.density)).input_tags.allow_nan
+        return tags
+
+    def _explaining(self) -> NDArray[Any]:
+        """Return which training rows explain others: those above the lower fence of a box plot of the scores, Q1 - 1.5 (Q3 - Q1).
+
+        More rows than those that are flagged lie below it, so that the members of a group of outliers do not explain each other.
+        """
+        low, high = (weighted_quantile(self.training_scores_, None, share) for share in (0.25, 0.75))
+        return self.training_scores_ >= low - 1.5 * (high - low)
 
     def _inner_estimator(self) -> Any:
         """Return the density that is fitted, for `which_engine`."""
         return as_density(self.density)
+
+    def _keep_names(self) -> None:
+        """Keep the number and the names of the columns that the density was fitted to."""
+        self.n_features_in_ = self.density_.n_features_in_
+        names = getattr(self.density_, "feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = names
 
     def _constant_values(self) -> np.ndarray:
         """Return a row with the values of columns that are constant in the training rows, and NaN in the others."""
@@ -403,12 +582,17 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         self._fingerprint = None if rows is None else fingerprint(rows)
         forget_reference(self)
 
-    def _set_training_scores(self, scores: np.ndarray, weight: np.ndarray | None, last: Any) -> Self:
+    def _set_training_scores(
+        self, scores: np.ndarray, weight: np.ndarray | None, steps: Steps | None, gaps: np.ndarray | None
+    ) -> Self:
         """Set the attributes of the training rows from their leave-one-out log-densities.
 
-        `last` is the density that left out single rows, or None if folds were used.
+        `steps` end in the density that left out single rows; None if folds were used. `gaps` are the missing values, in the columns
+        of that density; None if there are none.
         """
         self._reference, self._score_scales, self._group = None, None, 0.0
+        self._gaps = None if gaps is None else gaps.astype(np.int64)
+        last = None if steps is None else steps.density
         robust, mixture = None, mixture_of_rows(last)
         if self.largest_group is not None and mixture is not None:
             views = training_views(mixture, scores, self.largest_group, weight)
@@ -420,17 +604,23 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         again = None if last is None or not self._refits else last._without_search()
         if again is not None:
             scores = self._scores_by_refits(again, last, weight)
-        # New rows are ranked among the scores of the training rows by the same function.
-        self._sorted_scores, self._cumulated = ranks = Ranks.of(scores, weight)
-        self.offset_ = outlier_threshold(ranks, self.contamination)
-        self.training_scores_ = scores
-        if robust is not None:
-            # As many training rows are outliers as by the scores for new rows; the robust scores decide which ones. They are
-            # shifted, so that one threshold serves training rows and new rows.
-            flagged = float(ranks.weight_below(np.nextafter(self.offset_, -np.inf)))
-            ranks, scores = Ranks.of(robust, weight), robust
-            self.training_scores_ = (robust - ranks.above_weight(flagged)) + self.offset_
-        self.training_p_values_ = ranks.weight_below(scores) / len(scores)
+        # New rows are ranked among the scores of the complete training rows by the same function.
+        complete = np.full(len(scores), True) if gaps is None else ~np.any(gaps, axis=1)
+        if complete.sum() < FEWEST:
+            complete = np.full(len(scores), True)
+        its_weight = None if weight is None else weight[complete]
+        self._sorted_scores, self._cumulated = ranks = Ranks.of(scores[complete], its_weight)
+        self.offset_ = ranks.threshold(self.contamination)
+        order = Ranks.of((scores if robust is None else robust)[complete], its_weight)
+        p_values = np.empty(len(scores))
+        p_values[complete] = order.weight_below((scores if robust is None else robust)[complete]) / len(order.in_order)
+        if steps is not None and not complete.all():
+            own, known = np.flatnonzero(~complete), self._known_training_rows(steps)
+            p_values[own] = rank_by_known(steps, known, known[own], own).p_values
+        self.training_p_values_ = p_values
+        self.training_scores_ = (
+            scores if robust is None and gaps is None else ranks.at_weight(p_values * len(ranks.in_order))
+        )
         return self
 
     def _scores_by_refits(self, density: Any, fitted: Any, weight: np.ndarray | None) -> np.ndarray:

@@ -7,18 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import KFold, check_cv
-from sklearn.pipeline import Pipeline
 
 from vicinal._density.density_input import rows_as_passed
-from vicinal._density.explanation import acts_by_column, in_units_of_data
+from vicinal._density.gaps import incomplete_rows_in
 from vicinal._density.loo_bandwidth import LOO_PASSES, scores_of_fit
 from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.steps import Steps
 from vicinal._mixtures import SharedMixture
-
-
-def last_step(density: Any) -> Any:
-    """Return the density itself, or the last step of a pipeline."""
-    return density.steps[-1][1] if isinstance(density, Pipeline) else density
 
 
 def left_out_scores(density: Any) -> np.ndarray | None:
@@ -37,8 +32,8 @@ def left_out_scores(density: Any) -> np.ndarray | None:
 def mixture_of_rows(density: Any) -> Any:
     """Return the mixture of a density if it has one kernel, and its centres are the training rows; else None."""
     mixture = getattr(density, "mixture_", None)
-    # LCA-Gauss, which Local LCA may choose, moves its centres along the Gaussian directions.
-    moved = hasattr(density, "gaussian_components_") or getattr(density, "center_", None) == "gauss"
+    # LCA-Gauss moves its centres along the Gaussian directions.
+    moved = hasattr(density, "gaussian_components_")
     return density._mixture() if isinstance(mixture, SharedMixture) and not moved else None
 
 
@@ -60,13 +55,20 @@ def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
     return np.array([position.get(key, -1) for key in keys(rows)], dtype=np.intp)
 
 
-def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
+def constants_in(steps: Steps) -> np.ndarray:
     """Return a row with the values of columns that are constant in a fitted density's training rows, NaN in the others."""
-    table, n_features = table_in(density), (density if steps is None else steps).n_features_in_
-    if table is None or (steps is not None and not acts_by_column(steps)):
+    table, n_features = table_in(steps.density), [*steps.before, steps.density][0].n_features_in_
+    if table is None or not steps.by_column or steps.encoder is not None:  # the encoder knows its constants itself
         return np.full(n_features, np.nan)
-    constants = constant_values(table[density.mixture_.log_weights > -np.inf])
-    return constants if steps is None else in_units_of_data(steps, constants[None])[0]
+    counted = table[steps.density.mixture_.log_weights > -np.inf]
+    return steps.in_units(constant_values(counted)[None])[0]
+
+
+def gaps_in(steps: Steps) -> np.ndarray | None:
+    """Return which values of the training rows were missing, for the density or for a step that filled them in; None if none were."""
+    densities = [steps.density, *(getattr(step, "density_", None) for step in steps.before)]
+    rows = next((rows for rows in map(incomplete_rows_in, densities) if rows is not None), None)
+    return None if rows is None else np.isnan(rows)
 
 
 def constant_values(rows: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:

@@ -27,7 +27,7 @@ from vicinal._engine._kernels import KEPT_ROW_GROUP, ROW_GROUP, ROWS, TILE
 from vicinal._engine._pairs import CompiledPairs, PointImages, nearest_of_sample, pack
 from vicinal._engine._pool import one_blas_thread, summed
 from vicinal._engine._products import softmax_by_products
-from vicinal._engine._sharing import NOTHING, Filled, made_by_all, remember
+from vicinal._engine._sharing import Filled, made_by_all, remember
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     COMPILED_BLOCK_PAIRS,
@@ -35,7 +35,6 @@ from vicinal._engine._tuning import (
     FLOAT64,
     HALF_SCATTER_FROM_ROWS,
     HALF_SUMS_FROM_ROWS,
-    KEPT_POINTS,
     LEAST_BLOCK_PAIRS,
     LEAST_BLOCKS,
     PRODUCT_ROWS,
@@ -240,9 +239,8 @@ class CompiledRows(Placed):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         n_tiles = len(pairs.points.packed)
         log_sums = np.empty(pairs.m)
-        # The exponentials of a group of rows are kept until the shares of the points can be computed, if they fit into the
-        # cache; otherwise a second sweep computes them again.
-        keep = row_weights is not None and pairs.n < KEPT_POINTS
+        # The exponentials of a group of rows are kept until the shares of the points can be computed.
+        keep = row_weights is not None
         r = np.empty(0) if row_weights is None else np.ascontiguousarray(row_weights)
         # For rows that are all far from each other, the first attempt is skipped.
         apart = pairs.n == pairs.m >= HALF_SCATTER_FROM_ROWS and np.array_equal(pairs.left_out, np.arange(pairs.n))
@@ -259,16 +257,10 @@ class CompiledRows(Placed):
             )  # fmt: skip
             return (columns.astype(np.float64, copy=False).ravel(),)
 
-        def receive(rows: slice) -> tuple[np.ndarray, ...]:
-            columns = np.zeros((n_tiles, TILE), dtype=pairs.dtype)
-            queries, points, offsets, _, _, by_products, left_out = pairs.scored(rows)
-            kernels.received_of_rows(queries, points, offsets, by_products, left_out, log_sums[rows], r[rows], columns)
-            return (columns.astype(np.float64, copy=False).ravel(),)
-
         blocks = list(self._blocks(pairs, KEPT_ROW_GROUP if keep else ROW_GROUP))
-        found = summed(work, blocks, self._threads, Filled((log_sums, means), lambda rows: rows))
-        if row_weights is not None and not keep:
-            found = summed(receive, blocks, self._threads, NOTHING)
+        held = pairs.n * KEPT_ROW_GROUP * pairs.dtype.itemsize if keep else 1
+        threads = int(min(self._threads, max(self._memory // held, 1)))
+        found = summed(work, blocks, threads, Filled((log_sums, means), lambda rows: rows))
         received = np.zeros(pairs.n) if found is None else found[0]
         return pairs.log_sums(log_sums), None if row_weights is None else received[: pairs.n]
 

@@ -211,6 +211,14 @@ class CpuPlaced(CompiledRows):
             total += more.total
         return Squares(log_sums, total)
 
+    def entropies(self, queries: Queries) -> np.ndarray | None:
+        """``H_i = log_sums_i + sum_j p_ij |z_i - z_j|^2 / 2`` without log-weights, if each pair is visited once."""
+        half = None if self._images.log_weights is not None else self._half(queries, self._images.packed[:, :0], 0)
+        found = None if half is None else half.squares()
+        if found is None or len(found.underflowed):
+            return super().entropies(queries)
+        return self._outside(found.log_sums + 0.5 * found.squares)
+
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
         half = None if own_class else self._half(queries, self._images.packed, self._images.k)
         if half is None:

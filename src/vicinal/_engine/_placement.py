@@ -15,7 +15,6 @@ from vicinal._engine._accuracy import (
     entropies_are_accurate,
     largest_square,
     robust_centre,
-    scatter_is_accurate,
 )
 from vicinal._engine._arrays import like
 from vicinal._engine._blocks import Blocks
@@ -47,14 +46,6 @@ class Means(NamedTuple):
 
     log_sums: np.ndarray
     means: np.ndarray
-
-
-class LocalScatters(NamedTuple):
-    """``log_sums`` (m,), ``counts`` (n,) = sum_i r_i p_ij and ``scatters`` (n, D, D), each point's own."""
-
-    log_sums: np.ndarray
-    counts: np.ndarray
-    scatters: np.ndarray
 
 
 class Placement:
@@ -164,42 +155,6 @@ class Placement:
         """Return the log-sums and ``sum_ij r_i p_ij |z_i - z_j|^2``, the trace of the scatter of the images."""
         asked = self.problem.queries(queries, None)
         return self.placed.squares(asked, _weights(row_weights, asked.count(self.problem.n_points)))
-
-    def local_scatters(
-        self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
-    ) -> LocalScatters:
-        """Return the log-sums and, for each point, ``sum_i r_i p_ij`` and ``sum_i r_i p_ij (x_i - x_j)(x_i - x_j)'``.
-
-        They are computed from sums of the rows and of their products.  For points far from the centre compared
-        with their neighbours this would lose digits: their neighbours are listed, and differences are used.
-        """
-        asked = self.problem.queries(queries, left_out)
-        r = _weights(row_weights, asked.count(self.problem.n_points))
-        theirs = self.placed.coordinates(Queries(), "rows").astype(np.float64, copy=False)
-        mine = self.placed.coordinates(asked, "rows").astype(np.float64, copy=False)
-        d = theirs.shape[1]
-        first, second = np.tril_indices(d)
-        query_values = np.hstack([np.ones((len(mine), 1)), mine, mine[:, first] * mine[:, second]])
-        found = self.placed.softmax_sums(asked, r, None, query_values)
-        counts, sums = found.received[:, 0], found.received[:, 1 : d + 1]
-        scatters = np.empty((len(theirs), d, d))
-        scatters[:, first, second] = scatters[:, second, first] = found.received[:, d + 1 :]
-        sizes = np.trace(scatters, axis1=1, axis2=2) + counts * np.square(theirs).sum(axis=1)
-        cross = sums[:, :, None] * theirs[:, None, :]
-        scatters += counts[:, None, None] * theirs[:, :, None] * theirs[:, None, :] - cross - cross.transpose(0, 2, 1)
-        inaccurate = ~scatter_is_accurate(scatters, sizes, self.problem.points.rows.dtype)
-        if inaccurate.any():
-            scatters[inaccurate] = 0.0
-            for query, point, weights in self.neighbors_above(np.exp(-_NEGLIGIBLE_NATS), queries, left_out):
-                concerned = np.flatnonzero(inaccurate[point])
-                order = concerned[np.argsort(point[concerned], kind="stable")]
-                weights = weights[order] * r[query[order]]
-                for some in np.split(np.arange(len(order)), np.flatnonzero(np.diff(point[order])) + 1):
-                    if len(some):
-                        j = point[order[some[0]]]
-                        differences = mine[query[order[some]]] - theirs[j]
-                        scatters[j] += (differences * weights[some, None]).T @ differences
-        return LocalScatters(found.log_sums, counts, scatters)
 
     def pull(
         self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, *, objective: str = "accuracy"

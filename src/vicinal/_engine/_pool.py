@@ -14,7 +14,6 @@ import joblib
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from vicinal._address_space import threads_with_room
 from vicinal._engine._sharing import Filled, Sums, Touched, TreeSum, WithItem, sharing
 from vicinal._engine._tuning import ONE_THREAD_PRODUCT
 
@@ -50,7 +49,6 @@ def in_order(
 
     At most ``n_threads + 1`` results exist at a time.  The pool exists for this call only, so nothing survives a fork.
     A single item needs no pool: waking a thread would take longer than scoring a row.  BLAS uses one thread meanwhile.
-    If a limit on the address space leaves no room for the threads, fewer of them compute the same results.
     An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
     """
     those = None if filled is None else sharing()
@@ -61,7 +59,7 @@ def in_order(
     first = list(islice(items, 2))
     items = iter(chain(first, items))
     with _blas_limit:
-        if len(first) <= 1 or (n_threads := threads_with_room(n_threads)) <= 1:
+        if len(first) <= 1 or n_threads <= 1:
             yield from map(work, items)
         else:
             yield from _pooled(work, items, n_threads)

@@ -27,7 +27,6 @@ from vicinal._engine._contract import (
     Queries,
 )
 from vicinal._engine._families import Frames, Kernel
-from vicinal._engine._listed import Listed
 from vicinal._engine._placement import Placement
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import ALGEBRA_ROWS
@@ -202,17 +201,6 @@ class Problem:
         other._with_targets, other._by_column, other._in_float64, other._given = None, None, None, given
         other.__dict__.pop("_largest_norm", None)
         return other
-
-    def listed(self, queries: np.ndarray, neighbors: np.ndarray) -> Listed:
-        """Return some resident rows by position, each with its own list of neighbours.
-
-        Parameters
-        ----------
-        queries : integer array of shape (m,)
-        neighbors : integer array of shape (m, k)
-            Positions of points; -1 fills up shorter lists.
-        """
-        return Listed(self.points, self.match, queries, neighbors)
 
     def with_targets(self) -> "Problem":
         """Return the rows with their targets as further coordinates: Gaussian matches are distances there.

@@ -17,7 +17,6 @@ from vicinal._engine._kernels import (
     _back,
     _begin_log_sums,
     _dot_all,
-    _exp_in_place,
     _inverse,
     _kernel,
     _scale_sides,
@@ -109,46 +108,6 @@ def softmax_rows(
                         if shares[g + r] != 0.0:
                             factors[r] = shares[g + r] * _back(shifts[t, g + r], top[g + r])
                     _add_columns(column, kept[t, g : g + ROWS], factors)
-
-
-def _received_signature(real: Any) -> Any:
-    a2, a3 = real[:, ::1], real[:, :, ::1]
-    doubles, ints = float64[::1], int64[::1]
-    return void(a2, a3, a2, types.boolean, ints, doubles, doubles, a2)
-
-
-@_kernel(_received_signature)
-def received_of_rows(
-    queries: np.ndarray,
-    points: np.ndarray,
-    offsets: np.ndarray,
-    by_products: bool,
-    left_out: np.ndarray,
-    log_sums: np.ndarray,
-    row_weights: np.ndarray,
-    columns: np.ndarray,
-) -> None:
-    """columns += sum_i row_weights_i exp(s_ij - log_sums_i) over a block of rows: what each column receives."""
-    scores, peaks, factors = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.zeros(ROWS)
-    n_rows = queries.shape[0]
-    for group in range(0, n_rows, ROW_GROUP):
-        for t in range(points.shape[0]):
-            tile, tile_offsets, column = points[t], offsets[t], columns[t]
-            for first in range(group, min(group + ROW_GROUP, n_rows), ROWS):
-                count = min(ROWS, n_rows - first)
-                _scores(
-                    queries, first, count, tile, tile_offsets, by_products, left_out, t * TILE, False, scores, peaks
-                )
-                for r in range(ROWS):
-                    if r < count and log_sums[first + r] > -np.inf:
-                        # The rounding error of a log-sum in the working precision is a factor of the whole row.
-                        shift = scores.dtype.type(log_sums[first + r])
-                        _exp_in_place(scores[r], shift)
-                        factors[r] = row_weights[first + r] * np.exp(float64(shift) - log_sums[first + r])
-                    else:
-                        scores[r, :] = 0
-                        factors[r] = 0.0
-                _add_columns(column, scores, factors)
 
 
 def _class_signature(real: Any) -> Any:

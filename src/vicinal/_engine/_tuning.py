@@ -60,7 +60,6 @@ FEW_PAIRS = 2**19
 FEW_PAIRS_OF_TRIALS = 2**21
 
 PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
-KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of rows stay in the cache.  Measured.
 
 # -- each pair once (`_half.py`) ----------------------------------------------------------------------------------
 

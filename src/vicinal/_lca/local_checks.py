@@ -7,7 +7,7 @@ import numpy as np
 from vicinal._checks import check_choice, check_integer, check_positive
 from vicinal._density.selection import Selection
 from vicinal._lca.local_folds import Choice
-from vicinal._lca.local_kernels import CENTERS, VICINITIES
+from vicinal._lca.local_kernels import CENTERS
 
 
 def check_parameters(parameters: Any) -> None:
@@ -26,21 +26,11 @@ def check_parameters(parameters: Any) -> None:
             raise ValueError(f"{name} must be a number of at least 0 or 'auto', got {value!r}.")
     if all(not isinstance(value, str) and value == 0 for value in (parameters.noise, parameters.shared)):
         raise ValueError("noise and shared must not both be 0: kernels of width 0 have no density.")
-    check_choice(parameters.center, "center", ("auto", *CENTERS, "gauss"))
-    check_choice(parameters.vicinity, "vicinity", VICINITIES)
+    check_choice(parameters.center, "center", ("auto", *CENTERS))
     if parameters.center == "mean" and not isinstance(parameters.n_components, str) and parameters.n_components == 0:
         raise ValueError(
             "center='mean' needs n_components of at least 1: without directions, kernels are centred at the rows."
         )
-    if parameters.center == "gauss":
-        for name, only in (("n_components", 0), ("noise", 0), ("shared", 1)):
-            value = getattr(parameters, name)
-            if not isinstance(value, str) and value != only:
-                raise ValueError(
-                    f"center='gauss' needs {name}={only} or {name}='auto', got {name}={value}: its kernels are those of LCAGauss. "
-                    "Pass another center to combine them with local scatters or noise."
-                )
-    check_integer(parameters.max_iter, "max_iter", least=0)
     if parameters.selection is None:
         return
     if not isinstance(parameters.selection, Selection):

@@ -12,15 +12,11 @@ from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, fit_engine
 from vicinal._lca.checks import Remedies
 from vicinal._lca.lca import LCA
-from vicinal._lca.lca_gauss import LCAGauss
-from vicinal._lca.local_checks import check_sizes
 from vicinal._lca.local_folds import FOLDS, Choice, LocalFold
 from vicinal._lca.local_grid import SMALLEST_MULTIPLE, local_grid
 from vicinal._lca.local_search import HeldOut, LocalSearch
 from vicinal._lca.options import Shrinkage
-from vicinal._lca.penalty import as_parameter, check_reg, has_plenty
-from vicinal._lca.steps import Structure
-from vicinal._leave_one_out import counted_rows
+from vicinal._lca.penalty import as_parameter, check_reg
 
 _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
 # With more rows than this, 512 rows are held out once, which is enough for the choice; with fewer, all are, in five folds.
@@ -37,9 +33,7 @@ class LocalChoiceMixin:
     noise: Any
     shared: Any
     center: str
-    vicinity: str
     reg: Any
-    max_iter: int
     selection: Selection | None
     verbose: Any
     n_features_in_: int
@@ -52,11 +46,6 @@ class LocalChoiceMixin:
         base._fit(X, weight, _REMEDIES)
         return base
 
-    def _fit_gauss(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCAGauss:
-        """Fit the LCA-Gauss that is the member of the family with ``center="gauss"``."""
-        gauss = LCAGauss(reg=self._reg_of_base(), solver="em", engine=fit_engine(self), verbose=self.verbose)
-        return gauss.fit(X, sample_weight=weight)
-
     def _reg_of_base(self) -> Any:
         """Return the penalty for the columns that vary."""
         given = (
@@ -67,53 +56,19 @@ class LocalChoiceMixin:
     def _choose(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> Choice:
         """Return the member of the family, chosen by held-out rows unless all parameters are given."""
         self.cv_results_, self.best_score_ = None, None
-        self.objectives_, self.n_iter_ = np.array([]), 0
         self.converged_ = self.base_ is None or self.base_.converged_
-        if self.center == "gauss":
-            return Choice(
-                1.0, 0.0, 1 if isinstance(self.n_neighbors, str) else self.n_neighbors, 0, "gauss", self.vicinity
-            )
         given = (self.shared, self.noise, self.n_neighbors, self.n_components, self.center)
-        fixed = None
         if "auto" not in [value for value in given if isinstance(value, str)]:
             sizes = int(self.n_neighbors), int(self.n_components)
-            fixed = Choice(float(self.shared), float(self.noise), *sizes, self.center, self.vicinity)
-            check_sizes(fixed, X, weight)
-            if self.max_iter == 0 or fixed.n_components == 0:
-                return fixed
+            return Choice(float(self.shared), float(self.noise), *sizes, self.center)
         folds = self._folds(X, weight, self.base_, engine)
         if not folds:  # hardly any rows differ: LCA, or plain windows
             return self._without_folds()
         smallest = min(held_out.fold.n_rows for held_out in folds)
-        if fixed is not None and fixed.n_neighbors >= smallest:  # the vicinity is too large to hold rows out
-            return fixed
         grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
-        gauss: list[LCAGauss] = []
-
-        def gauss_folds() -> list[HeldOut]:
-            gauss.extend(self._gauss_candidate(X, weight))
-            return self._folds(X, weight, gauss[0], engine) if gauss else []
-
-        found = LocalSearch(folds, grid, self.max_iter, gauss_folds if self.center == "auto" else None).run()
-        if found.choice.center == "gauss":
-            self.base_ = gauss[0]
-        self.cv_results_, self.best_score_ = found.results, found.score
-        self.objectives_, self.n_iter_ = np.array(found.objectives), found.passes
-        self.converged_ = found.converged and (self.base_ is None or self.base_.converged_)
-        self._warn_if_multiples_end_too_early(found.choice)
-        return found.choice
-
-    def _gauss_candidate(self, X: NDArray[Any], weight: NDArray[Any] | None) -> list[LCAGauss]:
-        """Return the LCA-Gauss that the search may choose; none if it has no solution, or if there are so many rows that no
-        direction needs to be Gaussian."""
-        if has_plenty(counted_rows(X, weight)[0], Structure("full")):
-            return []
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # if it is chosen and has not converged, `fit` warns
-                return [self._fit_gauss(X, weight)]
-        except ValueError:
-            return []
+        choice, self.best_score_, self.cv_results_ = LocalSearch(folds, grid).run()
+        self._warn_if_multiples_end_too_early(choice)
+        return choice
 
     def _warn_if_multiples_end_too_early(self, choice: Choice) -> None:
         """Warn if the smallest multiple of LCA's covariance that the search tries is the best, without noise."""
@@ -134,11 +89,9 @@ class LocalChoiceMixin:
             )
         shared = 1.0 if isinstance(self.shared, str) else float(self.shared)
         noise = 0.0 if isinstance(self.noise, str) else float(self.noise)
-        return Choice(shared, noise, 1, 0, "row", self.vicinity)
+        return Choice(shared, noise, 1, 0, "row")
 
-    def _folds(
-        self, X: NDArray[Any], weight: NDArray[Any] | None, base: LCA | LCAGauss | None, engine: Engine
-    ) -> list[HeldOut]:
+    def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, base: LCA | None, engine: Engine) -> list[HeldOut]:
         """Return the folds of the search with the rows that they hold out."""
         # Rows of weight 0 are not part of the folds; splits that the user passes include all rows.
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)

@@ -54,7 +54,7 @@ def local_grid(
     if max(depths) == 0:
         centers = CENTERS[:1]  # the only one without directions
     paths, sums = _paths(parameters, selection, X, weight, engine)
-    return Grid(neighbors, depths, centers, parameters.vicinity, paths, sums)
+    return Grid(neighbors, depths, centers, paths, sums)
 
 
 def _values(own: Any, grid: Any) -> Sequence[Any] | None:

@@ -18,18 +18,10 @@ from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._lca.checks import check_two_rows
-from vicinal._lca.folds import shared_searches
 from vicinal._lca.local_checks import check_parameters, check_sizes
 from vicinal._lca.local_choice import HELD_OUT_ROWS, MANY_ROWS, LocalChoiceMixin
-from vicinal._lca.local_folds import Choice, LocalFold, Making, adapted, first_kernels, held_out_folds
-from vicinal._lca.local_kernels import (
-    Coordinates,
-    Kernels,
-    Shared,
-    Vicinities,
-    count_candidates,
-    find_neighbors,
-)
+from vicinal._lca.local_folds import Choice, LocalFold, held_out_folds
+from vicinal._lca.local_kernels import Coordinates, Shared, find_neighbors, make_kernels
 from vicinal._lca.local_metric import LocalMetricMixin
 from vicinal._lca.options import Shrinkage
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, check_log_density, frame_work
@@ -45,13 +37,13 @@ class LocalLCA(
 
     .. math:: p(x) = \sum_j w_j \, N(x; c_j, C_j), \qquad C_j = S_j^{(d)} + a \, \Sigma_0 + \sigma^2 I
 
-    :math:`S_j` is the scatter of the vicinity of row j: of its k nearest rows (or of more rows, with weights that decrease
-    with distance) in the metric of the shared covariance :math:`B = a \Sigma_0 + \sigma^2 I`. Only its d leading directions in that metric are kept. :math:`\Sigma_0` is
+    :math:`S_j` is the scatter of the vicinity of row j: of its k nearest rows in the metric of the shared covariance
+    :math:`B = a \Sigma_0 + \sigma^2 I`. Only its d leading directions in that metric are kept. :math:`\Sigma_0` is
     the covariance of :class:`vicinal.LCA`. The centre :math:`c_j` is the row itself or the mean of its vicinity, and the
     scatter is computed about this centre.
 
     The family contains its neighbours in the table of the :doc:`idea </idea>`. With d = 0, a = 1 and :math:`\sigma^2 = 0`
-    it is LCA (or LCA-Gauss, if the centres are); with a = 0 and the row as the centre it is :class:`vicinal.ManifoldParzen`; with the mean as the centre, all
+    it is LCA; with a = 0 and the row as the centre it is :class:`vicinal.ManifoldParzen`; with the mean as the centre, all
     other rows as the vicinity and all directions it is one Gaussian.
 
     Parameters
@@ -64,20 +56,10 @@ class LocalLCA(
         :math:`\sigma^2`, a variance in squared units of the data, which may be 0.
     shared : float or "auto", default="auto"
         a, the weight of LCA's covariance, which may be 0. `noise` and `shared` must not both be 0.
-    center : {"auto", "row", "mean", "gauss"}, default="auto"
-        :math:`c_j`. Without directions it is the row. "gauss" is the member without directions whose covariance and centres are
-        those of :class:`vicinal.LCAGauss`: the rows, moved to the mean along the Gaussian directions. It needs ``n_components``,
-        ``noise`` and ``shared`` of 0, 0 and 1, or "auto".
-    vicinity : {"nearest", "kernel"}, default="nearest"
-        "nearest" gives equal weights to the k nearest rows. "kernel" gives Gaussian weights to the 3 k nearest rows, with a
-        width per row such that the perplexity (the effective number) of the weights is k. If k is 1 or the number of all
-        other rows, the two are the same.
+    center : {"auto", "row", "mean"}, default="auto"
+        :math:`c_j`. Without directions it is the row.
     reg : "auto", float, array or Shrinkage, default="auto"
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
-    max_iter : int, default=10
-        The maximum number of passes that adapt the vicinities. After a pass, the vicinity of row j consists of the k nearest
-        rows in its own metric :math:`C_j^{-1}`, among the 2 k nearest in the shared metric. A pass is kept if held-out rows
-        gain more than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
     selection : Selection, optional
         How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
         :class:`vicinal.Selection`. By default, every row is held out once, in five folds; with more than 1,500 rows,
@@ -90,14 +72,14 @@ class LocalLCA(
 
     Attributes
     ----------
-    n_components_, n_neighbors_, noise_, shared_, center_, vicinity_
+    n_components_, n_neighbors_, noise_, shared_, center_
         The values in use.
     rows_ : ndarray of shape (n_samples, n_active)
         The training rows; the centres of the kernels may have moved away from them.
-    base_ : LCA, LCAGauss or None
-        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. An LCAGauss if ``center_`` is "gauss", and None if ``shared=0``.
+    base_ : LCA or None
+        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. None if ``shared=0``.
     neighbors_ : ndarray of shape (n_samples, n_neighbors)
-        The vicinity of each row, nearest first; with ``vicinity="kernel"`` three times as many.
+        The vicinity of each row, nearest first.
     local_covariances_ : ndarray of shape (n_samples, n_active, n_active)
         :math:`C_j`, for the columns that vary (usually all); computed at each access.
     active_features_ : ndarray of int
@@ -108,13 +90,8 @@ class LocalLCA(
         The members of the family that were tried, as in GridSearchCV. None if nothing was selected.
     best_score_ : float or None
         The mean log-density of held-out rows for the values in use.
-    objectives_ : ndarray
-        The mean log-density of held-out rows before and after each pass of adaptation, including a last pass that was not
-        kept because it gained too little. Empty if no rows were held out.
-    n_iter_ : int
-        The number of passes of adaptation that were kept.
     converged_ : bool
-        Whether adaptation ended because held-out rows gained no more, and LCA converged.
+        Whether LCA converged.
     engine_ : str
         The backend of the pairwise computations after the fit of LCA.
     certified_row_error_ : float
@@ -128,8 +105,7 @@ class LocalLCA(
     Notes
     -----
     *What is optimised.* LCA's passes increase the penalised leave-one-out likelihood of :math:`\Sigma_0`. Everything after
-    that is chosen by held-out rows: LCA, the neighbours, the scatters and the centres are computed again without them. A
-    pass of adaptation does not increase an objective by itself; it is kept if held-out rows gain.
+    that is chosen by held-out rows: LCA, the neighbours, the scatters and the centres are computed again without them.
 
     *Cost.* After the fit of LCA, the scatters take O(n k D min(k, D)) for each k that is tried, and scores take O(m n d D) for
     m held-out rows with the largest d, plus one exponential for each d and each size of B. Scoring m rows takes O(m n d D). The density
@@ -162,9 +138,7 @@ class LocalLCA(
         *,
         shared: float | str = "auto",
         center: str = "auto",
-        vicinity: str = "nearest",
         reg: Shrinkage | str | float | ArrayLike = "auto",
-        max_iter: int = 10,
         selection: Selection | None = None,
         engine: Engine | str | None = None,
         verbose: int | bool = 0,
@@ -174,9 +148,7 @@ class LocalLCA(
         self.noise = noise
         self.shared = shared
         self.center = center
-        self.vicinity = vicinity
         self.reg = reg
-        self.max_iter = max_iter
         self.selection = selection
         self.engine = engine
         self.verbose = verbose
@@ -204,19 +176,15 @@ class LocalLCA(
         X = self._keep_active(X, weight, width="reg")
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
         self.engine_ = engine.kind
-        with certificates_of_fit() as certificates, shared_searches():
-            if self.center == "gauss":
-                self.base_ = self._fit_gauss(X, weight)
-            else:
-                self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
+        with certificates_of_fit() as certificates:
+            self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
             choice = self._choose(X, weight, engine)
             check_sizes(choice, X, weight)
             self._keep(X, weight, choice, engine)
         self.certified_row_error_ = certificates.largest
         if not self.converged_:
             warnings.warn(
-                f"LocalLCA did not converge: held-out rows still gained after max_iter={self.max_iter} passes, or LCA did "
-                "not converge. Raise max_iter, or look at objectives_ and base_.objectives_.",
+                "LocalLCA: the LCA that gives the shared covariance did not converge. Look at base_.objectives_, or pass a larger reg.",
                 ConvergenceWarning,
                 stacklevel=callers_line(),
             )
@@ -224,7 +192,7 @@ class LocalLCA(
 
     def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine) -> None:
         """Compute the kernels from all rows, and store them with their density."""
-        self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_ = choice
+        self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_ = choice
         sigma = np.eye(X.shape[1]) if self.base_ is None else self.base_.covariance_
         covariance = Shared(choice.shared, choice.noise).covariance(sigma)
         try:
@@ -239,32 +207,17 @@ class LocalLCA(
         self.rows_, self._weight = X.copy(), weight
         if choice.n_components == 0:
             self._neighbors = None
-            centres = self.base_.mixture_.centres.copy() if choice.center == "gauss" else self.rows_
-            self.mixture_: Any = SharedMixture(centres, covariance, log_weights, self.engine, self._active_names)
+            self.mixture_: Any = SharedMixture(self.rows_, covariance, log_weights, self.engine, self._active_names)
             return
         Z = coordinates.of(X)
         # As in Manifold Parzen, distances that are equal in the data stay equal.
         places = X if choice.shared == 0 else Z
-        kernels, vicinities = self._kernels(Z, places, weight, choice, engine)
-        self._neighbors = vicinities.rows
+        self._neighbors = find_neighbors(places, choice.n_neighbors, weight, engine)
+        kernels = make_kernels(Z, self._neighbors, choice.n_components, weight, choice.center, engine)
         centres = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_
         self.mixture_ = LocalFrameMixture(
             centres, covariance, kernels.frames, kernels.variances, log_weights, self.engine, self._active_names
         )
-
-    def _kernels(
-        self, Z: NDArray[Any], places: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine
-    ) -> tuple[Kernels, Vicinities]:
-        """Return the kernels in the coordinates Z, and the vicinities, by the distances between `places`."""
-        counted = len(Z) if weight is None else int(np.count_nonzero(weight))
-        making = Making(*choice[2:4], weight, *choice[4:], engine)
-        members = making.count_members(counted)
-        wanted = count_candidates(members, counted) if self.n_iter_ else members
-        candidates = find_neighbors(places, wanted, weight, engine)
-        kernels, vicinities = first_kernels(Z, candidates[:, :members], making)
-        for _ in range(self.n_iter_):
-            kernels, vicinities = adapted(Z, kernels, candidates, making)
-        return kernels, vicinities
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, after LCA's own."""
@@ -292,8 +245,6 @@ class LocalLCA(
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        if X is None and self.center_ == "gauss":
-            return self.base_.score_samples(None)
         if X is None and isinstance(self.mixture_, LocalFrameMixture):
             return self._mixture().left_out_scores_of(self.rows_)
         return super().score_samples(X)
@@ -315,7 +266,7 @@ class LocalLCA(
             if fold is None:
                 scores[rows] = self._mixture().score_samples(held_out)
             else:
-                scores[rows] = fold.adapted_table(held_out, choice, [1.0], self.n_iter_)[0]
+                scores[rows] = fold.score_samples(held_out, choice)
         if np.isnan(scores).any():  # fewer than five rows differ
             return self.score_samples(None)
         return check_log_density(scores)
@@ -323,7 +274,7 @@ class LocalLCA(
     def _held_out_folds(self) -> Iterator[tuple[NDArray[Any], LocalFold | None, Choice]]:
         """Yield what `held_out_folds` yields for the fitted rows."""
         engine = resolved_engine(fit_engine(self), self._pair_work(*self.rows_.shape))
-        values = self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_, self.vicinity_
+        values = self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_
         return held_out_folds(self.rows_, self._weight, self.base_, Choice(*values), engine)
 
     def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
@@ -339,7 +290,7 @@ class LocalLCA(
                 continue
             counted = np.arange(len(self.rows_)) if self._weight is None else np.flatnonzero(self._weight)
             others = np.setdiff1d(counted, part)
-            yield HeldOutRows(mine, fold.density(choice, self.n_iter_), made_from=others)
+            yield HeldOutRows(mine, fold.density(choice), made_from=others)
         if not found.all():  # fewer than five rows differ
             mine = np.flatnonzero(~found)
             yield HeldOutRows(mine, self._mixture(), rows[mine])
@@ -354,7 +305,7 @@ class LocalLCA(
 
     @property
     def neighbors_(self) -> NDArray[Any]:
-        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors); three times as many for a soft vicinity."""
+        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors)."""
         check_is_fitted(self)
         neighbors = getattr(self, "_neighbors", None)
         if neighbors is None:

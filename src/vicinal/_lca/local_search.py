@@ -7,14 +7,12 @@ identity (the noise of Manifold Parzen). The search
 1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
 2. then, around the best of these, all sizes of the vicinity, all multiples and numbers of directions nearby, and all directions;
 3. then sums of the best members of the two paths;
-4. then, from the best member and from the best of each path (unless it is far behind), adapts the vicinities to the metric
-   of each row, as long as held-out rows gain;
-5. returns to LCA, or to LCA-Gauss if that scores higher, unless the best member is ahead of it by more than a standard error.
+4. returns to LCA unless the best member is ahead of it by more than a standard error.
 
 LCA (its own covariance, no directions) and the grid of Manifold Parzen are among the members that it compares.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,15 +21,9 @@ from scipy.stats import rankdata
 from vicinal._lca.local_folds import Choice, LocalFold, Table
 from vicinal._lca.local_kernels import Shared
 
-_GAIN = 5e-3  # the gain that a pass must reach, in nats per row
 _NEARBY = 2  # positions on a path around the best
 _SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
 _FEW = 2  # sizes of the vicinity in the first round
-# A path whose best member is this many nats per row behind is not adapted, because passes of adaptation gain less.
-_HOPELESS = 0.2
-# LCA-Gauss is compared if the best member is less than this many nats per row ahead of LCA. (Where local scatters gain more,
-# LCA-Gauss was never the better density, and its fits take time.)
-_FAR_AHEAD = 1.0
 
 
 class Grid(NamedTuple):
@@ -40,7 +32,6 @@ class Grid(NamedTuple):
     neighbors: Sequence[int]
     depths: Sequence[int]
     centers: Sequence[str]
-    vicinity: str
     paths: Sequence[tuple[Shared, Sequence[float]]]
     sums: bool  # whether sums of the best members of two paths are tried
 
@@ -54,20 +45,15 @@ class HeldOut(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The best member, its mean score, the passes of adaptation, their scores, and the table of all members."""
+    """The best member, its mean score, and the table of all members."""
 
     choice: Choice
     score: float
-    passes: int
-    objectives: list[float]
-    converged: bool
     results: dict[str, Any]
 
 
 # The log-density of a row that is infinitely far from all kernels: means and squares of such numbers are finite.
 _FARTHEST = -1e100
-# A member, its passes of adaptation, and the folds that score it.
-_Judged = tuple[Choice, int, Sequence[HeldOut]]
 
 
 class LocalSearch:
@@ -77,20 +63,10 @@ class LocalSearch:
     ----------
     folds : sequence of HeldOut
     grid : Grid
-    max_iter : int
-        The maximum number of passes of adaptation.
-    gauss_folds : callable, optional
-        Called without arguments; returns the same folds with LCA-Gauss as their base, or nothing if it is not to be compared.
     """
 
-    def __init__(
-        self,
-        folds: Sequence[HeldOut],
-        grid: Grid,
-        max_iter: int,
-        gauss_folds: Callable[[], Sequence[HeldOut]] | None = None,
-    ) -> None:
-        self._folds, self._grid, self._max_iter, self._gauss_folds = folds, grid, max_iter, gauss_folds
+    def __init__(self, folds: Sequence[HeldOut], grid: Grid) -> None:
+        self._folds, self._grid = folds, grid
         self._scores: dict[Choice, np.ndarray] = {}  # of each fold
 
     def run(self) -> Found:
@@ -98,7 +74,7 @@ class LocalSearch:
         grid = self._grid
         for shape, factors in grid.paths:
             for held_out in self._folds:
-                held_out.fold.prepare_neighbors(shape, max(grid.neighbors), grid.vicinity)
+                held_out.fold.prepare_neighbors(shape, max(grid.neighbors))
             few = factors[::3] if len(factors) > 4 else factors
             for center in grid.centers:
                 for k in self._few_neighbors():
@@ -110,7 +86,7 @@ class LocalSearch:
             self._try(shape, nearby, k, best.center, self._depths_near(best))
         if grid.sums:
             self._try_sums()
-        return self._settle(self._adapt())
+        return self._settle(self._best())
 
     def _few_neighbors(self) -> Sequence[int]:
         """Return sizes that are spread over all of them."""
@@ -131,8 +107,8 @@ class LocalSearch:
         depths = [depth for depth in depths if depth <= k and (depth or center == "row")]
         if not depths:
             return
-        table = Table(shape, factors, k, depths, center, self._grid.vicinity)
-        members = [[Choice(*shape.times(f), k, depth, *table[4:]) for f in factors] for depth in depths]
+        table = Table(shape, factors, k, depths, center)
+        members = [[Choice(*shape.times(f), k, depth, center) for f in factors] for depth in depths]
         if all(member in self._scores for row in members for member in row):
             return
         tables = np.stack([_means(held_out, table) for held_out in self._folds])
@@ -165,49 +141,28 @@ class LocalSearch:
             both = Shared(parts[0].shared, parts[1].noise)  # type: ignore[union-attr]
             self._try(both, _SUMS, best.n_neighbors, best.center, self._depths_near(best))
 
-    def _adapt(self) -> Found:
-        """Adapt vicinities to the rows' own metrics while held-out rows gain, from the best member and the best of each path."""
-        best, of_paths = self._best(), (self._best_of_path("shared"), self._best_of_path("noise"))
-        least = self._scores[best].mean() - _HOPELESS
-        close = [start for start in of_paths if start is not None and self._scores[start].mean() >= least]
-        return max(map(self._adapted, dict.fromkeys([best, *close])), key=lambda one: one.score)
-
-    def _settle(self, best: Found) -> Found:
-        """Return the best member, or LCA or LCA-Gauss unless the best member is ahead by more than a paired standard error.
+    def _settle(self, best: Choice) -> Found:
+        """Return the best member, or LCA unless the best member is ahead of it by more than a paired standard error.
 
         With few rows, the best of a hundred members is ahead by chance.
         """
-        plain = next((m for m in self._scores if m[:2] == (1.0, 0.0) and m[3:5] == (0, "row")), None)
-        if plain is None:
-            return best
-        corner, folds = plain, self._folds
-        if self._gauss_folds is not None and best.score - self._scores[plain].mean() < _FAR_AHEAD:
-            with_gauss = self._gauss_folds()
-            if with_gauss:
-                gauss = plain._replace(center="gauss")
-                self._scores[gauss] = np.array([_adapted_mean(held_out, gauss, 0) for held_out in with_gauss])
-                if self._scores[gauss].mean() > self._scores[plain].mean():
-                    corner, folds = gauss, with_gauss
-        gain, error = _paired((best.choice, best.passes, self._folds), (corner, 0, folds))
-        if gain > error:
-            return best._replace(results=self._results())
-        score = float(self._scores[corner].mean())
-        return Found(corner, score, 0, [score], True, self._results())
+        plain = next((m for m in self._scores if m[:2] == (1.0, 0.0) and m[3:] == (0, "row")), None)
+        if plain is not None and plain != best:
+            gain, error = self._paired(best, plain)
+            if gain <= error:
+                best = plain
+        return Found(best, float(self._scores[best].mean()), self._results())
 
-    def _adapted(self, start: Choice) -> Found:
-        """Return the passes from one member."""
-        score, passes = float(self._scores[start].mean()), 0
-        path, converged = [score], True
-        if start.n_components and self._max_iter:
-            converged = False
-            for _ in range(self._max_iter):
-                after = np.mean([_adapted_mean(held_out, start, passes + 1) for held_out in self._folds])
-                path.append(float(after))
-                if after - score <= _GAIN:
-                    converged = True
-                    break
-                score, passes = float(after), passes + 1
-        return Found(start, score, passes, path, converged, self._results())
+    def _paired(self, first: Choice, second: Choice) -> tuple[float, float]:
+        """Return how far one member is ahead of another in the mean over all held-out rows, and its standard error."""
+        gains, weights = [], []
+        for fold, test, weight in self._folds:
+            scores = [np.maximum(fold.score_samples(test, choice), _FARTHEST) for choice in (first, second)]
+            gains.append(scores[0] - scores[1])
+            weights.append(np.ones(len(test)) if weight is None else weight)
+        gain, weight = np.concatenate(gains), np.concatenate(weights)
+        mean = np.average(gain, weights=weight)
+        return float(mean), float(np.linalg.norm(weight * (gain - mean)) / weight.sum())
 
     def _results(self) -> dict[str, Any]:
         """Return the members that were tried, as ``cv_results_`` of GridSearchCV."""
@@ -225,25 +180,6 @@ class LocalSearch:
 
 def _means(held_out: HeldOut, table: Table) -> np.ndarray:
     return _average(held_out.fold.table(held_out.test, table), held_out.weight)
-
-
-def _adapted_mean(held_out: HeldOut, choice: Choice, passes: int) -> float:
-    return float(_average(held_out.fold.adapted_table(held_out.test, choice, [1.0], passes), held_out.weight)[0])
-
-
-def _paired(first: _Judged, second: _Judged) -> tuple[float, float]:
-    """Return how far the first member is ahead of the second in the mean over all held-out rows, and its standard error."""
-    gains, weights = [], []
-    for one, other in zip(first[2], second[2], strict=True):
-        scores = [
-            held_out.fold.adapted_table(held_out.test, choice, [1.0], passes)[0]
-            for held_out, (choice, passes, _) in ((one, first), (other, second))
-        ]
-        gains.append(np.subtract(*np.maximum(scores, _FARTHEST)))
-        weights.append(np.ones(len(one.test)) if one.weight is None else one.weight)
-    gain, weight = np.concatenate(gains), np.concatenate(weights)
-    mean = np.average(gain, weights=weight)
-    return float(mean), float(np.linalg.norm(weight * (gain - mean)) / weight.sum())
 
 
 def _average(scores: np.ndarray, weight: np.ndarray | None) -> np.ndarray:

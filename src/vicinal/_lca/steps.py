@@ -78,14 +78,6 @@ def em_matrix(scatter: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: 
     return 0.5 * (matrix + matrix.T)
 
 
-def objective_and_gradient(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return F(A) and its gradient in A, ``(1 + w) (I - M) A^-T``; w is 0 for a penalty that is added."""
-    objective, matrix = one_pass(problem, metric)
-    assert problem.reg is not None
-    size = 1.0 + (problem.reg.weight or 0.0)
-    return objective, size * np.linalg.solve(metric, np.eye(len(metric)) - matrix).T
-
-
 # -- the structures that a covariance may have -----------------------------------------------------------
 
 

@@ -74,9 +74,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         The metric that defines neighbours: any fitted object with a ``transform``, after which distances are Euclidean
         (LCA, RCA, NCA, a scaler, a pipeline). It is used only to find neighbours, and :func:`sklearn.base.clone` does not
         copy it.
-    neighbor_search : {"exact", "approximate"}, default="exact"
-        How neighbours are found: exactly, by the pair engine, or approximately, by pynndescent
-        (``pip install 'vicinal[ann]'``), for large n.
     selection : Selection, optional
         How d, k and the noise are chosen if d or k is "auto": the criterion, the folds and the grids; see
         :class:`vicinal.Selection`. If it is given, a noise that is "auto" is chosen in the same way. It
@@ -157,7 +154,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         vicinity: str = "nearest",
         bandwidth: float | ArrayLike | None = None,
         metric: Any = None,
-        neighbor_search: str = "exact",
         selection: Selection | None = None,
         engine: Engine | str | None = None,
     ) -> None:
@@ -167,7 +163,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self.vicinity = vicinity
         self.bandwidth = bandwidth
         self.metric = metric
-        self.neighbor_search = neighbor_search
         self.selection = selection
         self.engine = engine
 
@@ -213,9 +208,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             # Departure 5 (ManifoldParzen): A metric may determine which rows are near.
             # Departure 6 (ManifoldParzen): Tangent distances are not built in.
             places, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
-            self._neighbors = nearest_neighbors(
-                places, more, counted, neighbor_search=self.neighbor_search, engine=engine
-            )
+            self._neighbors = nearest_neighbors(places, more, counted, engine=engine)
             # Step 3: singular vectors V_il and singular values s of the differences x_j - x_i; v_il = s^2 / k.
             threads = available_threads(engine.threads)
             nearest = self._neighbors[:, :k]
@@ -280,7 +273,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         options = Selection() if self.selection is None else self.selection
         names = ("n_components", "n_neighbors", "noise")
         own = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
-        return ParameterSearch(options, *own, neighbor_search=self.neighbor_search, engine=fit_engine(self))
+        return ParameterSearch(options, *own, engine=fit_engine(self))
 
     def _settle(
         self, named_rows: ArrayLike, X: np.ndarray, y: ArrayLike | None, weight: np.ndarray | None

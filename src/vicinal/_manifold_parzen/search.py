@@ -51,7 +51,7 @@ class ParameterSearch:
     selection : Selection
     n_components, n_neighbors, noise : "auto", a number or a sequence
         The grids; "auto" is that of `Selection`.
-    neighbor_search, engine
+    engine
         As in `ManifoldParzen`.
     """
 
@@ -62,11 +62,10 @@ class ParameterSearch:
         n_neighbors: int | Sequence[int] | str,
         noise: float | Sequence[float] | str,
         *,
-        neighbor_search: str,
         engine: Engine | str | None,
     ) -> None:
         self.n_components, self.n_neighbors, self.noise = n_components, n_neighbors, noise
-        self.selection, self.neighbor_search, self.engine = selection, neighbor_search, engine
+        self.selection, self.engine = selection, engine
 
     def run(
         self, X: np.ndarray, Z: np.ndarray, weight: np.ndarray | None, classes: np.ndarray, codes: np.ndarray
@@ -199,8 +198,7 @@ class ParameterSearch:
         parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
         weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
         priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
-        options: dict[str, Any] = {"neighbor_search": self.neighbor_search, "engine": engine}
-        found = [nearest_neighbors(data.Z[p], max(neighbors), **options) if max(depths) else None for p in parts]
+        found = [nearest_neighbors(data.Z[p], max(neighbors), engine=engine) if max(depths) else None for p in parts]
         test_weights = None if data.weight is None else data.weight[test]
         for column, k in enumerate(neighbors):
             kept = [d for d in depths if d <= k]

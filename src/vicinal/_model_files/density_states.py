@@ -54,18 +54,18 @@ def _is_cv_results(value: Any, sizes: dict[str, int], params: Kind | None = None
         return False
     params = _BEST_PARAMS if params is None else params
     size = sizes.setdefault("c", len(value["params"]))
-    tables = [column for name, column in value.items() if name not in ("params", "param_center", "param_vicinity")]
+    tables = [column for name, column in value.items() if name not in ("params", "param_center")]
     numbers = all(isinstance(column, np.ndarray) and column.dtype.kind in "if" for column in tables)
     sound = all(isinstance(name, str) for name in value) and all(map(params.is_satisfied_by, value["params"]))
     return numbers and sound and all(column.shape == (size,) for column in tables)
 
 
 def _is_local_results(value: Any, sizes: dict[str, int]) -> bool:
-    """Return the same for the members of the family of Local LCA, whose centre and vicinity are strings."""
+    """Return the same for the members of the family of Local LCA, whose centre is a string."""
     if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
         return False
-    texts = [value.get(f"param_{name}") for name in ("center", "vicinity")]
-    return all(isinstance(t, np.ndarray) and t.dtype.kind == "U" and t.shape == (sizes["c"],) for t in texts)
+    centers = value.get("param_center")
+    return isinstance(centers, np.ndarray) and centers.dtype.kind == "U" and centers.shape == (sizes["c"],)
 
 
 def _is_reg_search(value: Any) -> bool:
@@ -116,8 +116,7 @@ _LOCAL_MEMBER = mapping(
     noise=number(least=0),
     n_neighbors=count(least=1),
     n_components=count(),
-    center=one_of("row", "mean", "gauss"),
-    vicinity=one_of("nearest", "kernel"),
+    center=one_of("row", "mean"),
 )
 
 _BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=number(above=0))
@@ -161,8 +160,9 @@ DENSITY_STATES: dict[str, State] = {
             "density_": estimator(method="score_samples"),
             "training_scores_": floats("n", finite=False),
             "training_p_values_": floats("n", least=0),
-            "sorted_scores": private("_sorted_scores", floats("n", finite=False)),
-            "cumulated_weights": private("_cumulated", floats("n", least=0)),
+            "sorted_scores": private("_sorted_scores", floats("complete", finite=False)),
+            "cumulated_weights": private("_cumulated", floats("complete", least=0)),
+            "gaps": private("_gaps", None, integers("n", "used", below=2)),
             "offset_": number(),
             "reference": private("_reference", None, integers("m", below="n")),
             "group": private("_group", number(least=0, most=0.5)),
@@ -280,9 +280,9 @@ DENSITY_STATES: dict[str, State] = {
         {
             **ROWS,
             **ENGINE_USED,
-            **PATH,
+            "converged_": FLAG,
             **_ACTIVE,
-            "base_": field(None, estimator("LCA", "LCAGauss", inputs="a")),
+            "base_": field(None, estimator("LCA", inputs="a")),
             "mixture_": field(
                 record("LocalFrameMixture", centres=("n", "a")),
                 _SHARED_MIXTURE,
@@ -291,8 +291,7 @@ DENSITY_STATES: dict[str, State] = {
             "n_neighbors_": count(least=1),
             "noise_": number(least=0),
             "shared_": number(least=0),
-            "center_": one_of("row", "mean", "gauss"),
-            "vicinity_": one_of("nearest", "kernel"),
+            "center_": one_of("row", "mean"),
             "cv_results_": maybe(
                 None, Kind("cv_results_ of c members, as in GridSearchCV", _is_local_results, sized=True)
             ),
@@ -304,7 +303,7 @@ DENSITY_STATES: dict[str, State] = {
         [
             _ACTIVE_HOLD,
             relation(
-                "mixture_, rows_, neighbors, base_, n_components_, n_neighbors_, noise_, shared_, center_, vicinity_",
+                "mixture_, rows_, neighbors, base_, n_components_, n_neighbors_, noise_, shared_, center_",
                 "a mixture with everything from which its kernels were made",
                 is_local_mixture,
             ),

@@ -191,7 +191,6 @@ METRIC_STATES: dict[str, State] = {
             **_NCA,
             "match_scale_": maybe(floats("t", least=0)),
             "evaluation_rows_": maybe(integers("e")),
-            "dropped_mass_": maybe(number(least=0)),
         },
         [PATH_WITH_AN_END, _HAS_COMPONENTS],
     ),

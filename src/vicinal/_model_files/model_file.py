@@ -11,15 +11,13 @@ a fixed position of the checksum::
     the rest    the arrays: C order, little-endian, one after the other without gaps
 
 The digest is always at the same position. It covers every other byte of the file, so every changed bit is
-detected. A signed file has ``"hmac":"<64 hex digits>"`` right after it: the HMAC-SHA256 of the file under a key. Sizes are checked against the size of the file before anything is allocated; nothing in a file is
-ever executed.
+detected. Sizes are checked against the size of the file before anything is allocated; nothing in a file is ever executed.
 
 Loading takes at most three times the size of the file plus 32 MB of memory. The arrays are read once, and the limits
 below bound what is made of the header; docs/model_files.md states all limits.
 """
 
 import hashlib
-import hmac
 import json
 import math
 import os
@@ -36,9 +34,6 @@ FORMAT, VERSION = "vicinal-model", 1
 _PREFIX = b'{"__metadata__":{"sha256":"'
 _DIGEST_AT = 8 + len(_PREFIX)
 _DIGEST_END = _DIGEST_AT + 64
-_SIGNATURE_PREFIX = b'","hmac":"'
-_SIGNATURE_AT = _DIGEST_END + len(_SIGNATURE_PREFIX)
-_SIGNATURE_END = _SIGNATURE_AT + 64
 _MAX_HEADER = 16 * 2**20
 # Bytes that a value of JSON takes once it is parsed and its lists are made, by the character that announces it. A text
 # is counted beside them. Each is above what CPython 3.11 to 3.14 take: an empty list is 56 bytes, a dict of one entry 184.
@@ -52,17 +47,13 @@ _DTYPES = {
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
-def write_arrays(
-    path: str | PathLike[str], model: str, arrays: dict[str, np.ndarray], key: bytes | None = None
-) -> None:
-    """Write a string and named arrays (of the dtypes above), replacing `path` completely or not at all; with a key, signed."""
+def write_arrays(path: str | PathLike[str], model: str, arrays: dict[str, np.ndarray]) -> None:
+    """Write a string and named arrays (of the dtypes above), replacing `path` completely or not at all."""
     # The widest entries come first, so that every array is aligned without gaps, which the format does not allow.
     names = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
-    text = _header_of(model, {name: arrays[name] for name in names}, signed=key is not None)
+    text = _header_of(model, {name: arrays[name] for name in names})
     start = bytearray(len(text).to_bytes(8, "little") + text)
     data = [np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data for name in names]
-    if key is not None:
-        start[_SIGNATURE_AT:_SIGNATURE_END] = _signature(key, start, data)
     start[_DIGEST_AT:_DIGEST_END] = _checksum(start, data)
     with replacing(path) as file:
         file.write(start)
@@ -70,10 +61,9 @@ def write_arrays(
             file.write(part)
 
 
-def _header_of(model: str, arrays: dict[str, np.ndarray], *, signed: bool) -> bytes:
-    """Return the bytes of a header, with zeros for the digests."""
-    metadata = {"sha256": "0" * 64, **({"hmac": "0" * 64} if signed else {})}
-    metadata |= {"format": FORMAT, "version": str(VERSION), "model": model}
+def _header_of(model: str, arrays: dict[str, np.ndarray]) -> bytes:
+    """Return the bytes of a header, with zeros for the digest."""
+    metadata = {"sha256": "0" * 64, "format": FORMAT, "version": str(VERSION), "model": model}
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
     for name, array in arrays.items():
@@ -104,23 +94,14 @@ def _checksum(start: bytes | bytearray, data: list[Any]) -> bytes:
     return checksum.hexdigest().encode("ascii")
 
 
-def _signature(key: bytes, start: bytes | bytearray, data: list[Any]) -> bytes:
-    """Return the digits of the signature: of all bytes but the digits of the checksum, with zeros for its own."""
-    signature = hmac.new(key, memoryview(start)[:_DIGEST_AT], "sha256")
-    for part in (memoryview(start)[_DIGEST_END:_SIGNATURE_AT], b"0" * 64, memoryview(start)[_SIGNATURE_END:], *data):
-        signature.update(part)
-    return signature.hexdigest().encode("ascii")
-
-
-def read_arrays(path: str | PathLike[str], key: bytes | None = None) -> tuple[str, dict[str, np.ndarray]]:
+def read_arrays(path: str | PathLike[str]) -> tuple[str, dict[str, np.ndarray]]:
     """Return the text and the named arrays of a model file; raise a ValueError with the reason if it is not valid.
 
-    Only a missing file is a FileNotFoundError. The arrays are views of one buffer, to which nothing else refers. With a key, the
-    signature is checked before anything is parsed; without one, it is ignored.
+    Only a missing file is a FileNotFoundError. The arrays are views of one buffer, to which nothing else refers.
     """
     shown = repr(os.fspath(path))
     try:
-        start, data = _read_verified(path, key)
+        start, data = _read_verified(path)
         header = _parse_json(_decoded(start))
         del start  # the header was parsed, and memory is counted
         model = _check_metadata(header.pop("__metadata__"))
@@ -147,8 +128,8 @@ class _MalformedError(ValueError):
     """The bytes are those that were written, but they do not follow the format."""
 
 
-def _read_verified(path: str | PathLike[str], key: bytes | None) -> tuple[bytes, np.ndarray]:
-    """Return the length and header, and the data, once the checksum (and with a key, the signature) agrees."""
+def _read_verified(path: str | PathLike[str]) -> tuple[bytes, np.ndarray]:
+    """Return the length and header, and the data, once the checksum agrees."""
     # Checked before opening, because opening a named pipe would block.
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -184,22 +165,7 @@ def _read_verified(path: str | PathLike[str], key: bytes | None) -> tuple[bytes,
             "its checksum does not agree with its contents: it is damaged or truncated. Copy it again from "
             "the original, or fit and save again."
         )
-    if key is not None:
-        _check_signature(key, start, data)
     return start, data
-
-
-def _check_signature(key: bytes, start: bytes, data: np.ndarray) -> None:
-    if start[_DIGEST_END:_SIGNATURE_AT] != _SIGNATURE_PREFIX or len(start) < _SIGNATURE_END:
-        raise _MalformedError(
-            "it is not signed, but a key was given. Save it again with vicinal.io.save(..., key=key), or load "
-            "it without a key if its origin need not be verified."
-        )
-    if not hmac.compare_digest(_signature(key, start, [data.data]), start[_SIGNATURE_AT:_SIGNATURE_END]):
-        raise _MalformedError(
-            "its signature does not agree with the key: it was signed with another key, or changed by someone without it. "
-            "Do not trust it."
-        )
 
 
 def _physical_memory() -> float:

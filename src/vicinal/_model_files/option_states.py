@@ -26,9 +26,6 @@ OPTION_STATES: dict[str, State] = {
             "device": field(None, TORCH_DEVICE),
         }
     ),
-    "MultiStart": State(
-        {"first": field(one_of("auto", "pca", "lda", "identity", "random"), NUMBERS), "n_starts": count(least=1)}
-    ),
     "Objective": State(
         {
             "kind": one_of("accuracy", "likelihood", "pairs"),
@@ -55,7 +52,5 @@ OPTION_STATES: dict[str, State] = {
             "discount": number(least=0, most=1),
         }
     ),
-    "StochasticGradient": State(
-        {"batch_size": field(None, count(least=1)), "n_neighbors": field(None, count(least=1))}
-    ),
+    "StochasticGradient": State({"batch_size": field(None, count(least=1))}),
 }

@@ -130,7 +130,6 @@ _SHARED: dict[str, list] = {
     "n_components": [None, INTEGER],
     "n_init": [INTEGER],
     "n_neighbors": [INTEGER],
-    "neighbor_search": [one_of("exact", "approximate")],
     "objective": [one_of("accuracy", "likelihood", "pairs"), record("Objective")],
     "random_state": ["random_state"],
     "reg": [one_of("auto"), NUMBER, NUMBERS, record("Shrinkage")],
@@ -164,7 +163,7 @@ _OWN: dict[str, dict[str, list]] = {
     "DensityClassifier": {"priors": [None, one_of("uniform"), NUMBERS, _PRIORS]},
     "DensityImputer": {"sample": ["boolean"]},
     "DensityOutlierDetector": {
-        "contamination": [one_of("auto"), NUMBER],
+        "contamination": [NUMBER],
         "fdr": [None, NUMBER],
         "largest_group": [None, NUMBER],
     },
@@ -185,13 +184,12 @@ _OWN: dict[str, dict[str, list]] = {
         "tol": [None, NUMBER],
     },
     "LocalLCA": {
-        "center": [one_of("auto", "row", "mean", "gauss")],
+        "center": [one_of("auto", "row", "mean")],
         "n_components": [one_of("auto"), INTEGER],
         "n_neighbors": [one_of("auto"), INTEGER],
         "noise": [one_of("auto"), NUMBER],
         "selection": [None, record("Selection")],
         "shared": [one_of("auto"), NUMBER],
-        "vicinity": [one_of("nearest", "kernel")],
     },
     "ManifoldParzen": {
         "n_components": [one_of("auto"), INTEGER],
@@ -201,7 +199,7 @@ _OWN: dict[str, dict[str, list]] = {
         "vicinity": [one_of("nearest", "kernel")],
     },
     "NCA": {
-        "init": [one_of("auto", "pca", "lda", "identity", "random"), NUMBERS, record("MultiStart")],
+        "init": [one_of("auto", "pca", "lda", "identity", "random"), NUMBERS],
         "solver": [one_of("auto", "lbfgs", "cg", "stochastic"), record("StochasticGradient")],
     },
     "NeuralNCA": {
@@ -212,7 +210,7 @@ _OWN: dict[str, dict[str, list]] = {
     },
     "OnlineRCA": {"step": [one_of("auto"), NUMBER]},
     "PairNCA": {
-        "init": [one_of("auto", "pca", "identity", "random"), NUMBERS, record("MultiStart")],
+        "init": [one_of("auto", "pca", "identity", "random"), NUMBERS],
         "solver": [one_of("lbfgs", "cg")],
     },
     "MMC": {"gap_tol": [NUMBER]},

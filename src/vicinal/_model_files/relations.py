@@ -125,16 +125,14 @@ def is_local_mixture(
     mixture: Any, rows: np.ndarray, neighbors: np.ndarray | None, base: np.ndarray | None, *values: Any
 ) -> bool:
     """Return whether the mixture of Local LCA has all that its kernels were made from."""
-    d, k, noise, shared, center, vicinity = values
+    d, k, noise, shared, _ = values
     if (shared > 0 and base is None) or not noise + shared > 0:
-        return False
-    if (center == "gauss") != hasattr(base, "gaussian_components_") or (center == "gauss" and d > 0):
         return False
     if not hasattr(mixture, "frames"):
         return d == 0 and neighbors is None
     if neighbors is None or not d <= k < len(rows) or len(mixture.frames) != d:
         return False
-    return neighbors.shape[1] == k if vicinity == "nearest" else k <= neighbors.shape[1] < len(rows)
+    return neighbors.shape[1] == k
 
 
 def has_positive_diagonals(factors: np.ndarray, covariance_type: str) -> bool:

@@ -27,7 +27,6 @@ _CLASSES = {
     "Engine": "vicinal._engine.Engine",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
     "LocalFrameMixture": "vicinal._mixtures.LocalFrameMixture",
-    "MultiStart": "vicinal._nca.options.MultiStart",
     "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
     "RowsLeftOut": "vicinal._density.rows_left_out.RowsLeftOut",

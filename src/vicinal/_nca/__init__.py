@@ -16,5 +16,5 @@
       SoftNeighborsClassifier and SoftNeighborsRegressor, soft_neighbors.py: predictions under any metric
           given_metrics.py                 the metrics that users may pass
 
-      options.py                           the records: Objective, MultiStart, StochasticGradient, Adam
+      options.py                           the records: Objective, StochasticGradient, Adam
 """

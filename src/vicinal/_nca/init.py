@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_array
 
 from vicinal._checks import check_choice
 from vicinal._engine import prepare
-from vicinal._nca.options import MultiStart
 
 if TYPE_CHECKING:
     from vicinal._nca.nca import NCA
@@ -45,15 +44,8 @@ class Start(NamedTuple):
 # -- a start that the user chose -----------------------------------------------------------------------------
 
 
-def as_starts(init: MultiStart | ArrayLike, names: tuple[str, ...]) -> MultiStart:
-    """Return the starts that ``init`` selects; raise an error if it is neither a name, an array nor a `MultiStart`."""
-    if not isinstance(init, MultiStart):
-        init = MultiStart.named(init)
-    _check_init(init.first, names)
-    return init
-
-
-def _check_init(init: Any, names: tuple[str, ...]) -> None:
+def check_init(init: Any, names: tuple[str, ...]) -> None:
+    """Raise an error if an initial matrix is neither one of some names nor an array."""
     if isinstance(init, str):
         check_choice(init, "init", names)
         return

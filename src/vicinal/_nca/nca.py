@@ -30,17 +30,17 @@ from vicinal._nca.init import (
     INITS,
     STRUCTURES,
     Start,
-    as_starts,
     auto_kind,
     auto_kinds,
     best_scale,
+    check_init,
     check_size,
     given_start,
     image_width,
     user_start,
 )
 from vicinal._nca.objectives import Evaluate, Evaluation, neighbor_objective, placed_at, with_penalty
-from vicinal._nca.options import MultiStart, Objective, StochasticGradient
+from vicinal._nca.options import Objective, StochasticGradient
 from vicinal._nca.rows import Rows, Sample, check_agreement, prepare_rows
 from vicinal._nca.stochastic import climb_by_batches, rows_in_round
 from vicinal._nca.trial import best_start
@@ -76,14 +76,17 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     ----------
     n_components : int, optional
         The number of rows of A. The default is the number of features.
-    init : {"auto", "pca", "lda", "identity", "random"}, array or MultiStart, default="auto"
-        The initial matrix. :class:`vicinal.MultiStart` tries several. The named matrices equal scikit-learn's to the last
+    init : {"auto", "pca", "lda", "identity", "random"}, or array, default="auto"
+        The initial matrix. The named matrices equal scikit-learn's to the last
         bit, and depend on the units of X. "auto" does not depend on the units. It chooses between raw and standardised
         columns. It tries discriminant directions (if there are fewer components than classes), principal components or the
         identity, and also directions that whiten the data and directions that whiten the classes (RCA). It scales each of
         them to the highest leave-one-out likelihood, and keeps the kind with the best objective on held-out rows after
         five iterations (three folds of up to 2,048 rows; with fewer than 60 rows, the first kind is used).
         With fewer than five rows per column, directions that use the classes are left out.
+    n_init : int, default=1
+        The number of starts, of which the fit with the highest objective is kept. The others are random matrices at a safe
+        scale (with ``init="random"``, further draws of it).
     objective : {"accuracy", "likelihood"} or Objective, default="accuracy"
         Eq. 3 or Eq. 6. :class:`vicinal.Objective` offers soft targets (``match``) and a penalty on the size of A.
     structure : {"full", "diag"}, default="full"
@@ -133,8 +136,6 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         Each feature's share of the mean squared distance between rows; sums to one.
     evaluation_rows_ : ndarray, only with "stochastic"
         The rows on which the objective was evaluated.
-    dropped_mass_ : float, only with "stochastic"
-        The mean probability that `n_neighbors` left out, on the evaluation rows; 0 when all j are kept.
     match_scale_ : ndarray of shape (n_outputs,), only with the match "gaussian"
         The standard deviations s of the agreement.
     solver_ : str
@@ -183,7 +184,6 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     _learned_bandwidth = float(np.sqrt(0.5))
 
     _record_types: ClassVar[dict[str, type[Record]]] = {
-        "init": MultiStart,
         "objective": Objective,
         "solver": StochasticGradient,
         "engine": Engine,
@@ -193,7 +193,8 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self,
         n_components: int | None = None,
         *,
-        init: MultiStart | ArrayLike | str = "auto",
+        init: ArrayLike | str = "auto",
+        n_init: int = 1,
         objective: Objective | str = "accuracy",
         structure: str = "full",
         solver: StochasticGradient | str = "auto",
@@ -207,6 +208,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     ) -> None:
         self.n_components = n_components
         self.init = init
+        self.n_init = n_init
         self.objective = objective
         self.structure = structure
         self.solver = solver
@@ -242,12 +244,12 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        objective, starts = self._objective(), as_starts(self.init, INITS)
+        objective = self._objective()
         X, rows, drawn = self._read(X, y, sample_weight, objective)
         rows = rows.resident(fit_engine(self), self._pair_work(*rows.X.shape))
         penalty = objective.penalty * rows.spread**2
         with one_blas_thread_beside_pairs(*rows.X.shape):
-            first = self._initial_metric(X, rows, starts.first, 0)
+            first = self._initial_metric(X, rows, 0)
             solver = "stochastic" if drawn else self._choose_solver(rows, first)
 
         def evaluate(A: np.ndarray) -> Evaluation:
@@ -256,7 +258,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             return with_penalty(found, A, penalty)
 
         def climb_from(start: Start) -> FitPath:
-            if solver == "stochastic":  # truncated sums over i, and over j with `n_neighbors` (sec. 2)
+            if solver == "stochastic":  # truncated sums over i (sec. 2)
                 options = self._stochastic_options()
                 more = {} if drawn is None else {"draw": drawn.rounds(self, *self._pair_work(*rows.X.shape))}
                 return climb_by_batches(rows, start, self, options, objective=objective.kind, penalty=penalty, **more)
@@ -264,7 +266,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
         # This includes the start and the optimiser, but not minibatches, whose products take more time than their pairs.
         with nullcontext() if solver == "stochastic" else one_blas_thread_beside_pairs(*rows.X.shape):
-            later = (self._initial_metric(X, rows, starts.first, attempt) for attempt in range(1, starts.n_starts))
+            later = (self._initial_metric(X, rows, attempt) for attempt in range(1, self.n_init))
             path = best_path(climb_from(start) for start in chain([first], later))
             self._store(X, rows, path)
         if drawn is not None:
@@ -363,7 +365,8 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     # -- the start -------------------------------------------------------------------------------------------
 
-    def _initial_metric(self, X: np.ndarray, rows: Rows, init: ArrayLike, attempt: int) -> Start:
+    def _initial_metric(self, X: np.ndarray, rows: Rows, attempt: int) -> Start:
+        init = self.init
         n_features, diagonal = X.shape[1], self.structure == "diag"
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
             return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
@@ -397,7 +400,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
+        check_init(self.init, INITS)
         check_choice(self.structure, "structure", STRUCTURES)
+        check_integer(self.n_init, "n_init")
         check_flag(self.warm_start, "warm_start")
         as_record(self.solver, StochasticGradient, "solver", _SOLVERS)
         check_integer(self.max_iter, "max_iter")

@@ -1,4 +1,4 @@
-"""The options of the NCA family, as records: the objective, the start and the solvers."""
+"""The options of the NCA family, as records: the objective and the solvers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -59,37 +59,6 @@ class Objective(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class MultiStart(Record):
-    """Several starts of :class:`vicinal.NCA` or :class:`vicinal.PairNCA`, of which the best is kept.
-
-    Parameters
-    ----------
-    first : str or array, default="auto"
-        The first start: any value that ``init`` accepts.
-    n_starts : int, default=5
-        The number of starts. The others are random matrices at a safe scale (with ``first="random"``, further draws
-        of it). The fit with the highest objective is kept.
-
-    Examples
-    --------
-    >>> from vicinal import NCA, MultiStart
-    >>> NCA(init=MultiStart("pca", n_starts=3))
-    NCA(init=MultiStart(first='pca', n_starts=3))
-    """
-
-    first: Any = "auto"
-    n_starts: int = 5
-
-    def __post_init__(self) -> None:
-        check_integer(self.n_starts, "n_starts")
-
-    @classmethod
-    def named(cls, name: Any) -> "MultiStart":
-        """Return one start, given the value of ``init``."""
-        return cls(name, n_starts=1)
-
-
-@dataclass(frozen=True, eq=False)
 class StochasticGradient(Record):
     """Options of the stochastic solver of :class:`vicinal.NCA`; ``NCA(solver="stochastic")`` uses the defaults.
 
@@ -98,24 +67,19 @@ class StochasticGradient(Record):
     batch_size : int, optional
         The number of rows i in a step. The default is chosen so that the pairwise computations outweigh the products
         with X.
-    n_neighbors : int, optional
-        The number of nearest neighbours j that are kept per row, in addition to the nearest class mate. They are searched
-        again in every round, and ``dropped_mass_`` is the probability that is left out. By default all j are kept.
 
     Examples
     --------
     >>> from vicinal import StochasticGradient
-    >>> StochasticGradient(n_neighbors=50)
-    StochasticGradient(batch_size=None, n_neighbors=50)
+    >>> StochasticGradient(batch_size=50)
+    StochasticGradient(batch_size=50)
     """
 
     batch_size: int | None = None
-    n_neighbors: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in self.get_params().items():
-            if value is not None:
-                check_integer(value, name)
+        if self.batch_size is not None:
+            check_integer(self.batch_size, "batch_size")
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,10 +25,10 @@ from vicinal._nca.climb import METHODS, climb, relevance
 from vicinal._nca.init import (
     STRUCTURES,
     Start,
-    as_starts,
     auto_kind,
     auto_start,
     auto_units,
+    check_init,
     check_size,
     column_spread,
     given_start,
@@ -42,7 +42,7 @@ from vicinal._nca.objectives import (
     placed_at,
     with_penalty,
 )
-from vicinal._nca.options import MultiStart, Objective
+from vicinal._nca.options import Objective
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import Grouped, Listed, listed_pairs, read_close_pairs, sample_pairs
 
@@ -65,9 +65,12 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     ----------
     n_components : int, optional
         The number of rows of A. The default is the number of features.
-    init : {"auto", "pca", "identity", "random"}, array or MultiStart, default="auto"
-        The initial matrix. :class:`vicinal.MultiStart` tries several. "auto" does not depend on the units of X: it chooses
+    init : {"auto", "pca", "identity", "random"}, or array, default="auto"
+        The initial matrix. "auto" does not depend on the units of X: it chooses
         between raw and standardised columns, uses principal components or the identity, and scales them by the objective.
+    n_init : int, default=1
+        The number of starts, of which the fit with the highest objective is kept. The others are random matrices at a safe
+        scale (with ``init="random"``, further draws of it).
     objective : "pairs" or Objective, default="pairs"
         Eq. 8. :class:`Objective("pairs", penalty=...) <vicinal.Objective>` adds a penalty on the size of A.
     structure : {"full", "diag"}, default="full"
@@ -149,13 +152,14 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     # exp(-|Ax - Ay|^2) is a Gaussian kernel of this standard deviation in the image: the scale of A is learned.
     _learned_bandwidth = float(np.sqrt(0.5))
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"init": MultiStart, "objective": Objective, "engine": Engine}
+    _record_types: ClassVar[dict[str, type[Record]]] = {"objective": Objective, "engine": Engine}
 
     def __init__(
         self,
         n_components: int | None = None,
         *,
-        init: MultiStart | ArrayLike | str = "auto",
+        init: ArrayLike | str = "auto",
+        n_init: int = 1,
         objective: Objective | str = "pairs",
         structure: str = "full",
         solver: str = "lbfgs",
@@ -169,6 +173,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     ) -> None:
         self.n_components = n_components
         self.init = init
+        self.n_init = n_init
         self.objective = objective
         self.structure = structure
         self.solver = solver
@@ -215,7 +220,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         -------
         self
         """
-        objective, starts = self._check_parameters()
+        objective = self._check_parameters()
         X, close, weight = self._read(X, y, pairs, pair_weight, sample_weight)
         spread = column_spread(X)
         work = self._pair_work(*X.shape)
@@ -233,7 +238,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             """Return Eq. 8 and its gradient: close pairs attract each other, all rows c != d repel each other."""
             return with_penalty(pair_objective(A, problem, pull), A, penalty)
 
-        attempts = (self._initial_metric(X, problem, spread, close, starts.first, k) for k in range(starts.n_starts))
+        attempts = (self._initial_metric(X, problem, spread, close, k) for k in range(self.n_init))
         path = best_path(climb(evaluate, start, self, solver=self.solver) for start in attempts)
         self._store(problem, spread, path)
         warn_if_not_converged("PairNCA", path)
@@ -262,10 +267,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         problem: Problem,
         spread: np.ndarray,
         close: Grouped | Listed,
-        init: ArrayLike,
         attempt: int,
     ) -> Start:
-        (n, n_features), diagonal = X.shape, self.structure == "diag"
+        (n, n_features), diagonal, init = X.shape, self.structure == "diag", self.init
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
             return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
         n_components = check_size(self.n_components, n_features, diagonal)
@@ -286,11 +290,13 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             random_state=self.random_state_,
         )
 
-    def _check_parameters(self) -> tuple[Objective, MultiStart]:
-        """Return the objective and the starts; raise an error for invalid parameters."""
+    def _check_parameters(self) -> Objective:
+        """Return the objective; raise an error for invalid parameters."""
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
+        check_init(self.init, _INITS)
         check_choice(self.structure, "structure", STRUCTURES)
+        check_integer(self.n_init, "n_init")
         check_flag(self.warm_start, "warm_start")
         check_choice(self.solver, "solver", tuple(METHODS))
         check_integer(self.max_iter, "max_iter")
@@ -303,7 +309,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
                 f"PairNCA learns from pairs or groups and has no soft targets, got match={objective.match!r} and "
                 f"match_scale={objective.match_scale!r}. Leave them at their defaults, or use NCA."
             )
-        return objective, as_starts(self.init, _INITS)
+        return objective
 
     def _store(self, problem: Problem, spread: np.ndarray, path: FitPath) -> None:
         A, diagonal = path.parameters, self.structure == "diag"

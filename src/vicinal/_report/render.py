@@ -369,7 +369,7 @@ def _outliers(outliers: dict[str, Any] | None, with_plane: bool) -> Section:
     columns = ["Row", "Log-density", "p-value", "Why"]
     rows = []
     for place, row in enumerate(outliers["rows"]):
-        why = "; ".join(_reason(entry) for entry in row["why"])
+        why = "; ".join(row["why"])
         flag = '<span class="flag">outlier</span>' if row["outlier"] else ""
         rows.append(
             f'<tr id="unusual-{place}"><th scope="row"><span class="row-name">{escape(row["row"])}</span> {flag}</th>'
@@ -382,19 +382,13 @@ def _outliers(outliers: dict[str, Any] | None, with_plane: bool) -> Section:
         "outliers",
         "Unusual rows",
         f'<p class="hint">Each row is scored under the {escape(outliers["density"])} density of the others; a typical row has '
-        f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows, {outliers['flagged']:,} have scores below the lower fence of a box plot "
-        "and are flagged as outliers. The score is the more unusual of the log-density and the distance to a neighbour outside small "
+        f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows, {outliers['flagged']:,} are flagged as outliers (p &lt;= 0.01). "
+        " The score is the more unusual of the log-density and the distance to a neighbour outside small "
         "groups, so that small groups of outliers are found as well. The p-value is the share of rows that are at least as unusual. It is a rank, so "
         "the most unusual of n rows always has 1/n. The last column names the columns that are most surprising given the row's other columns, with "
         f"the 90 % interval in which they were expected.{' The name of a row links to its point in the plane.' if with_plane else ''}</p>"
         + _table("Unusual rows", "The least likely rows", columns, "".join(rows), "hidden"),
     )
-
-
-def _reason(entry: dict[str, Any] | str) -> str:
-    if isinstance(entry, str):  # in the words of the command
-        return entry
-    return f"{entry['name']}: expected {entry['low']:.4g} to {entry['high']:.4g}, got {entry['value']:.4g}"
 
 
 def _data(data: dict[str, Any]) -> Section:

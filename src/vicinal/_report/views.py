@@ -5,6 +5,7 @@ These fits are made once, on the training rows of one split; scores come only fr
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from vicinal._compare.folds import Fits, fit_first, images_of, learned_step, nearest
 from vicinal._compare.methods import Method
 from vicinal._compare.rows import ComparedTargets
-from vicinal._density.training_rows import last_step, left_out_scores
 from vicinal._lca.folds import shared_searches
-from vicinal._tables import log_volume
 
 if TYPE_CHECKING:
     from vicinal._density.outliers import DensityOutlierDetector
@@ -207,16 +206,15 @@ def outliers(
             detector = _detector(density, method.candidates[which], X[rows])
     except (ValueError, np.linalg.LinAlgError):
         return None
-    volume = log_volume(density)
-    plain = left_out_scores(last_step(detector.density_))
-    log_densities = detector.training_scores_ if plain is None else plain
+    table = detector.scored_table(explain=False)
+    log_densities = table["log_density"].to_numpy()
     strangest = np.argsort(detector.training_scores_, kind="stable")[:most]
     why = _reasons(detector, X[rows], strangest, names, list(measured))
     found = [
         {
             "row": str(row_names[rows[i]]),
             "position": int(rows[i]),
-            "log_density": number(log_densities[i] - volume),
+            "log_density": number(log_densities[i]),
             "p_value": number(detector.training_p_values_[i]),
             "outlier": bool(detector.labels_[i] == -1),
             "why": reasons,
@@ -228,7 +226,7 @@ def outliers(
         "rows": found,
         "flagged": int((detector.labels_ == -1).sum()),
         "n": len(rows),
-        "typical": number(np.median(log_densities) - volume),
+        "typical": number(np.median(log_densities)),
     }
 
 
@@ -244,8 +242,8 @@ def _detector(density: Any, candidate: Any, X: np.ndarray) -> "DensityOutlierDet
 
 def _reasons(
     detector: "DensityOutlierDetector", X: np.ndarray, strangest: np.ndarray, names: list[str], measured: list[int]
-) -> list[list[dict[str, Any]]]:
-    """Return the columns that make each of some rows unusual given its others, with expected and actual values.
+) -> list[list[str]]:
+    """Return sentences about what makes each of some rows unusual.
 
     If the density cannot explain rows, an LCA of its standardised columns is used, whose kernel includes correlations. Its
     penalty is fixed, because a search would take longer than everything else here.
@@ -263,19 +261,8 @@ def _reasons(
                 found = DensityOutlierDetector.from_density(stand_in).explain(None, rows=strangest)
         except (ValueError, np.linalg.LinAlgError):
             return [[] for _ in strangest]
-    return [
-        [
-            {
-                "name": names[k],
-                "value": number(found.values[i, k]),
-                "low": number(found.lows[i, k]),
-                "high": number(found.highs[i, k]),
-                "share": number(found.shares[i, k], 3),
-            }
-            for k in found.columns_of(i)
-        ]
-        for i in range(len(strangest))
-    ]
+    found = replace(found, names=names)
+    return [found.reasons(i) for i in range(len(strangest))]
 
 
 def number(value: float, digits: int = _DIGITS) -> float | None:

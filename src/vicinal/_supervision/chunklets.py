@@ -73,23 +73,6 @@ class ChunkletReport:
     n_shared: int = 0
     n_conflicts: int = 0
 
-    @classmethod
-    def from_labels(cls, y: ArrayLike) -> "ChunkletReport":
-        """Return the report on the chunklets of :func:`vicinal.chunklets_from_labels`, which has the parameters."""
-        return _from_codes(code_groups(y))[1]
-
-    @classmethod
-    def from_pairs(
-        cls, pairs: ArrayLike, n_samples: int, *, cannot_link: ArrayLike | None = None, labels: ArrayLike | None = None
-    ) -> "ChunkletReport":
-        """Return the report on the chunklets of :func:`vicinal.chunklets_from_pairs`, which has the parameters."""
-        return _read_pairs(pairs, n_samples, cannot_link, labels)[1]
-
-    @classmethod
-    def from_groups(cls, groups: Any, n_samples: int) -> "ChunkletReport":
-        """Return the report on the chunklets of :func:`vicinal.chunklets_from_groups`, which has the parameters."""
-        return _from_groups(groups, check_integer(n_samples, "n_samples"), "groups")[1]
-
     @property
     def degrees_of_freedom(self) -> int:
         """``R = sum(|C_j| - 1)``: independent contrasts within chunklets (Algorithm 2, step 1)."""

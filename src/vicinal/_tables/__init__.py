@@ -9,7 +9,6 @@
     prepare          preparing.py    one table -> features, labels and notes, for `learn`, `compare` and Python users
                      dependence.py   columns that are linear combinations of others
     Dequantizer      dequantizer.py  uniform noise of one step on rounded columns, so that their density is meaningful
-    score_rows       scoring.py      log-densities (or log-probabilities) of rows, averaged over the noise
 """
 
 from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_types, describe_types
@@ -19,21 +18,10 @@ from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import PARTS
 from vicinal._tables.frames import column_types, nearest_names, objects_as_text, parse_types
 from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
-from vicinal._tables.scoring import (
-    N_DRAWS,
-    dequantizer_of,
-    draw_scores,
-    fills_in,
-    known_log_volumes,
-    log_steps,
-    log_volume,
-    score_rows,
-)
 
 __all__ = [
     "COMMAND_WORDS",
     "KINDS",
-    "N_DRAWS",
     "PARTS",
     "ColumnType",
     "Dequantizer",
@@ -45,18 +33,11 @@ __all__ = [
     "array_types",
     "column_types",
     "dependent_columns",
-    "dequantizer_of",
     "describe_types",
-    "draw_scores",
-    "fills_in",
-    "known_log_volumes",
-    "log_steps",
-    "log_volume",
     "nearest_names",
     "objects_as_text",
     "parse_types",
     "prepare",
     "prepare_table",
     "refuse_infinite",
-    "score_rows",
 ]

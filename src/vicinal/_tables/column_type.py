@@ -136,7 +136,9 @@ def number_type(values: np.ndarray, name: str = "") -> ColumnType:
     if lattice is None:
         return ColumnType("tied", tied=tied) if tied > _MANY_REPEATS else ColumnType("continuous")
     if not _filled(found, lattice[0]):
-        return ColumnType("tied", tied=tied)
+        lattice = _converted_lattice(found, lattice[0])
+        if lattice is None:
+            return ColumnType("tied", tied=tied)
     lower, upper = np.quantile(found, [0.1, 0.9])
     return ColumnType("lattice", *lattice) if lattice[0] > _FINE * (upper - lower) else ColumnType("continuous")
 
@@ -290,6 +292,25 @@ def _lattice_of_any_step(distinct: np.ndarray, counts: np.ndarray, error: float)
         if counts[fits].sum() >= _NEARLY_ALL * counts.sum():
             return step, float(repeated[0] % step)
     return None
+
+
+def _converted_lattice(values: np.ndarray, rounding: float) -> tuple[float, float] | None:
+    """Return the lattice of values that were rounded, converted to another unit and rounded again, or None.
+
+    Whole degrees Fahrenheit are 0.5556 degrees Celsius apart, and printed as 12.2, 12.8, 13.3.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    frequent = distinct[counts >= counts.mean()]
+    if len(frequent) < 6:  # fewer values would fit by chance
+        return None
+    gaps = np.diff(frequent)
+    usual = float(gaps[gaps < 1.5 * np.median(gaps)].mean())
+    position = np.insert(np.cumsum(np.rint(gaps / usual)), 0, 0.0)
+    step, offset = np.polyfit(position, frequent, 1)
+    fits = np.abs(distinct - offset - step * np.rint((distinct - offset) / step)) <= 0.6 * rounding
+    if counts[fits].sum() < _NEARLY_ALL * len(values) or not _filled(values, step):
+        return None
+    return float(step), float(offset % step)
 
 
 def describe_types(types: Iterable[tuple[str, ColumnType]], most: int = 8) -> str:

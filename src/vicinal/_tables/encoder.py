@@ -309,6 +309,8 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     def dequantizer(self) -> Dequantizer | None:
         """Return the fitted noise for the output's rounded columns, or None if no column is rounded.
 
+        As a step of a pipeline it adds noise to the training rows only: ``training_only`` is True.
+
         Returns
         -------
         Dequantizer or None
@@ -316,8 +318,10 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         steps = [kind.step if kind.kind == "lattice" else 0.0 for kind in self.feature_types_]
         if not any(steps):
             return None
-        dequantizer = Dequantizer(steps=steps, random_state=self.random_state)
-        return dequantizer.fit(np.zeros((1, len(steps))))
+        dequantizer = Dequantizer(steps=steps, training_only=True, random_state=self.random_state)
+        dequantizer.fit(np.zeros((1, len(steps))))
+        dequantizer.feature_names_in_ = self.get_feature_names_out()
+        return dequantizer.set_output(transform="pandas")
 
     @classmethod
     def of_features(cls, names: list[str], table: Any) -> "TableEncoder":

@@ -17,9 +17,10 @@ _ROUNDS: dict[str, Any] = {
     "weekday": lambda dates: (dates.dt.day_of_week + dates.dt.hour / 24.0) / 7.0,
     "hour": lambda dates: (dates.dt.hour + dates.dt.minute / 60.0) / 24.0,
 }
+# A part is used if this varies. The weekdays of dates that are all on the same day of a month, as months and years are, say nothing.
 _VARIES: dict[str, Any] = {
     "month": lambda dates: dates.dt.month,
-    "weekday": lambda dates: dates.dt.day_of_week,
+    "weekday": lambda dates: dates.dt.day_of_week if dates.dt.day.nunique() > 1 else dates.dt.day,
     "hour": lambda dates: dates.dt.hour,
 }
 

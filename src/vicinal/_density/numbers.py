@@ -1,0 +1,72 @@
+"""The numbers of a column as its table shows them: decimals, thousands, dates."""
+
+from typing import Any
+
+import numpy as np
+
+_MOST_DECIMALS = 9
+_GRID_DECIMALS = 6  # values that need more are measurements, which are shown with three digits of their spread
+
+
+class ColumnNumbers:
+    """How the numbers of a column are written.
+
+    Parameters
+    ----------
+    kind : ColumnType or None
+        A lattice has the decimals of its step; the noise that a density was fitted with is rounded away.
+    values : array of shape (n,)
+        Values of the column, from which the decimals of other columns are found.
+    """
+
+    def __init__(self, kind: Any, values: np.ndarray) -> None:
+        self.kind = kind if kind is not None and kind.kind == "lattice" else None
+        values = values[np.isfinite(values)]
+        self._largest = float(np.abs(values).max(initial=0.0))
+        grid = np.array([self.kind.step, self.kind.offset or 0.0]) if self.kind is not None else values
+        decimals = next((k for k in range(_GRID_DECIMALS + 1) if _on_grid(grid, k)), None)
+        self.on_grid = decimals is not None
+        if decimals is None:
+            low, high = np.quantile(values, (0.05, 0.95)) if len(values) else (0.0, 1.0)
+            spread = high - low or abs(high) or 1.0
+            decimals = int(np.clip(2 - np.floor(np.log10(spread)), 0, 300))
+        self.decimals = decimals
+
+    def as_in_table(self, values: np.ndarray) -> np.ndarray:
+        """Return training values without the noise of a lattice."""
+        if self.kind is None:
+            return values
+        offset = self.kind.offset or 0.0
+        return offset + self.kind.step * np.rint((values - offset) / self.kind.step)
+
+    def rounded(self, values: np.ndarray) -> np.ndarray:
+        """Return values of rows as they are shown: exactly on a grid, and otherwise with the decimals of the column."""
+        return values if self.on_grid or self.decimals > 15 else np.round(values, self.decimals)
+
+    def interval(self, low: np.ndarray, median: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of intervals, rounded inwards; twice the rounded median if nothing is left."""
+        if self.decimals > 15:
+            return low, high
+        unit = 10.0**self.decimals
+        first, last = np.ceil(low * unit - 1e-6) / unit, np.floor(high * unit + 1e-6) / unit
+        empty = first > last
+        middle = np.round(median, self.decimals)
+        return np.where(empty, middle, first) + 0.0, np.where(empty, middle, last) + 0.0
+
+    def text(self, value: float) -> str:
+        """Return a number as the table shows it; a column that reaches 10,000 has separators of thousands."""
+        if not np.isfinite(value) or self.decimals > _MOST_DECIMALS:
+            return f"{value:.4g}"
+        decimals = self.decimals
+        if self.on_grid:  # a value may have more decimals than the others of its column
+            decimals = next(
+                (k for k in range(decimals, _MOST_DECIMALS) if _on_grid(np.array([value]), k)), _MOST_DECIMALS
+            )
+        return f"{value + 0.0:{',' if max(self._largest, abs(value)) >= 10_000 else ''}.{decimals}f}"
+
+
+def _on_grid(values: np.ndarray, decimals: int) -> bool:
+    """Return whether nearly all values are written with so many decimals."""
+    scaled = values * 10.0**decimals
+    close = np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)
+    return bool(close.mean() >= 0.95) if len(values) else True

@@ -1,0 +1,108 @@
+"""Scores, p-values, flags and reasons of rows as a table: what `DensityOutlierDetector.scored_table` and the command return."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from vicinal._density.incomplete import held_out_log_densities
+from vicinal._density.steps import Steps, log_steps
+from vicinal._density.training_rows import left_out_scores, positions_among, table_in
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def scored_table(detector: Any, X: Any, *, as_new: bool = False) -> "tuple[pd.DataFrame, np.ndarray]":
+    """Return the table without reasons, and for each row the position of the training row that it is, or -1.
+
+    Parameters
+    ----------
+    detector : DensityOutlierDetector
+        Fitted.
+    X : table, or None for the training rows
+    as_new : bool
+        Whether rows that equal a training row are scored as new rows, and not without that training row.
+    """
+    import pandas as pd
+
+    steps = Steps(detector.density_)
+    if X is None:
+        own = np.arange(len(detector.training_scores_))
+        scores, log_densities = np.empty(len(own)), np.zeros(len(own))
+        known = np.ones((len(own), 1)) if detector._gaps is None else detector._gaps == 0
+        known = np.broadcast_to(known, (len(own), steps.density.n_features_in_))
+    else:
+        rows = detector._rows(X)
+        own = np.full(len(rows.known), -1) if as_new else _own_positions(detector, steps, rows)
+        scores, log_densities = detector._scored(rows)
+        known = ~np.isnan(rows.known)
+    p_values = detector.p_values_from_scores(scores)
+    outliers = scores < detector.offset_
+    mine = np.flatnonzero(own >= 0)
+    if len(mine):
+        scores[mine], p_values[mine] = detector.training_scores_[own[mine]], detector.training_p_values_[own[mine]]
+        outliers[mine] = detector.labels_[own[mine]] == -1
+        log_densities[mine] = _training_log_densities(detector, steps)[own[mine]]
+    table = pd.DataFrame(
+        {
+            "score": scores,
+            "p_value": p_values,
+            "outlier": outliers.astype(int),
+            "log_density": log_densities - np.nan_to_num(steps.log_volume(known)),
+        },
+        index=X.index if hasattr(X, "index") and hasattr(X, "columns") else None,
+    )
+    if steps.noise is not None and steps.noise.steps_.all():
+        table["log_probability"] = table["log_density"] + known @ log_steps(steps.noise)
+    return table, own
+
+
+def reasons_of_rows(detector: Any, X: Any, own: np.ndarray, chosen: np.ndarray, most: int = 3) -> list[str]:
+    """Return why rows are unusual, for the chosen positions; an empty text for the others.
+
+    Parameters
+    ----------
+    detector : DensityOutlierDetector
+    X : table, or None for the training rows
+    own : integer array of shape (m,)
+        From `scored_table`.
+    chosen : integer array
+    most : int
+        The number of reasons per row.
+    """
+    texts = [""] * len(own)
+    new, mine = chosen[own[chosen] < 0], chosen[own[chosen] >= 0]
+    for positions in (new, mine):
+        if len(positions):
+            its_rows = None if positions is mine else _safe_indexing(X, positions)
+            explained = detector.explain(its_rows, rows=own[positions] if positions is mine else None)
+            for place, i in enumerate(positions):
+                texts[i] = "; ".join(explained.reasons(place, most))
+    return texts
+
+
+def _own_positions(detector: Any, steps: Steps, rows: Any) -> np.ndarray:
+    """Return for each row the position of an equal training row, or -1.
+
+    The first draw of the noise on rounded columns is that of the first of equal training rows.
+    """
+    table = table_in(steps.density) if steps.by_column else None
+    if table is None:
+        return np.full(len(rows.known), -1)
+    if detector._gaps is not None:
+        table = np.where(detector._gaps == 1, np.nan, table)
+    return positions_among(rows.versions[0], table)
+
+
+def _training_log_densities(detector: Any, steps: Steps) -> np.ndarray:
+    """Return the log-density of each training row without itself, by its known values."""
+    scores = left_out_scores(steps.density)
+    if scores is None:  # they come from folds
+        return detector.training_scores_
+    if detector._gaps is not None:
+        scores = scores.copy()
+        incomplete = np.flatnonzero(detector._gaps.any(axis=1))
+        known = detector._known_training_rows(steps)
+        scores[incomplete] = held_out_log_densities(steps.density, known, incomplete)
+    return scores

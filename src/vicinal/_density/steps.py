@@ -1,0 +1,191 @@
+"""A density behind other steps of a pipeline: rows as the density takes them, and its answers in the units of the table."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+
+from vicinal._checks import check_flag, check_integer
+from vicinal._tables import ColumnType, Dequantizer, TableEncoder
+
+N_DRAWS = 8
+_SCALERS = (StandardScaler, MinMaxScaler, RobustScaler, MaxAbsScaler)  # each column by itself, and they can be undone
+
+
+class Steps:
+    """The steps of a pipeline before its density, and the density; a density alone has no steps.
+
+    Parameters
+    ----------
+    model : density, or Pipeline that ends in one
+
+    Attributes
+    ----------
+    before : list of transformers
+    density : estimator
+    noise : Dequantizer or None
+    by_column : bool
+        Whether every step treats each column by itself. The density then scores rows with missing values by the known ones, so
+        that steps which fill values in are skipped.
+    """
+
+    def __init__(self, model: Any) -> None:
+        *self.before, self.density = _flat_steps(model)
+        self.encoder = self.before[0] if self.before and isinstance(self.before[0], TableEncoder) else None
+        self.noise = next((step for step in self.before if isinstance(step, Dequantizer)), None)
+        self.by_column = all(_keeps_columns(step) or isinstance(step, _SCALERS) for step in self.before)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns that the density sees, if the steps treat each column by itself."""
+        if self.encoder is not None:
+            return [str(name) for name in self.encoder.get_feature_names_out()]
+        first = [*self.before, self.density][0]
+        names = getattr(first, "feature_names_in_", None)
+        return [f"x{k}" for k in range(first.n_features_in_)] if names is None else [str(name) for name in names]
+
+    @property
+    def kinds(self) -> list[ColumnType | None]:
+        """The kinds of these columns, as far as they are known."""
+        if self.encoder is not None:
+            return list(self.encoder.feature_types_)
+        steps = self.noise.steps_ if self.noise is not None else np.zeros(len(self.names))
+        return [ColumnType("lattice", float(step), 0.0) if step > 0 else None for step in steps]
+
+    def known(self, X: Any, draw: int | None = None) -> np.ndarray:
+        """Return rows as the density takes them, NaN where a value is missing; with a draw of the noise, if there is one."""
+        for step in self.before:
+            if self.by_column and _fills_in(step):
+                continue
+            rows = _named_for(step, X)
+            noisy = draw is not None and isinstance(step, Dequantizer)
+            X = step.draw(rows, draw) if noisy else step.transform(rows)
+        return np.asarray(X, dtype=None if isinstance(X, np.ndarray) and X.dtype.kind == "f" else np.float64)
+
+    def versions(self, X: Any, n_draws: int = N_DRAWS) -> list[np.ndarray]:
+        """Return rows as the density takes them, once for each draw of the noise on rounded columns; once if there is none."""
+        return [self.known(X)] if self.noise is None else [self.known(X, draw) for draw in range(n_draws)]
+
+    def log_densities(self, rows: np.ndarray) -> np.ndarray:
+        """Return the log-densities of rows as the density takes them, in its own units."""
+        return np.asarray(self.density.score_samples(_named_for(self.density, rows)))
+
+    def in_units(self, table: np.ndarray) -> np.ndarray:
+        """Return rows of the density in the units of the table."""
+        for step in reversed(self.before):
+            table = step.inverse_transform(table) if isinstance(step, _SCALERS) else table
+        return table
+
+    def fill_gaps(self) -> bool:
+        """Return whether a step fills in missing values."""
+        return any(_fills_in(step) for step in self.before)
+
+    def log_volume(self, known: np.ndarray | None = None) -> Any:
+        """Return the logarithm of the volume, in the units of the table, of a unit volume of the density; NaN if not known.
+
+        With `known` of shape (m, d), return it for each row in its known columns.
+        """
+        volume: Any = 0.0 if known is None else np.zeros(len(known))
+        for step in self.before:
+            if isinstance(step, StandardScaler):
+                if step.scale_ is not None:
+                    scale = np.log(step.scale_)
+                    volume = volume + (scale.sum() if known is None or not self.by_column else known @ scale)
+            elif not _keeps_volume(step):
+                return volume + np.nan
+        return volume
+
+
+def _flat_steps(model: Any) -> list[Any]:
+    """Return the estimators of a pipeline, also of pipelines in it, without steps that do nothing."""
+    if not isinstance(model, Pipeline):
+        return [model]
+    return [step for _, part in model.steps if part is not None and part != "passthrough" for step in _flat_steps(part)]
+
+
+def _named_for(step: Any, rows: Any) -> Any:
+    """Return rows with the names that a step was fitted with, or without names if it has none."""
+    if isinstance(step, TableEncoder):
+        return rows
+    names = getattr(step, "feature_names_in_", None)
+    if names is None:
+        return rows.to_numpy() if hasattr(rows, "to_numpy") else rows
+    if hasattr(rows, "columns"):
+        return rows
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=names)
+
+
+def _fills_in(step: Any) -> bool:
+    """Return whether a step fills in missing values and does not change the others."""
+    return getattr(step, "keeps_columns", False) or type(step).__module__.startswith("sklearn.impute.")
+
+
+def _keeps_columns(step: Any) -> bool:
+    return _fills_in(step) or isinstance(step, (TableEncoder, Dequantizer))
+
+
+def _keeps_volume(step: Any) -> bool:
+    """Return whether a step keeps the units: noise, a choice of columns, or a projection onto orthonormal directions."""
+    if isinstance(step, ColumnTransformer):
+        return all(isinstance(part, str) for _, part, _ in step.transformers)
+    return _keeps_columns(step) or (isinstance(step, PCA) and not step.whiten)
+
+
+def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool = False) -> np.ndarray:
+    """Return the log-density of each row in the units of the data, averaged over the noise on rounded columns.
+
+    Parameters
+    ----------
+    model : fitted density, or Pipeline that ends in one
+        The density. If a :class:`Dequantizer` is among its steps, each row is scored under `n_draws` draws of the noise.
+        Otherwise the result is that of ``score_samples`` in the units of the data.
+    X : table or array of shape (n_samples, n_features)
+        A row with missing values is scored by its known values: the log-density, and the probability, of those columns alone.
+    n_draws : int, default=8
+        The number of draws of the noise.
+    probability : bool, default=False
+        Whether to add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
+        discrete row (on the log-density of its continuous columns times the probability of the others, if some
+        columns are not rounded), *in expectation over the noise*; the mean of a few draws may lie above it.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from vicinal import Dequantizer, ParzenWindows
+    >>> from vicinal.tables import score_rows
+    >>> coins = np.random.default_rng(0).binomial(4, 0.5, size=(400, 1)).astype(float)
+    >>> model = make_pipeline(Dequantizer(), ParzenWindows()).fit(coins)
+    >>> twos = np.exp(score_rows(model, [[2.0]], probability=True))  # the probability of 2 is 0.375
+    >>> bool(0.3 < twos[0] < 0.4)
+    True
+    """
+    check_integer(n_draws, "n_draws")
+    check_flag(probability, "probability")
+    steps = Steps(model)
+    if np.isnan(steps.log_volume()):
+        raise ValueError(
+            "a step of the model transforms the columns so that the units of the data are lost; expected StandardScaler, PCA "
+            "without whitening, TableEncoder, Dequantizer or DensityImputer before the density. Use model.score_samples for log-densities in "
+            "the units of that step."
+        )
+    versions = steps.versions(X, n_draws)
+    known = ~np.isnan(versions[0])
+    scores = np.mean([steps.log_densities(rows) for rows in versions], axis=0) - steps.log_volume(known)
+    if probability and steps.noise is not None:
+        scores += known @ log_steps(steps.noise)
+    return scores
+
+
+def log_steps(noise: Dequantizer) -> np.ndarray:
+    """Return the logarithm of the step of each column; 0 for columns that are not rounded."""
+    return np.log(np.where(noise.steps_ > 0, noise.steps_, 1.0))
