@@ -675,7 +675,6 @@ def mixture_tree(**changes):
         "engine": None,
         "feature_names": None,
         "log_weights": {"is": "array", "name": "b"},
-        "cholesky": {"is": "array", "name": "a"},
         **changes,
     }
     return {"mixture_": {"is": "record", "class": "SharedMixture", "fields": fields}}

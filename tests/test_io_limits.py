@@ -19,7 +19,6 @@ import vicinal
 from vicinal import LCA, NCA, ParzenWindows, io
 from vicinal._model_files import model_file
 from vicinal._model_files.reader import Reader
-from vicinal._model_files.sklearn_states import MOST_COLUMNS
 from vicinal._model_files.types import CHARACTERS_PER_OBJECT, MOST_OBJECTS, MOST_REFERENCES
 from vicinal._model_files.writer import Writer
 
@@ -184,14 +183,9 @@ def test_keys_of_a_dict_do_not_collide(write):
 def test_a_number_of_outputs_is_not_written_out(write):
     """Its names were created one by one to count them, as many as the file claimed."""
     writer = Writer()
-    normalizer = make_pipeline(Normalizer().fit(X), LCA(reg=0.0).fit(X))
-    tree = writer.estimator(normalizer)
-    tree["parameters"]["steps"][0]["items"][1]["attributes"]["n_features_in_"] = MOST_COLUMNS
-    assert_bounded(write(tree, writer.arrays), "steps that transform rows to what the next one takes")
-    writer = Writer()
     tree = writer.estimator(make_pipeline(LinearDiscriminantAnalysis().fit(X, np.arange(30) % 3), ParzenWindows(1.0)))
     tree["parameters"]["steps"][0]["items"][1]["attributes"].update(n_outputs=10**9, max_components=10**9)
-    assert_bounded(write(tree, writer.arrays), "n_outputs=1000000000")
+    assert_bounded(write(tree, writer.arrays), "max_components=1000000000")
 
 
 @pytest.mark.parametrize(
@@ -212,22 +206,6 @@ def test_number_of_columns_without_arrays_is_bounded(write, estimator):
         ValueError, match=r"n_features_in_=2147483648, expected an integer d, at least 1, at most 1e\+06"
     ):
         io.load(write(tree, writer.arrays))
-
-
-def test_checks_of_large_matrices_take_little_memory(write):
-    """One array in every place: the checks of the relations between them made five of its size."""
-    writer, d = Writer(), 900
-    tree = writer.estimator(LCA(reg=0.0).fit(X))
-    fields, mixture = tree["attributes"], tree["attributes"]["mixture_"]["fields"]
-    eye = np.eye(d)
-    fields.update({name: array("eye") for name in ("components_", "covariance_", "precision_", "reg_")})
-    mixture.update(covariance=array("eye"), cholesky=array("eye"), centres=array("rows"))
-    fields["n_features_in_"] = d
-    arrays = {**writer.arrays, "eye": eye, "rows": np.zeros((30, d))}
-    path = write(tree, arrays)
-    said, peak = peak_of(path)
-    assert said.startswith("LCA(")
-    assert peak <= 2 * path.stat().st_size + 16 * MB
 
 
 @pytest.mark.parametrize("estimators", [1, 200])

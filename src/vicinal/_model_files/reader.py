@@ -78,7 +78,7 @@ class Reader:
         if not set(parameters_of(cls)) <= set(parameters):
             raise ValueError(f"{tree['class']} lacks the parameter {min(set(parameters_of(cls)) - set(parameters))!r}.")
         _refuse(tree["class"], find_fault(tree["class"], parameters))
-        _refuse(tree["class"], state_of(tree["class"]).fault(attributes, parameters))
+        _refuse(tree["class"], state_of(tree["class"]).fault(attributes))
         estimator = object.__new__(cls)
         estimator.__dict__.update(parameters, **_by_attribute(tree["class"], attributes))
         if "metadata_request" in tree:
@@ -242,6 +242,8 @@ class Reader:
             return cls(**state)
         record = object.__new__(cls)
         record.__dict__.update(state)
+        if state_of(tree["class"]).derived:
+            record._derive()
         return record
 
     def _fields(self, class_name: str, trees: Any, depth: int, what: str) -> dict[str, Any]:

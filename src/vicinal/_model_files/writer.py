@@ -73,7 +73,7 @@ class Writer:
             "attributes": {key: self.value(value, (*place, key)) for key, value in attributes.items()},
         }
         _refuse(find_fault(name, parameters), place, _SET)
-        _refuse(state_of(name).fault(attributes, parameters), place, _FIT)
+        _refuse(state_of(name).fault(attributes), place, _FIT)
         if request is not None:
             tree["metadata_request"] = _requests_by_method(request)
         return tree
@@ -174,6 +174,8 @@ class Writer:
         class_name, names = name_of_class(type(record)), fields_of(type(record))
         assert class_name is not None  # only instances of the closed set are passed here
         kept = {name: getattr(record, name) for name in names} if names else dict(vars(record))
+        for name in state_of(class_name).derived:
+            del kept[name]
         values = _by_field(class_name, kept, place)
         trees = {name: self.value(value, (*place, name)) for name, value in values.items()}
         _refuse(state_of(class_name).fault(values), place, _SET if names else _FIT)
