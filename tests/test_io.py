@@ -41,9 +41,15 @@ pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
 # How to fit each public estimator: each entry makes a fitted one. Several entries for what differs in state.
 HOW_TO_FIT = {
-    "BinnedTargetMetric": [lambda: vicinal.BinnedTargetMetric(RCA(n_components=2), n_bins=4).fit(TABLE, X[:, 0])],
-    "ConstrainedGaussianMixture": [lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS)],
-    "ConstrainedKMeans": [lambda: vicinal.ConstrainedKMeans(3, n_init=2, random_state=0).fit(TABLE, CHUNKLETS)],
+    "BinnedTargetMetric": [
+        lambda: vicinal.companions.BinnedTargetMetric(RCA(n_components=2), n_bins=4).fit(TABLE, X[:, 0])
+    ],
+    "ConstrainedGaussianMixture": [
+        lambda: vicinal.companions.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS)
+    ],
+    "ConstrainedKMeans": [
+        lambda: vicinal.companions.ConstrainedKMeans(3, n_init=2, random_state=0).fit(TABLE, CHUNKLETS)
+    ],
     "DensityClassifier": [
         lambda: vicinal.DensityClassifier(ParzenWindows()).fit(X, CLASSES == 0),
         lambda: vicinal.DensityClassifier(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(TABLE, NAMES),
@@ -75,7 +81,10 @@ HOW_TO_FIT = {
         lambda: vicinal.LocalLCA(reg=0.0).fit(X),
         lambda: vicinal.LocalLCA(1, 4, 0.01, shared=0.5, center="mean", reg=0.0).fit(TABLE, None, WEIGHT),
     ],
-    "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
+    "MMC": [
+        lambda: vicinal.companions.MMC().fit(X, CLASSES),
+        lambda: vicinal.companions.MMC(structure="diag").fit(TABLE, NAMES),
+    ],
     "AnchorNCA": [lambda: vicinal.AnchorNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
@@ -130,8 +139,9 @@ HOW_TO_FIT = {
 }
 ESTIMATORS = [
     name
-    for name in vicinal.__all__
-    if isinstance(getattr(vicinal, name), type) and issubclass(getattr(vicinal, name), BaseEstimator)
+    for module in (vicinal, vicinal.companions)
+    for name in module.__all__
+    if isinstance(getattr(module, name), type) and issubclass(getattr(module, name), BaseEstimator)
 ]
 METHODS = ("p_values", "transform", "score_samples", "predict", "predict_proba", "decision_function")
 
@@ -410,8 +420,8 @@ def _circle():
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (vicinal.ConstrainedKMeans(init=print), r"init holds a function, print,.*set_params\(init=None\)"),
-        (ManifoldParzen(metric=vicinal.ConstrainedKMeans(init=print), n_components=1, n_neighbors=5), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
+        (vicinal.companions.ConstrainedKMeans(init=print), r"init holds a function, print,.*set_params\(init=None\)"),
+        (ManifoldParzen(metric=vicinal.companions.ConstrainedKMeans(init=print), n_components=1, n_neighbors=5), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
         (NCA(random_state=np.random.default_rng(0)), "random_state holds a .*Generator.*RandomState"),
         (ParzenWindows(object()), "bandwidth holds a builtins.object"),
         (ParzenWindows({1, 2}), "bandwidth holds a builtins.set"),

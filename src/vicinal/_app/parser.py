@@ -375,6 +375,12 @@ def _prepare_options() -> _Parser:
         help="columns that are not features (comma-separated); may be repeated",
     )
     group.add_argument(
+        "--log",
+        action="append",
+        metavar="COLS",
+        help="columns of positive, skewed quantities of which to use the logarithm (comma-separated); may be repeated",
+    )
+    group.add_argument(
         "--type",
         action="append",
         metavar="COL=KIND",

@@ -22,10 +22,14 @@ import vicinal
 # nothing but values of the types that `Writer.value` lists.
 _CLASSES = {
     "Adam": "vicinal._nca.options.Adam",
+    "BinnedTargetMetric": "vicinal.companions.BinnedTargetMetric",
     "ChunkletReport": "vicinal._supervision.ChunkletReport",
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
+    "ConstrainedGaussianMixture": "vicinal.companions.ConstrainedGaussianMixture",
+    "ConstrainedKMeans": "vicinal.companions.ConstrainedKMeans",
     "Engine": "vicinal._engine.Engine",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
+    "MMC": "vicinal.companions.MMC",
     "LocalFrameMixture": "vicinal._mixtures.LocalFrameMixture",
     "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
