@@ -125,9 +125,7 @@ def test_estimators_tell_what_was_skipped(forced, rows):
     assert "of the pairs" not in which_engine(rows, parzen)
     assert parzen.fit(rows).certified_row_error_ <= 1e-4
     assert "of the pairs" in which_engine(rows, parzen)
-    local = LocalLCA(shared=1.0, noise=0.0, n_neighbors=10, n_components=1, reg=0.0, engine=engine).fit(
-        rows
-    )
+    local = LocalLCA(shared=1.0, noise=0.0, n_neighbors=10, n_components=1, reg=0.0, engine=engine).fit(rows)
     assert 0.0 < local.certified_row_error_ <= 1e-4  # that of LCA, which it begins with
     assert local.set_params(engine=Engine("cpu", error=0.0)).fit(rows).certified_row_error_ == 0.0
 

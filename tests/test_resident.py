@@ -70,9 +70,7 @@ def test_nothing_is_stored_with_the_estimator(estimator):
         assert mixture.placement(60) is not model.mixture_.placement(60)
 
 
-@pytest.mark.parametrize(
-    "estimator", [ParzenWindows(0.5), LocalLCA(1, 5, 0, shared=1, center="mean", reg=0.0)]
-)
+@pytest.mark.parametrize("estimator", [ParzenWindows(0.5), LocalLCA(1, 5, 0, shared=1, center="mean", reg=0.0)])
 def test_a_refit_drops_it(estimator):
     model = estimator.fit(X)
     model.score_samples(X)
