@@ -3,6 +3,7 @@
 import copy
 import json
 import warnings
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -15,9 +16,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
-from vicinal import LCA, NCA, ParzenWindows, io
+from vicinal import LCA, NCA, io
 from vicinal._model_files import states
-from vicinal._model_files.fields import State, count, floats, integers, maybe, relation
+from vicinal._model_files.fields import State, count, equal, floats, integers, maybe, nans
 from vicinal._model_files.model_file import write_arrays
 from vicinal._model_files.option_states import OPTION_STATES
 from vicinal._model_files.sklearn_states import SKLEARN_STATES
@@ -159,28 +160,23 @@ def test_a_fit_that_did_not_finish_is_not_saved(tmp_path):
 
 
 def test_what_was_changed_into_nonsense_is_not_saved(tmp_path):
-    density = ParzenWindows().fit(X)
-    density.covariance_[0, 1] = 7.0
-    with pytest.raises(TypeError, match=r"mixture_\.covariance is an array .*expected a symmetric matrix"):
-        io.save(density, tmp_path / "model.vicinal")
     metric = NCA(random_state=0, max_iter=3, tol=1.0).fit(X, Y)
     metric.components_ = metric.components_[:, :1]
     with pytest.raises(
-        TypeError, match=r"components_ is an array .*expected finite floats of shape \(k, d\), where d=2"
+        TypeError, match=r"components_ is an array .*expected finite floats of shape \(k, d\), not empty, where d=2"
     ):
         io.save(metric, tmp_path / "model.vicinal")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_refit_under_other_parameters_can_be_saved(tmp_path):
-    """Some attributes belong to an earlier fit, perhaps on other columns."""
+    """Some attributes belonged to an earlier fit, perhaps on other columns."""
     metric = NCA(solver="stochastic", random_state=0, max_iter=1, tol=10.0, structure="diag")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         metric.fit(np.hstack([X, X**2]), Y).set_params(structure="full", solver="lbfgs").fit(X, Y)
-    assert metric.feature_relevance_.shape != metric.components_.shape[1:]
     io.save(metric, tmp_path / "model.vicinal")
-    np.testing.assert_array_equal(io.load(tmp_path / "model.vicinal").feature_relevance_, metric.feature_relevance_)
+    assert not hasattr(io.load(tmp_path / "model.vicinal"), "feature_relevance_")
 
 
 def stop(parameters, n_iter):
@@ -243,13 +239,16 @@ def test_a_state_is_whole_or_empty():
     assert state.fault({"c": 1}).name == "a"
 
 
-def test_relations_are_asked_where_all_names_are_present():
-    state = State({"a": count(), "b": maybe(count())}, [relation("a, b", "more than b", lambda a, b: a > b)])
-    assert state.fault({"a": 1}) is None
-    assert state.fault({"a": 2, "b": 1}) is None
-    assert state.fault({"a": 1, "b": 2}) == ("a", "more than b", "1", False)
-    odd = State({"a": count()}, [relation("a, b?", "more than b", lambda a, b: a > b)])
-    assert odd.fault({"a": 1}).name == "a"  # None cannot be compared: that is no agreement
+def test_a_number_of_nan_is_a_size():
+    state = State(
+        {"d": count("d"), "constants": maybe(equal("a", "d"), nans("d", "a")), "covariance": floats("a", "a")}
+    )
+    constants = np.array([1.0, np.nan, np.nan])
+    assert state.fault({"d": 3, "constants": constants, "covariance": np.eye(2)}) is None
+    assert state.fault({"d": 3, "constants": None, "covariance": np.eye(3)}) is None
+    for known, size in ((constants, 3), (None, 2)):
+        assert state.fault({"d": 3, "constants": known, "covariance": np.eye(size)}).name == "covariance"
+    assert state.fault({"d": 1, "constants": np.ones(1), "covariance": np.eye(0)}).name == "constants"
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -288,51 +287,32 @@ def with_entry(value):
         ("LCA", changed_field("n_features_in_", 3), r"LCA has .*=an array.* expected finite floats of shape .*d=3"),
         ("LCA", changed_field("engine_", "gpu"), "LCA has engine_='gpu', expected 'cpu' or 'dask' or 'reference' or 'torch'"),
         ("LCA", changed_field("converged_", 1), "LCA has converged_=1, expected True or False"),
-        ("LCA", changed_field("n_iter_", 10**6), "LCA has n_iter_=1000000, expected at most the length of objectives_"),
         ("LCA", changed_field("mixture_", None), "LCA has mixture_=None, expected a SharedMixture .* or a RowsLeftOut"),
-        ("LCA", changed_array("precision_", lambda A: 2 * A), "LCA has precision_=.* expected components_' components_"),
         ("LCA", changed_array("components_", with_entry(np.nan)), "LCA has components_=.*nan.* expected finite floats"),
-        ("LCA", changed_array("components_", lambda A: A[:1]), r"covariance_=.*shape \(2, 2\).* expected .*\(a, a\)"),
+        ("LCA", changed_array("components_", lambda A: A[:1]), r"components_=.*shape \(1, 2\).* expected .*\(a, d\)"),
         ("LCA", changed_array("components_", lambda A: A > 0), "LCA has components_=.*dtype bool"),
-        ("LCA", changed_array("covariance_", lambda A: -A), "SharedMixture has covariance=.*expected a symmetric matrix"),
         ("LCA", changed_array("mixture_.centres", lambda A: A[:5]), r"SharedMixture has log_weights=.*where n=5"),
-        ("LCA", changed_array("mixture_.log_weights", lambda w: w - 1), "log_weights=.*weights of sum one"),
-        ("LCA", changed_array("mixture_.cholesky", lambda A: A.T), "SharedMixture has cholesky=.*the Cholesky factor"),
-        ("LCA", changed_array("mixture_.cholesky", lambda A: 2 * A), "SharedMixture has cholesky=.*the Cholesky factor"),
         ("LCA:stream", changed_field("stream", {"is": "dict", "items": []}), "LCA has stream=a dict, expected None or"),
-        ("LocalLCA", changed_array("mixture_.covariance", lambda C: -C), "LocalFrameMixture has covariance=.*positive def"),
-        ("LocalLCA", changed_field("base_", None), "LocalLCA has mixture_=a LocalFrameMixture, expected a mixture with everything"),
-        ("LocalLCA:noise", changed_array("neighbors", lambda A: A[:, :3]), "expected a mixture with everything from which its kernels"),
-        ("LocalLCA:noise", changed_array("mixture_.frames", lambda A: 2 * A), "LocalFrameMixture has frames=.*of length one"),
+        ("LocalLCA:noise", changed_array("mixture_.frames", lambda A: 2 * A), "LocalFrameMixture has frames=.*at most 1.001"),
         ("ManifoldParzen", changed_array("neighbors", with_entry(10**6)), "neighbors=.* at least 0 and less than n.*n=14"),
         ("ManifoldParzen", changed_array("neighbors", with_entry(-1)), "ManifoldParzen has neighbors="),
-        ("ManifoldParzen", changed_field("neighbors", None), "ManifoldParzen has mixture_=a FrameMixture, expected a Fr"),
         ("ManifoldParzen", changed_array("mixture_.variances", lambda v: -v - 1), "FrameMixture has variances=.*at least 0"),
-        ("ManifoldParzen", changed_array("mixture_.frames", lambda v: 3 * v), "FrameMixture has frames=.*of length one"),
-        ("ManifoldParzen:kernel", changed_array("soft_rows", lambda A: A[:, :0]), "mixture_=a FrameMixture, expected a Fr"),
+        ("ManifoldParzen", changed_array("mixture_.frames", lambda v: 3 * v), "FrameMixture has frames=.*at most 1.001"),
         ("SoftNeighborsClassifier", changed_array("codes", with_entry(9)), r"codes=.*less than c.* c=3"),
         ("SoftNeighborsClassifier", changed_array("codes", lambda c: c[::-1]), "codes=.*in increasing order"),
-        ("SoftNeighborsClassifier", changed_array("positions", with_entry(1)), "positions=.*every row of points_, once"),
-        ("SoftNeighborsClassifier", changed_array("points_", lambda A: A[:, :1]), "points_=.*as there are features"),
+        ("SoftNeighborsClassifier", changed_array("points_", lambda A: A[:, :1]), r"points_=.*of shape \(m, k\).*where k=2"),
         ("SoftNeighborsClassifier", changed_array("classes_", lambda c: c[::-1]), "classes_=.*in increasing order"),
-        ("SoftNeighborsClassifier:metric", changed_field("metric_", None), "points_=.*if metric_ is None"),
+        ("SoftNeighborsClassifier:metric", changed_field("metric_", None), r"points_=.*of shape \(m, k\).*where k=2"),
         ("SoftNeighborsRegressor", changed_field("bandwidth_", 0.0), "bandwidth_=0.0, expected a finite number, greater than 0"),
         ("DensityClassifier", changed_field("densities_", []), "densities_=a list, expected a list of c .*c=3"),
-        ("DensityClassifier", changed_array("priors_", lambda p: 2 * p), "priors_=.*probabilities of sum one"),
-        ("DensityOutlierDetector", changed_array("sorted_scores", lambda s: s[::-1]), "sorted_scores=.*increasing order"),
-        ("ConstrainedGaussianMixture:tied", changed_array("covariances_", lambda C: C[0]), "covariances_=.*covariance_type"),
-        ("OnlineRCA", changed_field("state", None), "OnlineRCA has state=None, expected the state of components_"),
         ("NeuralNCA", changed_field("n_outputs", 5), "module_=a .*expected a torch.nn.Module .*from d to k columns.*k=5"),
         ("NeuralNCA", changed_array("module_.0.weight", with_entry(np.nan)), "module_=a .*of finite float64 numbers"),
         ("NeuralNCA", changed_array("module_.0.bias", with_entry(np.inf)), "module_=a .*of finite float64 numbers"),
-        ("NCA", changed_array("components_", lambda A: A[:0]), "NCA has components_=.*at least one row and one column"),
-        ("PairNCA", changed_array("components_", lambda A: A[:0]), "PairNCA has components_=.*at least one row and one column"),
-        ("AnchorNCA", changed_array("components_", lambda A: A[:0]), "components_=.*at least one row and one column"),
-        ("MMC", changed_array("components_", lambda A: A[:0]), "components_=.*at least one row and one column"),
-        ("sklearn.StandardScaler", changed_field("scale_", None), "scale_=None, expected numbers, if with_std is True"),
-        ("sklearn.BayesianGaussianMixture", changed_array("degrees_of_freedom_", lambda v: 0 * v + 1), "degrees_of_freedom_=.*less one"),
+        ("NCA", changed_array("components_", lambda A: A[:0]), "NCA has components_=.*not empty"),
+        ("PairNCA", changed_array("components_", lambda A: A[:0]), "PairNCA has components_=.*not empty"),
+        ("AnchorNCA", changed_array("components_", lambda A: A[:0]), "components_=.*not empty"),
+        ("MMC", changed_array("components_", lambda A: A[:0]), "components_=.*not empty"),
         ("sklearn.BayesianGaussianMixture:distribution", changed_array("weight_concentration_", lambda w: 0 * w), "weight_concentration_="),
-        ("sklearn.GaussianMixture:tied", changed_array("precisions_cholesky_", lambda C: C[0]), "precisions_cholesky_="),
     ],
 )  # fmt: skip
 def test_a_state_that_does_not_hold_together_is_refused(fit, change, message, tmp_path):
@@ -355,19 +335,8 @@ def test_no_required_part_of_a_state_may_be_missing(fit, tmp_path):
                 io.load(tmp_path / "model.vicinal")
 
 
-def test_steps_of_a_pipeline_fit_each_other(tmp_path):
-    narrow, wide = StandardScaler().fit(X), ParzenWindows().fit(np.hstack([X, X**2]))
-    with pytest.raises(TypeError, match=r"steps is a list.*what the next one takes"):
-        io.save(make_pipeline(narrow, wide), tmp_path / "model.vicinal")
-    with pytest.raises(TypeError, match=r"steps is a list.*steps that transform"):
-        io.save(make_pipeline(ParzenWindows(), LCA(reg=0.0)), tmp_path / "model.vicinal")
-    io.save(make_pipeline(narrow, ParzenWindows()), tmp_path / "model.vicinal")
+# -- whatever loads never ends the process -----------------------------------------------------------------------------
 
-
-# -- whatever loads works ----------------------------------------------------------------------------------------------
-
-# What a sound estimator may answer to rows that it cannot handle.
-EXPECTED_ERRORS = {"ValueError", "NotFittedError", "NotImplementedError", "LinAlgError"}
 OTHER_VALUES = [
     None, True, False, -1, 0, 1, 2, 3, 10**6, 0.5, -0.5, "", "text", "auto", "reference", [], [0], [None],
     {"is": "tuple", "items": []}, {"is": "dict", "items": []}, {"is": "float", "bits": "000000000000f87f"},
@@ -443,19 +412,12 @@ def choose(options, rng):
 
 
 def use(estimator):
-    """Call all methods of an estimator; return the names of exceptions that a valid one never raises."""
-    said = answers(estimator)
+    """Call all methods of an estimator, which may raise exceptions, but must not end the process."""
+    answers(estimator)
     repr(estimator)
-    if isinstance(estimator, BaseEstimator) and hasattr(estimator, "get_feature_names_out"):
-        try:
+    if hasattr(estimator, "get_feature_names_out"):
+        with suppress(Exception):
             estimator.get_feature_names_out()
-        except (ValueError, AttributeError) as error:
-            said["get_feature_names_out()"] = "ValueError" if isinstance(error, ValueError) else type(error).__name__
-    return [
-        f"{method}: {found}"
-        for method, found in said.items()
-        if isinstance(found, str) and found not in EXPECTED_ERRORS
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -464,35 +426,19 @@ def descriptions():
     return {name: written(name) for name in FITS if not name.startswith("NeuralNCA")}
 
 
-def fuzz(descriptions, seed, folder):
-    """Files with something changed, all with a valid checksum; how many were loaded, and what is wrong with these."""
-    rng, path = np.random.default_rng(seed), folder / "model.vicinal"
+@pytest.mark.parametrize("seed", SEEDS)
+def test_forged_state_is_refused_or_can_be_used_without_a_crash(seed, descriptions, tmp_path):
+    """Compiled kernels do not check bounds: a position or a size that is wrong could end the process."""
+    rng, path = np.random.default_rng(seed), tmp_path / "model.vicinal"
     names = sorted(descriptions)
-    loaded, wrong = 0, []
     for _ in range(10):
-        name = choose(names, rng)
-        tree, arrays = descriptions[name]
+        tree, arrays = descriptions[choose(names, rng)]
         for _ in range(rng.integers(1, 3)):
             if rng.random() < 0.5:
                 tree = mutated_tree(tree, arrays, rng)
             else:
                 arrays = mutated_arrays(arrays, rng)
         write(path, tree, arrays)
-        try:
-            estimator = io.load(path)
-        except ValueError:
-            continue
-        loaded += 1
-        wrong += [f"seed {seed}, {name}: {fault}" for fault in use(estimator)]
-    return loaded, wrong
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_loads_works(seed, descriptions, tmp_path):
-    """The file is rejected, or the estimator works; it never fails because of its contents."""
-    assert fuzz(descriptions, seed, tmp_path)[1] == []
-
-
-def test_the_fuzz_loads_some_and_refuses_many(descriptions, tmp_path):
-    loaded = sum(fuzz(descriptions, seed, tmp_path)[0] for seed in SEEDS[:8])
-    assert 5 <= loaded <= 40
+        with suppress(ValueError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            use(io.load(path))

@@ -3,11 +3,13 @@
 import decimal
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_iris, load_wine
+from sklearn.pipeline import make_pipeline
 
 import vicinal
 from vicinal import TableEncoder
@@ -584,3 +586,89 @@ def test_bytes_lists_and_records_are_read_as_text():
     )
     kinds = {name: kind.kind for name, kind in column_types(table).items()}
     assert kinds == {"bytes": "category", "list": "category", "record": "category", "b": "continuous"}
+
+
+def prices(n=200):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"price": rng.lognormal(2.0, 1.2, n).round(2), "size": rng.normal(size=n)})
+
+
+def test_a_skewed_column_is_noted_and_its_logarithm_offered():
+    table = prices()
+    [note] = prepare(table).notes
+    assert note.odd
+    assert (
+        "skewed, so that most rows are close together and a few are far away: 'price'. Pass log price to use its"
+        in note.text
+    )
+    prepared = prepare(table, log=["price"])
+    assert [note.text for note in prepared.notes] == ["Replaced by their logarithms: 'price'."]
+    np.testing.assert_allclose(prepared.X["log(price)"], np.log(table["price"]))
+    assert str(prepared.feature_types["log(price)"]) == "logarithm (lattice of step 0.01)"
+    assert prepared.types["price"].kind == "lattice"
+    assert prepare(table.assign(price=-table["price"])).notes == []  # has no logarithm
+
+
+def test_noise_of_a_logarithm_is_that_of_the_rounded_value():
+    """The noise of one cent must be taken back by rounding the price, small or large."""
+    table = prices()
+    encoder = TableEncoder(log=["price"]).fit(table)
+    features = pd.DataFrame(encoder.transform(table), columns=encoder.get_feature_names_out())
+    noisy = encoder.dequantizer().draw(features, 1)
+    away = np.exp(noisy[:, 0]) - table["price"]
+    assert 0.004 < np.abs(away).max() <= 0.005 + 1e-9
+    np.testing.assert_array_equal(noisy[:, 1], table["size"])
+
+
+def test_scores_of_logarithms_have_no_probability():
+    noise = vicinal.Dequantizer([0.01, 0.0], log=[0])
+    model = make_pipeline(TableEncoder(log=["price"]), noise, vicinal.ParzenWindows()).fit(prices())
+    assert np.isfinite(vicinal.tables.score_rows(model, prices())).all()
+    with pytest.raises(ValueError, match="probability=True is not available for a model of logarithms"):
+        vicinal.tables.score_rows(model, prices(), probability=True)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"price": [3.0, 0.0, 1.5, 2.0]}, r"log: 'price' holds 0 in row 1, which has no logarithm \(1 such row\)"),
+        ({"price": ["a", "b", "a", "c"]}, "log: 'price' is not a quantity, but a column of the kind category"),
+        ({"prize": [3.0, 0.0, 1.5, 2.0]}, "log: there is no column 'price'. Did you mean 'prize'"),
+    ],
+)
+def test_logarithms_that_do_not_exist_are_refused(table, message):
+    with pytest.raises(TableError, match=message):
+        TableEncoder(log=["price"]).fit(pd.DataFrame(table)).transform(pd.DataFrame(table))
+
+
+def test_logarithms_on_the_command_line(folder, capsys):
+    table = prices()
+    table.to_csv("t.csv", index=False)
+    assert run("learn", "t.csv", "--method", "parzen", "-o", "m.vicinal") == 0
+    assert "Pass --log price to use its logarithm" in capsys.readouterr().err
+    assert run("learn", "t.csv", "--method", "parzen", "--log", "price", "-o", "m.vicinal") == 0
+    assert "replaced by their logarithms: 'price'" in capsys.readouterr().err
+    model = model_io.load("m.vicinal")
+    table[:3].to_csv("new.csv", index=False)
+    assert run("score", "m.vicinal", "new.csv", "--as-new", "-q") == 0
+    scores = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    np.testing.assert_allclose(scores["log_density"], vicinal.tables.score_rows(model, table[:3]), rtol=1e-12)
+    line = [
+        "compare",
+        "t.csv",
+        "--log",
+        "price",
+        "--methods",
+        "gaussian,lca",
+        "--repeats",
+        1,
+        "--report",
+        "r.html",
+        "-q",
+    ]
+    assert run(*line) == 0
+    report = Path("r.html").read_text(encoding="utf-8")
+    assert "log(price)" in report
+    assert "Replaced by their logarithms" in report
+    assert run("learn", "t.csv", "--method", "parzen", "--log", "prise", "-o", "m.vicinal") == 3
+    assert "--log: there is no column 'prise'. Did you mean 'price'" in capsys.readouterr().err

@@ -73,6 +73,7 @@ def prepare(
             frame,
             label,
             drop=list(dict.fromkeys(drop)),
+            log=split_names(arguments.log, frame.columns),
             types=types,
             one_hot=arguments.one_hot,
             missing=arguments.missing,
@@ -84,7 +85,7 @@ def prepare(
         )
     except TableError as error:
         print_notes(error.notes, console)
-        raise DataFailure(one_line(error).replace("types:", "--type:")) from error
+        raise DataFailure(one_line(error).replace("types:", "--type:").replace("log:", "--log:")) from error
     print_notes(prepared.notes, console)
     return prepared
 

@@ -79,6 +79,7 @@ def next_command(comparison: "Comparison", arguments: Namespace) -> str:
         "missing",
         "columns",
         "drop",
+        "log",
         "type",
         "one_hot",
     ]

@@ -3,9 +3,9 @@
 import argparse
 from typing import Any
 
-from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
+from vicinal._app.adapt_options import add_adapt
 from vicinal._app.clusters import cluster_options
-from vicinal._app.option_values import level, positive, rate, seed, two_or_more
+from vicinal._app.option_values import level, positive, rate, seed, size_text, two_or_more
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -372,7 +372,6 @@ def _table_options() -> _Parser:
         metavar="NAME",
         help="the array of an NPZ file, or the sheet of an XLSX file, that holds the table; default X, or the only one, or the first",
     )
-    group.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     group.add_argument(
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),
@@ -397,6 +396,12 @@ def _prepare_options() -> _Parser:
         action="append",
         metavar="COLS",
         help="columns that are not features (comma-separated); may be repeated",
+    )
+    group.add_argument(
+        "--log",
+        action="append",
+        metavar="COLS",
+        help="columns of positive, skewed quantities of which to use the logarithm (comma-separated); may be repeated",
     )
     group.add_argument(
         "--type",

@@ -42,6 +42,7 @@ def loading_code(arguments: Namespace, kind: str, options: TableOptions, table: 
     settings = {
         "target": label,
         "drop": split_names(arguments.drop, table.columns),
+        "log": split_names(arguments.log, table.columns),
         "types": parse_types(arguments.type, table.columns),
         "one_hot": arguments.one_hot,
         "missing": None if arguments.missing == "refuse" else arguments.missing,

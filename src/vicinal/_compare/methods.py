@@ -60,17 +60,20 @@ class Columns(NamedTuple):
     n_features : the number of columns of the table
     measured : positions of the columns that hold quantities
     steps : the rounding step of each of those, 0 for none
+    log : positions among those of columns that hold logarithms
     """
 
     n_features: int
     measured: tuple[int, ...]
     steps: tuple[float, ...]
+    log: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, types: Sequence[ColumnType]) -> Self:
         """Return the columns of these types."""
         measured = tuple(j for j, kind in enumerate(types) if kind.measured)
-        return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured))
+        log = tuple(place for place, j in enumerate(measured) if types[j].log)
+        return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured), log)
 
     @property
     def left_out(self) -> tuple[int, ...]:
@@ -81,7 +84,10 @@ class Columns(NamedTuple):
         """Return the first steps of a density or, with `training_only`, of a metric that is learned as one."""
         if not any(self.steps):
             return self.choice()
-        return [*self.choice(), Dequantizer(list(self.steps), training_only=training_only, random_state=seed)]
+        return [
+            *self.choice(),
+            Dequantizer(list(self.steps), log=self.log, training_only=training_only, random_state=seed),
+        ]
 
     def choice(self) -> list[Any]:
         """Return the step that chooses the quantities; an empty list if all columns are quantities."""
@@ -102,7 +108,8 @@ def metric_methods(
     n_rows : the number of rows that the costly ones are fitted to; it and the number of columns determine whether
         these and whitening use principal components of the standardised columns instead of the columns
     """
-    from vicinal import NCA, RCA, BinnedTargetMetric, Objective
+    from vicinal import NCA, RCA, Objective
+    from vicinal.companions import BinnedTargetMetric
 
     n_features, n_dimensions = columns.n_features, metric_dimensions(columns.n_features, n_rows)
     lca, lca_gauss = _lca_pair(seed, engine)

@@ -20,7 +20,7 @@ class ColumnNumbers:
     """
 
     def __init__(self, kind: Any, values: np.ndarray) -> None:
-        self.kind = kind if kind is not None and kind.kind == "lattice" else None
+        self.kind = kind if kind is not None and kind.kind == "lattice" and not kind.log else None
         values = values[np.isfinite(values)]
         self._largest = float(np.abs(values).max(initial=0.0))
         grid = np.array([self.kind.step, self.kind.offset or 0.0]) if self.kind is not None else values

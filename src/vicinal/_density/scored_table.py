@@ -53,7 +53,7 @@ def scored_table(detector: Any, X: Any, *, as_new: bool = False) -> "tuple[pd.Da
         },
         index=X.index if hasattr(X, "index") and hasattr(X, "columns") else None,
     )
-    if steps.noise is not None and steps.noise.steps_.all():
+    if steps.noise is not None and steps.noise.steps_.all() and not len(steps.noise.log):
         table["log_probability"] = table["log_density"] + known @ log_steps(steps.noise)
     return table, own
 

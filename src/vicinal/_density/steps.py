@@ -80,10 +80,6 @@ class Steps:
             table = step.inverse_transform(table) if isinstance(step, _SCALERS) else table
         return table
 
-    def fill_gaps(self) -> bool:
-        """Return whether a step fills in missing values."""
-        return any(_fills_in(step) for step in self.before)
-
     def log_volume(self, known: np.ndarray | None = None) -> Any:
         """Return the logarithm of the volume, in the units of the table, of a unit volume of the density; NaN if not known.
 
@@ -140,6 +136,8 @@ def _keeps_volume(step: Any) -> bool:
 def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool = False) -> np.ndarray:
     """Return the log-density of each row in the units of the data, averaged over the noise on rounded columns.
 
+    The unit of a column that :class:`TableEncoder` replaces by its logarithm is that of the logarithm.
+
     Parameters
     ----------
     model : fitted density, or Pipeline that ends in one
@@ -183,6 +181,10 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
     known = ~np.isnan(versions[0])
     scores = np.mean([steps.log_densities(rows) for rows in versions], axis=0) - steps.log_volume(known)
     if probability and steps.noise is not None:
+        if len(steps.noise.log):
+            raise ValueError(
+                "probability=True is not available for a model of logarithms, which are not rounded in even steps."
+            )
         scores += known @ log_steps(steps.noise)
     return scores
 

@@ -43,9 +43,17 @@ class SharedMixture(MixtureBase):
     ) -> None:
         super().__init__(centres, log_weights, engine, feature_names)
         self.covariance = covariance
-        self._lower = (
-            np.diag(np.sqrt(np.diag(covariance))) if _is_diagonal(covariance) else cholesky(covariance, lower=True)
-        )
+        self._derive()
+
+    def _derive(self) -> None:
+        """Compute the Cholesky factor of the covariance; also called when a model file, which does not hold it, has been read."""
+        variances = np.diag(self.covariance)
+        if not _is_diagonal(self.covariance):
+            self._lower = cholesky(self.covariance, lower=True)
+        elif (variances > 0).all():
+            self._lower = np.diag(np.sqrt(variances))
+        else:
+            raise np.linalg.LinAlgError("the covariance is not positive definite")
 
     def some(self, positions: np.ndarray) -> "SharedMixture":
         """Return the mixture of the components at some positions."""

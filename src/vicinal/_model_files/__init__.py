@@ -10,7 +10,7 @@
           parameters.py    the permitted values of parameters
           states.py        the declared fitted attributes of each class, collected from density_states.py, metric_states.py,
                            table_states.py, option_states.py and sklearn_states.py
-          fields.py        the notation of these declarations         relations.py   relations between fields
+          fields.py        the notation of these declarations
           shared_fields.py fields that several classes have           networks.py    networks of torch as names and arrays
 
       exports.py, unit_length.py               the learned map for NumPy, torch, faiss, ONNX and sentence-transformers

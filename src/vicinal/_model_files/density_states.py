@@ -11,6 +11,7 @@ from vicinal._model_files.fields import (
     Kind,
     State,
     count,
+    equal,
     estimator,
     estimators,
     field,
@@ -20,33 +21,15 @@ from vicinal._model_files.fields import (
     mapping,
     maybe,
     names,
+    nans,
     number,
     one_of,
     private,
     record,
-    relation,
 )
 from vicinal._model_files.parameters import ENGINE
-from vicinal._model_files.relations import (
-    are_directions,
-    are_of_constants,
-    has_neighbors,
-    has_rows,
-    has_widths,
-    is_cholesky,
-    is_gram,
-    is_increasing,
-    is_local_mixture,
-    is_of_active,
-    is_of_mixture,
-    is_positive_definite,
-    is_symmetric,
-    sums_to_one,
-)
-from vicinal._model_files.shared_fields import ENGINE_USED, LARGEST, PATH, PATH_OF_PASSES, PATH_WITH_AN_END, SYMMETRIC
+from vicinal._model_files.shared_fields import ENGINE_USED, LARGEST, PATH
 from vicinal._model_files.sklearn_states import ROWS
-
-_COVARIANCE = "the covariance of mixture_"
 
 
 def _is_cv_results(value: Any, sizes: dict[str, int], params: Kind | None = None) -> bool:
@@ -78,25 +61,16 @@ def _is_reg_search(value: Any) -> bool:
 
 
 _MIXTURE: Fields = {
-    "centres": floats("n", "d", least=-LARGEST, most=LARGEST),
+    "centres": floats("n", "d", least=-LARGEST, most=LARGEST, filled=True),
     "log_weights": floats("n", finite=False, most=1e-6),
     "engine": field(*ENGINE),
     "feature_names": field(None, names("d")),
 }
 
-_MIXTURE_HOLDS = [
-    relation("centres", "at least one row and one column", has_rows),
-    relation("log_weights", "logarithms of weights of sum one", lambda logs: sums_to_one(np.exp(logs))),
-]
-
-_FRAMES_HAVE_LENGTH_ONE = relation("frames", "directions of length one", are_directions)
-
 _SHARED_MIXTURE = record("SharedMixture", centres=("n", "a"))
 
 # The values of constant columns, NaN in those that vary; the mixture is that of the latter.
-_ACTIVE: Fields = {"constants": private("_constants", None, floats("d", nan=True))}
-
-_ACTIVE_HOLD = relation("mixture_, constants, n_features_in_", "a mixture of the columns that vary", is_of_active)
+_ACTIVE: Fields = {"constants": private("_constants", equal("a", "d"), nans("d", "a"))}
 
 _REG_SEARCH = Kind("the table of a search for a penalty", _is_reg_search)
 
@@ -131,14 +105,6 @@ DENSITY_STATES: dict[str, State] = {
             "densities_": estimators("c", method="score_samples"),
             "constant_variances_": floats("c", "d", least=0),
         },
-        [
-            relation("priors_", "probabilities of sum one", sums_to_one),
-            relation(
-                "constant_variances_, densities_",
-                "0 except for the columns that were constant in the training rows of a class",
-                are_of_constants,
-            ),
-        ],
     ),
     "DensityImputer": State(
         {
@@ -148,11 +114,6 @@ DENSITY_STATES: dict[str, State] = {
             "scale_": floats("d", above=0),
             "draw_scale_": maybe(number(above=0)),  # earlier files have none
         },
-        [
-            relation(
-                "density_", "a density that kept its training rows", lambda found: hasattr(found.mixture_, "centres")
-            )
-        ],
     ),
     "DensityOutlierDetector": State(
         {
@@ -170,33 +131,14 @@ DENSITY_STATES: dict[str, State] = {
             "constants": private("_constants", floats("d", nan=True)),
             "fingerprint": private("_fingerprint", None, DIGEST),
         },
-        [
-            relation(
-                "reference?, spreads?",
-                "given if and only if spreads is given",
-                lambda reference, spreads: (reference is None) == (spreads is None),
-            ),
-            relation("spreads", "two medians, each with a width greater than 0", has_widths),
-            relation("sorted_scores", "numbers in increasing order", is_increasing),
-            relation("cumulated_weights", "numbers in increasing order", is_increasing),
-        ],
     ),
     "FrameMixture": State(
         {
             **_MIXTURE,
-            "frames": floats("q", "n", "d"),  # q directions per row
+            "frames": floats("q", "n", "d", least=-1.001, most=1.001),  # q directions per row, of length one
             "variances": floats("q", "n", least=0),
             "noise": number(above=0),
         },
-        [
-            *_MIXTURE_HOLDS,
-            relation(
-                "frames, centres",
-                "from one to d directions per row, in the precision of centres",
-                lambda frames, centres: 0 < len(frames) <= centres.shape[1] and frames.dtype == centres.dtype,
-            ),
-            _FRAMES_HAVE_LENGTH_ONE,
-        ],
     ),
     "LCA": State(
         {
@@ -216,13 +158,6 @@ DENSITY_STATES: dict[str, State] = {
             "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
             **_OF_GAPS,
         },
-        [
-            PATH_OF_PASSES,
-            _ACTIVE_HOLD,
-            relation("precision_, constants, components_", "components_' components_", is_gram),
-            relation("covariance_", "a positive definite matrix", is_positive_definite),
-            relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
-        ],
     ),
     "LCAGauss": State(
         {
@@ -245,36 +180,14 @@ DENSITY_STATES: dict[str, State] = {
             "solver_": maybe(one_of("em", "stochastic")),  # earlier files have none
             **_OF_GAPS,
         },
-        [
-            PATH_WITH_AN_END,
-            _ACTIVE_HOLD,
-            relation(
-                "gaussian_components_, components_, precision_",
-                "a row for each direction that components_ does not have",
-                lambda gaussian, local, precision: len(gaussian) + len(local) == len(precision),
-            ),
-            relation(
-                "precision_, constants, gaussian_components_, components_",
-                "that of both kinds of components_ together",
-                is_gram,
-            ),
-            relation("covariance_", "a positive definite matrix", is_positive_definite),
-            relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
-        ],
     ),
     "LocalFrameMixture": State(
         {
             **_MIXTURE,
             "covariance": floats("d", "d"),
-            "frames": floats("q", "n", "d"),  # q directions per row
+            "frames": floats("q", "n", "d", least=-1.001, most=1.001),  # q directions per row, of length one
             "variances": floats("q", "n", least=0),
         },
-        [
-            *_MIXTURE_HOLDS,
-            relation("covariance", "a positive definite matrix", is_positive_definite),
-            relation("frames", "at most d directions per row", lambda frames: len(frames) <= frames.shape[2]),
-            _FRAMES_HAVE_LENGTH_ONE,
-        ],
     ),
     "LocalLCA": State(
         {
@@ -300,14 +213,6 @@ DENSITY_STATES: dict[str, State] = {
             "sample_weight": private("_weight", None, floats("n", least=0)),
             "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
         },
-        [
-            _ACTIVE_HOLD,
-            relation(
-                "mixture_, rows_, neighbors, base_, n_components_, n_neighbors_, noise_, shared_, center_",
-                "a mixture with everything from which its kernels were made",
-                is_local_mixture,
-            ),
-        ],
     ),
     "ManifoldParzen": State(
         {
@@ -329,34 +234,18 @@ DENSITY_STATES: dict[str, State] = {
             "noise_candidates_": maybe(floats("c", above=0)),
             "noise_scores_": maybe(floats("c", finite=False)),
         },
-        [
-            _ACTIVE_HOLD,
-            relation(
-                "mixture_, neighbors, soft_rows, n_neighbors_used",
-                "a FrameMixture with neighbors for n_neighbors_used or with soft_rows, or a SharedMixture without them",
-                has_neighbors,
-            ),
-        ],
     ),
     "ParzenMeanShift": State(
         {
             **ROWS,
             **ENGINE_USED,
             "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "LocalLCA", "ManifoldParzen"),
-            "cluster_centers_": floats("c", "d"),
+            "cluster_centers_": floats("c", "d", filled=True),
             "mode_log_densities_": floats("c"),
             "labels_": integers("n", below="c"),
             "n_iter_": count(),
             "converged_": FLAG,
         },
-        [
-            relation("cluster_centers_", "at least one mode", has_rows),
-            relation(
-                "density_",
-                "a density that kept its training rows",
-                lambda density: hasattr(density.mixture_, "centres"),
-            ),
-        ],
     ),
     "ParzenWindows": State(
         {
@@ -368,16 +257,8 @@ DENSITY_STATES: dict[str, State] = {
             "mixture_": _SHARED_MIXTURE,
             **_OF_GAPS,
         },
-        [PATH_OF_PASSES, _ACTIVE_HOLD, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
     ),
     # An engine is set before the density is used.
     "RowsLeftOut": State({"owner": one_of("LCA", "LCAGauss"), "engine": maybe(*ENGINE)}),
-    "SharedMixture": State(
-        {**_MIXTURE, "covariance": floats("d", "d"), "cholesky": private("_lower", floats("d", "d"))},
-        [
-            *_MIXTURE_HOLDS,
-            relation("covariance", SYMMETRIC, is_symmetric),
-            relation("cholesky, covariance", "the Cholesky factor of covariance", is_cholesky),
-        ],
-    ),
+    "SharedMixture": State({**_MIXTURE, "covariance": floats("d", "d")}, derived=["_lower"]),
 }

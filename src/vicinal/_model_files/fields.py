@@ -1,7 +1,7 @@
 """The declarations of the state that a class keeps in a model file.
 
-A declaration is a `State`: the fields by their names in a file, and relations between them. The kind of a
-field defines its permitted values. Sizes are symbols, which denote the same number in the whole state::
+A declaration is a `State`: the fields by their names in a file. The kind of a field defines its permitted values. Sizes
+are symbols, which denote the same number in the whole state, so that no kernel reads outside of an array::
 
     State(
         {
@@ -9,15 +9,14 @@ field defines its permitted values. Sizes are symbols, which denote the same num
             "components_": floats("k", "d"),
             "feature_names_in_": maybe(names("d")),                    # it may be absent
             "stream": private("_stream", None, floats("d", "d")),      # None, or an array; the attribute is _stream
-        },
-        [relation("n_features_in_, components_", "as many columns", lambda d, components: components.shape[1] == d)],
+        }
     )
 
 Names in a file never change; the attribute of a field can be renamed, here and in the class.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -100,22 +99,6 @@ def private(attribute: str, *kinds: Kind | None) -> Field:
     return field(*kinds)._replace(attribute=attribute)
 
 
-class Relation(NamedTuple):
-    """A relation between the values of some names; an error names the first of them."""
-
-    names: tuple[str, ...]
-    expected: str
-    holds: Any
-
-
-def relation(listed: str, expected: str, holds: Callable[..., Any]) -> Relation:
-    """Return a relation between fields (and parameters) by name.
-
-    It is checked if all of them are present; a name with a question mark may be absent and is then None.
-    """
-    return Relation(tuple(listed.split(", ")), expected, holds)
-
-
 class State:
     """The state that a class keeps in a file.
 
@@ -123,20 +106,21 @@ class State:
     ----------
     fields : dict
         Kinds or `Field`s by their names in a file.
-    relations : list of Relation
     early : list of str
         The fields of an estimator that has seen rows, but not enough of them to be fitted.
+    derived : list of str
+        The attributes that a file does not hold, because the method `_derive` of the class computes them from the others.
     """
 
-    def __init__(self, fields: Fields, relations: Sequence[Relation] = (), *, early: Collection[str] = ()) -> None:
+    def __init__(self, fields: Fields, *, early: Collection[str] = (), derived: Collection[str] = ()) -> None:
         self.fields = {name: kind if isinstance(kind, Field) else field(kind) for name, kind in fields.items()}
         self.attributes = {name: part.attribute or name for name, part in self.fields.items()}
         self.names = {attribute: name for name, attribute in self.attributes.items()}
-        self._relations = relations
         self._early = set(early)
+        self.derived = derived
 
-    def fault(self, values: dict[str, Any], parameters: dict[str, Any] | None = None) -> Fault | None:
-        """Return the first fault of the values by field name, given the parameters; None if there is none.
+    def fault(self, values: dict[str, Any]) -> Fault | None:
+        """Return the first fault of the values by field name; None if there is none.
 
         Either all required values (or all early ones) are present or, if the estimator is not fitted, none of them.
         """
@@ -149,21 +133,7 @@ class State:
         for name, part in self.fields.items():
             if name in values and not any(kind.is_satisfied_by(values[name], sizes) for kind in part.kinds):
                 return Fault(name, f"{part}{_known(part, sizes)}", shown(values[name]), _NONE in part.kinds)
-        known = {**(parameters or {}), **values}
-        for listed, relates, holds in self._relations:
-            asked = all(name in known or name.endswith("?") for name in listed)
-            if asked and not _is_true(holds, [known.get(name.rstrip("?")) for name in listed]):
-                return Fault(listed[0].rstrip("?"), relates, shown(known.get(listed[0].rstrip("?"))))
         return None
-
-
-def _is_true(holds: Callable[..., Any], values: list[Any]) -> bool:
-    """Return whether a relation holds; it does not if it cannot be evaluated for the sizes or types of the values."""
-    try:
-        with np.errstate(all="ignore"):
-            return bool(holds(*values))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # LinAlgError is a ValueError
-        return False
 
 
 def _known(part: Field, sizes: dict[str, int]) -> str:
@@ -270,23 +240,44 @@ def floats(
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
-    row_major: bool = False,
+    filled: bool = False,
 ) -> Kind:
-    """Return an array of float32 or float64; NaN is allowed only if that is declared."""
+    """Return an array of float32 or float64; NaN is allowed only if that is declared, no entries only if it is not `filled`."""
 
     def holds(value: Any, sizes: dict[str, int]) -> bool:
         if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
             return False
-        if not _fits(value, shape, sizes) or (row_major and not value.flags.c_contiguous):
+        if not _fits(value, shape, sizes) or (filled and value.size == 0):
             return False
         sound = np.isfinite(value) if finite else ~np.isnan(value)
         return (nan or bool(sound.all())) and _is_within(value, least, above, most)
 
     text = f"{'finite ' if finite and not nan else ''}floats of shape {_shape_text(shape)}{_bounds(least, above, most)}"
-    return Kind(f"{text}{', in row-major order' if row_major else ''}", holds, sized=True)
+    return Kind(f"{text}{', not empty' if filled else ''}", holds, sized=True)
 
 
-def integers(*shape: int | str, least: int = 0, below: int | str | None = None) -> Kind:
+def nans(size: str, n_nan: str) -> Kind:
+    """Return an array of floats of which a number are NaN, at least one."""
+
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
+        if not floats(size, nan=True).is_satisfied_by(value, sizes):
+            return False
+        found = int(np.isnan(value).sum())
+        return found > 0 and sizes.setdefault(n_nan, found) == found
+
+    return Kind(f"floats of shape ({size},), {n_nan} of them NaN", holds, sized=True)
+
+
+def equal(size: str, other: str) -> Kind:
+    """Return None, which means that a size is equal to another one, whose value is known."""
+
+    def holds(value: Any, sizes: dict[str, int]) -> bool:
+        return value is None and sizes.setdefault(size, sizes[other]) == sizes[other]
+
+    return Kind(f"None, if {size} is {other}", holds, sized=True)
+
+
+def integers(*shape: int | str, least: int = 0, below: int | str | None = None, increasing: bool = False) -> Kind:
     """Return an array of int32 or int64; `below` may be a symbol whose size is already known."""
 
     def holds(value: Any, sizes: dict[str, int]) -> bool:
@@ -294,11 +285,14 @@ def integers(*shape: int | str, least: int = 0, below: int | str | None = None) 
             return False
         if not _fits(value, shape, sizes) or not _is_within(value, least, None, None):
             return False
+        if increasing and (value[:-1] > value[1:]).any():
+            return False
         limit = sizes[below] if isinstance(below, str) else below
         return limit is None or value.size == 0 or int(value.max()) < limit
 
     text = f"integers of shape {_shape_text(shape)}, at least {least}"
-    return Kind(f"{text}{'' if below is None else f' and less than {below}'}", holds, sized=True)
+    text += "" if below is None else f" and less than {below}"
+    return Kind(f"{text}{', in increasing order' if increasing else ''}", holds, sized=True)
 
 
 def names(size: int | str) -> Kind:
@@ -319,7 +313,10 @@ def labels(size: int | str) -> Kind:
             return False
         if value.dtype == object and not all(isinstance(item, (str, Real)) for item in value):
             return False
-        return len(value) > 0 and _is_true(lambda some: np.all(some[:-1] < some[1:]), [value])
+        try:
+            return len(value) > 0 and bool(np.all(value[:-1] < value[1:]))
+        except TypeError:  # texts among numbers
+            return False
 
     return Kind(f"an array of {size} class labels in increasing order", holds, sized=True)
 

@@ -1,13 +1,12 @@
 """The states of metrics and clusterers from labels, groups and pairs in a model file, in the notation of `_model_files/fields`."""
 
-import numpy as np
-
 from vicinal._model_files.fields import (
     FLAG,
     RANDOM_STATE,
     Fields,
     State,
     count,
+    equal,
     estimator,
     field,
     floats,
@@ -19,30 +18,19 @@ from vicinal._model_files.fields import (
     one_of,
     private,
     record,
-    relation,
 )
-from vicinal._model_files.relations import (
-    fits_type,
-    has_rows,
-    is_increasing,
-    is_positive_definite,
-    is_symmetric,
-    sums_to_one,
-)
-from vicinal._model_files.shared_fields import ENGINE_USED, LARGEST, PATH, PATH_OF_PASSES, PATH_WITH_AN_END, SYMMETRIC
+from vicinal._model_files.shared_fields import ENGINE_USED, LARGEST, PATH
 from vicinal._model_files.sklearn_states import ROWS
 
 _REPORT = record("ChunkletReport")
 
 _MAYBE_REPORT = field(None, _REPORT)
 
-_HAS_COMPONENTS = relation("components_", "at least one row and one column", has_rows)
-
 _NCA: Fields = {
     **ROWS,
     **ENGINE_USED,
     **PATH,
-    "components_": floats("k", "d"),
+    "components_": floats("k", "d", filled=True),
     "effective_neighbors_": floats("n", least=0),
     "random_state_": RANDOM_STATE,
     "solver_": maybe(one_of("lbfgs", "cg", "stochastic")),
@@ -53,54 +41,30 @@ _NCA: Fields = {
 _SOFT_NEIGHBORS: Fields = {
     **ROWS,
     **ENGINE_USED,
-    "metric_": field(None, floats("k", "d"), estimator(method="transform", outputs="k")),
-    "points_": floats("m", "k", least=-LARGEST, most=LARGEST),  # m training rows of positive weight
+    "metric_": field(equal("k", "d"), floats("k", "d"), estimator(method="transform", outputs="k")),
+    "points_": floats("m", "k", least=-LARGEST, most=LARGEST, filled=True),  # m training rows of positive weight
     "log_weights": private("_log_weights", None, floats("m")),
     "positions": private("_positions", integers("n", least=-1, below="m")),
     "bandwidth_": number(above=0),
 }
-
-_SOFT_NEIGHBORS_HOLD = [
-    relation("points_", "at least one row and one column", has_rows),
-    relation(
-        "points_, metric_, n_features_in_",
-        "as many columns as there are features, if metric_ is None",
-        lambda points, metric, d: metric is not None or points.shape[1] == d,
-    ),
-    relation(
-        "positions, points_",
-        "the position of every row of points_, once",
-        lambda positions, points: np.array_equal(np.sort(positions[positions >= 0]), np.arange(len(points))),
-    ),
-]
-
 
 METRIC_STATES: dict[str, State] = {
     "AnchorNCA": State(
         {
             **ROWS,
             **PATH,
-            "components_": floats("k", "d"),
+            "components_": floats("k", "d", filled=True),
             "held_out_pairs_": integers("h"),
             "random_state_": RANDOM_STATE,
         },
-        [PATH_WITH_AN_END, _HAS_COMPONENTS],
     ),
     "BinnedTargetMetric": State(
         {
             **ROWS,
             "metric_": estimator(method="components_"),
-            "components_": floats("k", "d"),
+            "components_": floats("k", "d", filled=True),
             "bin_edges_": floats("b"),
         },
-        [
-            relation("bin_edges_", "numbers in increasing order", is_increasing),
-            relation(
-                "components_, metric_",
-                "those of metric_",
-                lambda components, metric: np.array_equal(components, metric.components_),
-            ),
-        ],
     ),
     "ChunkletReport": State(
         {
@@ -129,11 +93,6 @@ METRIC_STATES: dict[str, State] = {
             "fourth": floats("d", "d", least=0),
             "resolution": number(above=0),
         },
-        [
-            relation("total", SYMMETRIC, is_symmetric),
-            relation("within", SYMMETRIC, is_symmetric),
-            relation("n_points, n_chunklets", "at least n_chunklets", lambda points, chunklets: points >= chunklets),
-        ],
     ),
     "ConstrainedGaussianMixture": State(
         {
@@ -145,17 +104,6 @@ METRIC_STATES: dict[str, State] = {
             "labels_": integers("n", below="c"),
             "chunklet_report_": _MAYBE_REPORT,
         },
-        [
-            PATH_OF_PASSES,
-            relation("weights_", "weights of sum one", sums_to_one),
-            relation(
-                "covariances_, covariance_type, means_",
-                "positive definite covariances of the shape that covariance_type determines",
-                lambda covariances, kind, means: (
-                    fits_type(covariances, kind, means) and is_positive_definite(covariances, kind)
-                ),
-            ),
-        ],
     ),
     "ConstrainedKMeans": State(
         {
@@ -168,23 +116,15 @@ METRIC_STATES: dict[str, State] = {
             "converged_": FLAG,
             "chunklet_report_": _MAYBE_REPORT,
         },
-        [
-            relation(
-                "cluster_centers_, kmeans",
-                "those of kmeans",
-                lambda centres, kmeans: np.array_equal(centres, kmeans.cluster_centers_),
-            )
-        ],
     ),
     "MMC": State(
         {
             **ROWS,
             **PATH,
-            "components_": floats("k", "d"),
+            "components_": floats("k", "d", filled=True),
             "gap_": number(least=0),
             "chunklet_report_": _REPORT,
         },
-        [PATH_OF_PASSES, _HAS_COMPONENTS],
     ),
     "NCA": State(
         {
@@ -192,7 +132,6 @@ METRIC_STATES: dict[str, State] = {
             "match_scale_": maybe(floats("t", least=0)),
             "evaluation_rows_": maybe(integers("e")),
         },
-        [PATH_WITH_AN_END, _HAS_COMPONENTS],
     ),
     "NeuralNCA": State(
         {
@@ -205,10 +144,6 @@ METRIC_STATES: dict[str, State] = {
             "scale_": number(above=0),
             "best_epoch_": count(least=1),
         },
-        [
-            PATH_OF_PASSES,
-            relation("best_epoch_, n_iter_", "at most n_iter_", lambda epoch, n_iter: epoch <= n_iter),
-        ],
     ),
     "OnlineRCA": State(
         {
@@ -220,13 +155,6 @@ METRIC_STATES: dict[str, State] = {
             "n_points_": count(),
             "n_chunklets_": count(),
         },
-        [
-            relation(
-                "state, components_",
-                "the state of components_",
-                lambda state, components: np.array_equal(state.W, components),
-            )
-        ],
         early=["n_features_in_", "feature_names_in_", "state", "chunklet_report_"],
     ),
     "OnlineRCA.state": State(
@@ -238,13 +166,13 @@ METRIC_STATES: dict[str, State] = {
             "step": field(None, number(above=0)),
         }
     ),
-    "PairNCA": State(_NCA, [PATH_WITH_AN_END, _HAS_COMPONENTS]),
+    "PairNCA": State(_NCA),
     "RCA": State(
         {
             **ROWS,
             "sums": private("_sums", record("ChunkletScatter", origin=("d",))),
             "chunklet_report_": _REPORT,
-            "components_": floats("k", "d"),
+            "components_": floats("k", "d", filled=True),
             "inverse_components": private("_inverse", floats("d", "k")),
             "ratios_": floats("k", least=0),
             "covariance_": floats("d", "d"),
@@ -257,21 +185,14 @@ METRIC_STATES: dict[str, State] = {
             "n_points_": count(),
             "n_contrasts_": count(),
         },
-        [
-            _HAS_COMPONENTS,
-            relation("covariance_", SYMMETRIC, is_symmetric),
-            relation("total_covariance_", SYMMETRIC, is_symmetric),
-            relation(
-                "n_contrasts_, n_points_, n_chunklets_",
-                "n_points_ - n_chunklets_",
-                lambda contrasts, points, chunklets: contrasts == points - chunklets,
-            ),
-        ],
         early=["n_features_in_", "feature_names_in_", "sums", "chunklet_report_"],
     ),
     "SoftNeighborsClassifier": State(
-        {**_SOFT_NEIGHBORS, "classes_": labels("c"), "codes": private("_codes", integers("m", below="c"))},
-        [*_SOFT_NEIGHBORS_HOLD, relation("codes", "numbers of classes in increasing order", is_increasing)],
+        {
+            **_SOFT_NEIGHBORS,
+            "classes_": labels("c"),
+            "codes": private("_codes", integers("m", below="c", increasing=True)),
+        },
     ),
     "SoftNeighborsRegressor": State(
         {
@@ -281,13 +202,5 @@ METRIC_STATES: dict[str, State] = {
             "target_unit": private("_unit", floats("t", above=0)),
             "targets": private("_targets", floats("m", "t")),  # about target_mean, in target_unit
         },
-        [
-            *_SOFT_NEIGHBORS_HOLD,
-            relation(
-                "one_output, targets",
-                "False, or targets of one column",
-                lambda one, targets: targets.shape[1] == 1 if one else targets.shape[1] > 0,
-            ),
-        ],
     ),
 }

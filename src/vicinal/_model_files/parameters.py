@@ -109,6 +109,7 @@ _KINDS_OF_COLUMNS = Kind(
     "a dict of strings by column",
     lambda value: isinstance(value, dict) and all(type(k) is str and type(v) is str for k, v in value.items()),
 )
+_NAMES = Kind("a list of strings", lambda value: isinstance(value, list) and all(type(name) is str for name in value))
 _TWO_NUMBERS = Kind("two numbers", lambda value: _is_numbers(value) and np.shape(value) == (2,))
 TORCH_DEVICE = Kind(
     "a device such as 'cpu', 'cuda' or 'cuda:1'",
@@ -167,7 +168,7 @@ _OWN: dict[str, dict[str, list]] = {
         "fdr": [None, NUMBER],
         "largest_group": [None, NUMBER],
     },
-    "Dequantizer": {"steps": [one_of("auto"), NUMBERS], "training_only": ["boolean"]},
+    "Dequantizer": {"log": [NUMBERS], "steps": [one_of("auto"), NUMBERS], "training_only": ["boolean"]},
     "LCA": {
         "covariance_type": [one_of("full", "diag", "spherical", "low_rank")],
         "init": [one_of("covariance"), NUMBER, NUMBERS],
@@ -216,7 +217,12 @@ _OWN: dict[str, dict[str, list]] = {
     "MMC": {"gap_tol": [NUMBER]},
     "ParzenMeanShift": {"merge_distance": [NUMBER], "step_tol": [NUMBER]},
     "ParzenWindows": {"bandwidth": [one_of("loo", "scott", "silverman"), NUMBER, NUMBERS]},
-    "TableEncoder": {"one_hot": ["boolean"], "random_state": [INTEGER], "types": [None, _KINDS_OF_COLUMNS]},
+    "TableEncoder": {
+        "log": [None, _NAMES],
+        "one_hot": ["boolean"],
+        "random_state": [INTEGER],
+        "types": [None, _KINDS_OF_COLUMNS],
+    },
     "RCA": {"alpha": [NUMBER], "shrinkage": [one_of("auto", "cv"), NUMBER], "unbiased": ["boolean"]},
     "sklearn.LinearDiscriminantAnalysis": {"covariance_estimator": [None, _ESTIMATOR]},
     "sklearn.MinMaxScaler": {"feature_range": [_TWO_NUMBERS]},

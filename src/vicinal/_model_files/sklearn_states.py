@@ -5,21 +5,16 @@ Fields that are not in all of these versions are optional. A scaler may have bee
 
 from typing import Any
 
-import numpy as np
-
 from vicinal._model_files.fields import (
     FLAG,
     RANDOM_STATE,
     Fields,
     Kind,
-    Relation,
     State,
     count,
     field,
     floats,
-    inputs_of,
     integers,
-    is_fitted,
     labels,
     list_of,
     mapping,
@@ -27,11 +22,8 @@ from vicinal._model_files.fields import (
     names,
     number,
     one_of,
-    outputs_of,
     private,
-    relation,
 )
-from vicinal._model_files.relations import fits_type, has_positive_diagonals, has_rows, sums_to_one
 
 # A bound far above the cores of the machines that vicinal is used on.
 MOST_THREADS = 4096
@@ -39,31 +31,8 @@ MOST_THREADS = 4096
 MOST_COLUMNS = 10**6
 
 
-def _steps_fit(steps: list[tuple[str, Any]]) -> bool:
-    """Return whether every step but the last transforms, and fitted ones take as many columns as the one before gives."""
-    estimators = [step for _, step in steps if not (step is None or isinstance(step, str))]
-    last = steps[-1][1]  # IndexError: there is none
-    ahead = [step for step in estimators if step is not last]
-    chain = zip(ahead, estimators[1:], strict=False)
-    return all(hasattr(step, "transform") for step in ahead) and all(
-        inputs_of(after) in (None, outputs_of(before))
-        for before, after in chain
-        if is_fitted(before) and is_fitted(after)
-    )
-
-
-def _can_transform(_: Any, solver: str, directions: np.ndarray | None, centre: np.ndarray | None) -> bool:
-    """Return whether the attributes of LinearDiscriminantAnalysis's solver are present; "lsqr" has none."""
-    return solver == "lsqr" or (directions is not None and (solver == "eigen" or centre is not None))
-
-
 def _column(**options: Any) -> Kind:
     return floats("d", nan=True, **options)
-
-
-def _needs(switch: str, name: str) -> Relation:
-    """Return a relation: there is a column of numbers if a parameter requires it."""
-    return relation(f"{name}, {switch}", f"numbers, if {switch} is True", lambda found, on: not on or found is not None)
 
 
 _TWO_WEIGHTS = Kind(
@@ -94,15 +63,6 @@ _GAUSSIAN_MIXTURE: Fields = {
     "lower_bound_": number(finite=False),
     "lower_bounds_": maybe(list_of(number(finite=False))),
 }
-_GAUSSIAN_MIXTURE_HOLDS = [
-    relation("means_", "at least one component", has_rows),
-    relation("weights_", "weights of sum one", sums_to_one),
-    *(
-        relation(f"{name}, covariance_type, means_", "of the shape that covariance_type determines", fits_type)
-        for name in ("covariances_", "precisions_", "precisions_cholesky_")
-    ),
-    relation("precisions_cholesky_, covariance_type", "factors of positive diagonals", has_positive_diagonals),
-]
 _SPLITTER: Fields = {
     "n_splits": count(least=2),
     "shuffle": FLAG,
@@ -122,26 +82,13 @@ SKLEARN_STATES: dict[str, State] = {
             "degrees_of_freedom_": floats("c", above=0),
             "covariance_prior_": field(floats("d", "d"), floats("d"), number(above=0)),
         },
-        [
-            *_GAUSSIAN_MIXTURE_HOLDS,
-            relation(
-                "degrees_of_freedom_, means_",
-                "more than the number of columns less one",
-                lambda degrees, means: bool((degrees > means.shape[1] - 1).all()),
-            ),
-            relation(
-                "weight_concentration_, weight_concentration_prior_type",
-                "two arrays if the prior is a 'dirichlet_process', else one",
-                lambda found, kind: isinstance(found, tuple) == (kind == "dirichlet_process"),
-            ),
-        ],
     ),
-    "sklearn.GaussianMixture": State(_GAUSSIAN_MIXTURE, _GAUSSIAN_MIXTURE_HOLDS),
+    "sklearn.GaussianMixture": State(_GAUSSIAN_MIXTURE),
     "sklearn.KFold": State(_SPLITTER),
     "sklearn.KMeans": State(
         {
             **ROWS,
-            "cluster_centers_": floats("c", "d", row_major=True),
+            "cluster_centers_": floats("c", "d"),
             "labels_": integers("n", below="c"),
             "inertia_": number(least=0),
             "n_iter_": count(),
@@ -162,31 +109,13 @@ SKLEARN_STATES: dict[str, State] = {
             "means_": floats("c", "d"),
             "coef_": floats("q", "d"),  # one row for two classes
             "intercept_": floats("q"),
-            "max_components": private("_max_components", count(least=1)),
-            "n_outputs": private("_n_features_out", count(least=1)),
+            "max_components": private("_max_components", count(least=1, most=MOST_COLUMNS)),
+            "n_outputs": private("_n_features_out", count(least=1, most=MOST_COLUMNS)),
             "covariance_": maybe(floats("d", "d")),
             "explained_variance_ratio_": maybe(floats("r")),
             "scalings_": maybe(floats("d", "s")),
             "xbar_": maybe(floats("d")),
         },
-        [
-            relation(
-                "coef_, classes_",
-                "one row for two classes, or one per class",
-                lambda coef, classes: len(coef) == (1 if len(classes) == 2 else len(classes)),
-            ),
-            relation("n_outputs, max_components", "max_components", lambda given, most: given == most),
-            relation(
-                "n_outputs, classes_, means_",
-                "at most the number of features, and less than that of classes",
-                lambda given, classes, means: given <= means.shape[1] and given < len(classes),
-            ),
-            relation(
-                "coef_, solver, scalings_?, xbar_?",
-                "scalings_ beside it, unless solver is 'lsqr', and xbar_ if it is 'svd'",
-                _can_transform,
-            ),
-        ],
     ),
     "sklearn.MaxAbsScaler": State({**ROWS, **_SEEN, "max_abs_": _column(), "scale_": _column(above=0)}),
     "sklearn.MinMaxScaler": State(
@@ -211,17 +140,9 @@ SKLEARN_STATES: dict[str, State] = {
     ),
     "sklearn.Pipeline": State(
         {"set_output": ROWS["set_output"]},
-        [
-            relation(
-                "steps",
-                "at least one step, and steps that transform rows to what the next one takes",
-                _steps_fit,
-            )
-        ],
     ),
     "sklearn.RobustScaler": State(
         {**ROWS, "center_": field(None, _column()), "scale_": field(None, _column(above=0))},
-        [_needs("with_centering", "center_"), _needs("with_scaling", "scale_")],
     ),
     "sklearn.StandardScaler": State(
         {
@@ -231,7 +152,6 @@ SKLEARN_STATES: dict[str, State] = {
             "var_": field(None, _column()),
             "scale_": field(None, _column(above=0)),
         },
-        [_needs("with_mean", "mean_"), _needs("with_std", "scale_")],
     ),
     "sklearn.StratifiedKFold": State(_SPLITTER),
     "sklearn.VarianceThreshold": State({**ROWS, "variances_": _column()}),

@@ -1,4 +1,4 @@
-"""The state of each class in a model file: names of fields, permitted values, and relations.
+"""The state of each class in a model file: names of fields and permitted values.
 
 There is one declaration per class of the closed set, in the notation of `_model_files/fields`; the modules imported below contain
 them. The names of fields are those of files and never change; if a private attribute is renamed, only its declaration needs a

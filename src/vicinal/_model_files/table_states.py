@@ -1,7 +1,6 @@
 """The states of table preparation in a model file, in the notation of `_model_files/fields`."""
 
-from vicinal._model_files.fields import State, count, floats, integers, maybe, names, private, relation
-from vicinal._model_files.relations import are_kinds, are_parts, are_same_names, have_steps
+from vicinal._model_files.fields import State, count, floats, integers, maybe, names, private
 from vicinal._model_files.sklearn_states import ROWS
 
 TABLE_STATES: dict[str, State] = {
@@ -21,12 +20,5 @@ TABLE_STATES: dict[str, State] = {
             "constant_names": maybe(names("k"), attribute="_constant_names"),
             "constant_texts": maybe(names("k"), attribute="_constant_texts"),
         },
-        [
-            relation("columns, feature_names_in_", "the names in feature_names_in_", are_same_names),
-            relation("column_kinds", "kinds of columns", are_kinds),
-            relation("feature_kinds", "kinds of columns", are_kinds),
-            relation("feature_lattices, feature_kinds", "a step greater than 0 for each lattice", have_steps),
-            relation("parts", "'number', 'days', a value after '=', or a part of a date", are_parts),
-        ],
     ),
 }

@@ -78,6 +78,8 @@ class ColumnType(NamedTuple):
         The share of the rows of a tied column whose value occurs in an earlier row. It is 0 for real
         measurements; a density of many tied values can be made arbitrarily high. A tied column that the user declares
         continuous keeps its share.
+    log : bool
+        Whether the column holds logarithms of values of this kind.
     """
 
     kind: str
@@ -85,8 +87,11 @@ class ColumnType(NamedTuple):
     offset: float | None = None
     format: str | None = None
     tied: float = 0.0
+    log: bool = False
 
     def __str__(self) -> str:
+        if self.log:
+            return f"logarithm ({self._replace(log=False)})"
         if self.kind == "lattice":
             return f"lattice of step {self.step:g}"
         if self.kind == "tied":
@@ -96,7 +101,7 @@ class ColumnType(NamedTuple):
     @property
     def spec(self) -> str:
         """The string that selects this kind: "lattice:0.5", "date:%d/%m/%Y", "boolean"."""
-        detail = self.format if self.step is None else repr(float(self.step))
+        detail = self.format if self.step is None else repr(float(self.step)) + (":log" if self.log else "")
         return f"{self.kind}:{detail}" if detail else self.kind
 
     @property
@@ -182,6 +187,8 @@ def requested_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> 
     if not isinstance(asked, str):
         raise TypeError(f"types: the kind of {name!r} must be a string or a ColumnType, got {type(asked).__name__}.")
     kind, _, detail = asked.partition(":")
+    if kind == "lattice" and detail.endswith(":log"):
+        return requested_type(np.exp(values), asked.removesuffix(":log"), name)._replace(log=True)
     if kind not in KINDS:
         raise TableError(f"types: {name!r} cannot be {kind!r}; expected one of {', '.join(KINDS)}.")
     if kind in ("continuous", "tied"):

@@ -33,6 +33,9 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     steps : "auto" or array-like of shape (n_features,), default="auto"
         The step of each column, 0 for columns without noise. "auto" uses the steps of the columns that
         :func:`vicinal.tables.column_types` detects as lattices, but not of continuous columns or columns of two values.
+    log : array-like of int, default=()
+        The positions of columns that hold logarithms. Their steps are those of the values before the logarithm, where the
+        noise is added.
     training_only : bool, default=False
         Whether ``transform`` returns rows without noise, so that a pipeline adds noise only in the fit. This is meant for
         estimators that are densities *and* metrics: LCA is learned from rows with noise, and transforms rows without noise.
@@ -76,8 +79,11 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     (10, 100, True)
     """
 
-    def __init__(self, steps: Any = "auto", *, training_only: bool = False, random_state: Any = 0) -> None:
+    def __init__(
+        self, steps: Any = "auto", *, log: Any = (), training_only: bool = False, random_state: Any = 0
+    ) -> None:
         self.steps = steps
+        self.log = log
         self.training_only = training_only
         self.random_state = random_state
 
@@ -203,7 +209,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
             bits = _mixed(rows ^ _mixed(np.array(j + 1, dtype=np.uint64)))
             # The midpoints of 2^52 equal parts of (-1/2, 1/2): the ends do not occur, so that rounding removes the noise.
             uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52 - 0.5
-            noisy[:, j] += self.steps_[j] * uniform
+            noise = self.steps_[j] * uniform
+            noisy[:, j] = np.log(np.exp(noisy[:, j]) + noise) if j in self.log else noisy[:, j] + noise
         return noisy
 
 

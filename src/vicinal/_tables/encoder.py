@@ -1,7 +1,7 @@
 """Conversion of the raw columns of a table to numbers, by their kinds."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -15,7 +15,7 @@ from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import ColumnType, TableError
 from vicinal._tables.dequantizer import Dequantizer
 from vicinal._tables.encoding import as_texts, differs, encoded, output_name, outputs_of
-from vicinal._tables.frames import as_frame, column_types, is_numeric, nearest_names
+from vicinal._tables.frames import as_frame, check_names, column_types, is_numeric, nearest_names
 from vicinal._words import count, shown
 
 
@@ -31,6 +31,9 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     ----------
     types : dict, optional
         Overrides of the detected kinds, by column, in the notation of :func:`vicinal.tables.column_types`.
+    log : list of str, optional
+        Columns of positive quantities of which the logarithm is used, under the name "log(column)". The distance between
+        logarithms is that of ratios, which is usually meant for prices, incomes and other skewed quantities.
     one_hot : bool, default=False
         Whether to convert categories to 0/1 columns with the names "column=value"; otherwise they are left out.
     random_state : int, default=0
@@ -66,8 +69,16 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
            [8. , 1. , 0. ]])
     """
 
-    def __init__(self, types: Mapping[str, Any] | None = None, *, one_hot: bool = False, random_state: int = 0) -> None:
+    def __init__(
+        self,
+        types: Mapping[str, Any] | None = None,
+        *,
+        log: Sequence[str] | None = None,
+        one_hot: bool = False,
+        random_state: int = 0,
+    ) -> None:
         self.types = types
+        self.log = log
         self.one_hot = one_hot
         self.random_state = random_state
 
@@ -100,10 +111,14 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             del self.feature_names_in_
         self._columns = names
         found = list(column_types(frame, self.types).values())
+        log = [] if self.log is None else [str(name) for name in self.log]
+        check_names(log, frame.columns, "log")
         outputs = [
             (position, part, kind)
             for position, column_type in enumerate(found)
-            for part, kind in outputs_of(frame.iloc[:, position], column_type, self.one_hot)
+            for part, kind in outputs_of(
+                frame.iloc[:, position], column_type, self.one_hot, str(names[position]) in log
+            )
         ]
         made = [output_name(str(names[position]), part) for position, part, _ in outputs]
         twice = next((name for name, times in Counter(made).items() if times > 1), None)
@@ -141,7 +156,8 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     def feature_types_(self) -> list[ColumnType]:
         """The kind of each column of the output."""
         check_is_fitted(self, "_columns")
-        return _types_of(self._feature_kinds, self._feature_lattices)
+        kinds = _types_of(self._feature_kinds, self._feature_lattices)
+        return [kind._replace(log=part == "log") for kind, part in zip(kinds, self._parts, strict=True)]
 
     @property
     def sources(self) -> list[str]:
@@ -303,6 +319,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             for what in ("kinds", "lattices"):
                 setattr(narrow, f"_{name}_{what}", getattr(self, f"_{name}_{what}")[chosen])
         narrow._formats = self._formats[used]
+        narrow.log = None if self.log is None else [name for name in self.log if name in narrow._columns]
         narrow.types = None if self.types is None else {n: t for n, t in self.types.items() if n in narrow._columns}
         return narrow
 
@@ -318,7 +335,8 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         steps = [kind.step if kind.kind == "lattice" else 0.0 for kind in self.feature_types_]
         if not any(steps):
             return None
-        dequantizer = Dequantizer(steps=steps, training_only=True, random_state=self.random_state)
+        log = [int(j) for j in np.flatnonzero(self._parts == "log")]
+        dequantizer = Dequantizer(steps=steps, log=log, training_only=True, random_state=self.random_state)
         dequantizer.fit(np.zeros((1, len(steps))))
         dequantizer.feature_names_in_ = self.get_feature_names_out()
         return dequantizer.set_output(transform="pandas")

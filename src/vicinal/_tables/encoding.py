@@ -25,12 +25,12 @@ _VARIES: dict[str, Any] = {
 }
 
 
-# The possible outputs of a column, in addition to the 0/1 columns "=value" of a category.
-PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for function in ("sin", "cos")))
-
-
-def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, ColumnType]]:
+def outputs_of(column: Any, kind: ColumnType, one_hot: bool, log: bool = False) -> list[tuple[str, ColumnType]]:
     """Return the outputs of a raw column, each with its kind."""
+    if log:
+        if kind.kind not in ("continuous", "lattice", "tied"):
+            raise TableError(f"log: {str(column.name)!r} is not a quantity, but a column of the kind {kind.kind}.")
+        return [("log", kind._replace(log=True))]
     if kind.kind in ("continuous", "lattice", "tied", "boolean"):
         return [("number", kind)]
     if kind.kind == "category" and one_hot:
@@ -55,15 +55,18 @@ def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, 
 def output_name(column: str, part: str) -> str:
     if part in ("number", "days"):
         return column
+    if part == "log":
+        return f"log({column})"
     return f"{column}{part}" if part.startswith("=") else f"{column}:{part}"
 
 
 def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
     """Return one output of a raw column."""
-    if part == "number":
+    if part in ("number", "log"):
         if not is_numeric(column):
             raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
-        return as_numbers(column).astype(np.float64)
+        numbers = as_numbers(column).astype(np.float64)
+        return numbers if part == "number" else _logarithms(numbers, column)
     if part.startswith("="):
         texts = as_texts(column)
         coded = (texts == part[1:]).to_numpy(dtype=np.float64, na_value=np.nan)
@@ -82,6 +85,16 @@ def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
     name, _, function = part.partition("_")
     angle = 2.0 * np.pi * _ROUNDS[name](dates).to_numpy(dtype=np.float64, na_value=np.nan)
     return np.sin(angle) if function == "sin" else np.cos(angle)
+
+
+def _logarithms(numbers: np.ndarray, column: Any) -> np.ndarray:
+    without = np.flatnonzero(numbers <= 0)
+    if len(without):
+        raise TableError(
+            f"log: {str(column.name)!r} holds {numbers[without[0]]:g} in row {column.index[without[0]]}, which has no logarithm "
+            f"({count(len(without), 'such row')}). Leave the column out of log, or mark such values as missing."
+        )
+    return np.log(numbers)
 
 
 def _days(dates: Any) -> np.ndarray:

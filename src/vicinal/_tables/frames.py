@@ -310,6 +310,15 @@ def nearest_names(name: str, columns: Any, most: int) -> list[str]:
     return [by_case[match] for match in difflib.get_close_matches(name.casefold(), list(by_case), n=most)]
 
 
+def check_names(names: Any, columns: Any, option: str) -> None:
+    """Raise an error for names that the table does not have, with similar names as a hint."""
+    for name in names:
+        if name not in columns:
+            near = nearest_names(name, [column for column in columns if column not in names], 3)
+            hint = f" Did you mean {shown(near)}?" if near else ""
+            raise TableError(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
+
+
 def parse_types(assignments: list[str] | None, columns: Any) -> dict[str, str]:
     """Return the kinds of ``COL=KIND`` assignments; a name may hold an equals sign."""
     found: dict[str, str] = {}

@@ -7,15 +7,25 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import skew
 
 from vicinal._checks import check_choice
 from vicinal._tables.column_type import ColumnType, TableError, describe_types
 from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import describe_text
-from vicinal._tables.frames import MOST_LEVELS, as_frame, hidden_numbers, is_numeric, nearest_names, other_reading
+from vicinal._tables.frames import (
+    MOST_LEVELS,
+    as_frame,
+    as_numbers,
+    check_names,
+    hidden_numbers,
+    is_numeric,
+    other_reading,
+)
 from vicinal._words import count, shown
 
 LARGEST = 1e150  # the largest number that can be squared and summed in float64
+_SKEWED = 2.0  # the skewness of an exponential distribution
 MISSING = ("refuse", "drop", "impute", "marginalise")
 
 
@@ -23,6 +33,7 @@ class Words(NamedTuple):
     """The caller's names of the options that messages recommend."""
 
     drop: str = "drop"
+    log: str = "log"
     types: str = "types"
     one_hot: str = "one_hot=True"
     drop_rows: str = "missing='drop'"
@@ -36,6 +47,7 @@ class Words(NamedTuple):
 
 COMMAND_WORDS = Words(
     drop="--drop",
+    log="--log",
     types="--type",
     one_hot="--one-hot",
     drop_rows="--missing drop",
@@ -145,6 +157,7 @@ def prepare(
     *,
     target: str | None = None,
     drop: Sequence[str] = (),
+    log: Sequence[str] = (),
     types: Mapping[str, Any] | None = None,
     one_hot: bool = False,
     missing: str = "refuse",
@@ -162,6 +175,8 @@ def prepare(
         The column of the target, which is not a feature.
     drop : list of str
         Columns that are not features.
+    log : list of str
+        Columns of positive quantities of which the logarithm is used; a note names skewed columns for which this is advisable.
     types : dict, optional
         Overrides of the kinds that :func:`column_types` detects, by column.
     one_hot : bool, default=False
@@ -187,7 +202,7 @@ def prepare(
     (['size'], ["Left out, because they identify or number the rows: counter: 'id'."])
     """
     return prepare_table(
-        table, target, drop=drop, types=types, one_hot=one_hot, missing=missing, random_state=random_state
+        table, target, drop=drop, log=log, types=types, one_hot=one_hot, missing=missing, random_state=random_state
     )
 
 
@@ -196,6 +211,7 @@ def prepare_table(
     label: str | None,
     *,
     drop: Sequence[str] = (),
+    log: Sequence[str] = (),
     types: Mapping[str, Any] | None = None,
     one_hot: bool = False,
     missing: str = "refuse",
@@ -214,21 +230,24 @@ def prepare_table(
     words = Words() if words is None else words
     check_choice(missing, "missing", MISSING)
     frame = as_frame(table)
-    _check_columns(drop, frame.columns, words.drop)
+    check_names(drop, frame.columns, words.drop)
     if label is not None:
-        _check_columns([label], frame.columns, words.label)
+        check_names([label], frame.columns, words.label)
         if label in drop:
             raise TableError(f"{words.label} and {words.drop} both name {label!r}. Leave it out of {words.drop}.")
     features = frame.drop(columns=[*drop, *([] if label is None else [label])])
+    check_names(log, features.columns, words.log)
     notes = [Note(f"Left out on request: {shown(drop)}.")] if drop else []
     types = {
         name: kind.spec if isinstance(kind, ColumnType) else kind
         for name, kind in (types or {}).items()
         if name not in (*drop, label)
     }
-    encoder = TableEncoder(types or None, one_hot=one_hot, random_state=random_state).fit(features)
+    encoder = TableEncoder(types or None, log=list(log) or None, one_hot=one_hot, random_state=random_state).fit(
+        features
+    )
     found = encoder.types_
-    notes += _notes_on_columns(features, found, one_hot, words)
+    notes += [*_notes_on_columns(features, found, one_hot, words), *_notes_on_skew(features, found, log, words)]
     if not len(encoder.get_feature_names_out()):
         if all(kind.kind == "constant" for kind in found.values()):
             raise TableError(_all_constant(len(features)), notes)
@@ -254,15 +273,6 @@ def prepare_table(
 
 def _all_constant(n: int) -> str:
     return f"every feature is constant over the {count(n, 'row')}, so there is nothing to learn from."
-
-
-def _check_columns(names: Any, columns: Any, option: str) -> None:
-    """Raise an error for names that the table does not have, with similar names as a hint."""
-    for name in names:
-        if name not in columns:
-            near = nearest_names(name, [column for column in columns if column not in names], 3)
-            hint = f" Did you mean {shown(near)}?" if near else ""
-            raise TableError(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
 def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool, words: Words) -> list[Note]:
@@ -299,6 +309,27 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
                 f"Pass {words.as_kind.format(name=name, kind='date:' + other)} for the other reading."
             )
             notes.append(Note(text, True))
+    return notes
+
+
+def _notes_on_skew(features: Any, types: dict[str, ColumnType], log: Sequence[str], words: Words) -> list[Note]:
+    """Return a note about columns that are replaced by their logarithms, and one about those that are better replaced."""
+    notes = [Note(f"Replaced by their logarithms: {shown(log)}.")] if log else []
+    skewed = []
+    for name, kind in types.items():
+        if kind.measured and name not in log:
+            values = as_numbers(features[name])
+            values = values[~np.isnan(values)]
+            if values.min() > 0 and skew(values) > _SKEWED and abs(skew(np.log(values))) < skew(values) / 2.0:
+                skewed.append(name)
+    if skewed:
+        notes.append(
+            Note(
+                f"Positive and skewed, so that most rows are close together and a few are far away: {shown(skewed)}. Pass "
+                f"{words.log} {','.join(skewed)} to use {'its logarithm' if len(skewed) == 1 else 'their logarithms'}.",
+                True,
+            )
+        )
     return notes
 
 
