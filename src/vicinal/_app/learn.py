@@ -20,6 +20,7 @@ from vicinal._app.outputs import write_json
 from vicinal._app.pairs import as_row_numbers, read_pair_table
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns
 from vicinal._app.words import in_command_words
+from vicinal._density.steps import fit_prepared
 from vicinal._engine import Engine
 from vicinal._lca.lca import LIMITS
 from vicinal._tables import Note, PreparedTable
@@ -252,10 +253,7 @@ def _fit(
     """Return the encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
     if isinstance(prepared, large_tables.LargeTable):
         return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
-    import pandas as pd
     from sklearn.decomposition import PCA
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import StandardScaler
     from sklearn.utils import get_tags
 
     from vicinal import DensityImputer
@@ -266,34 +264,28 @@ def _fit(
             USAGE,
             f"--missing marginalise is for lca, lca-gauss and parzen. Pass --missing impute for {arguments.method}.",
         )
-    # Keep the names, so that a model can name the columns that make a row unusual.
-    rows, steps = prepared.X, [("columns", prepared.encoder.set_output(transform="pandas"))]
-    noise = prepared.encoder.dequantizer() if arguments.method in _UNSUPERVISED else None
-    if noise is not None:
-        steps.append(("noise", noise))
-        rows = pd.DataFrame(noise.transform_training_rows(rows), columns=rows.columns)
+    more: list[tuple[str, Any]] = []
+    if arguments.missing == "impute":
+        # The imputer is added even if the training rows have no gaps, because new rows may have some.
+        more.append(("impute", DensityImputer(random_state=arguments.seed)))
+    if arguments.method == "rca" and prepared.X.shape[1] > _MOST_COLUMNS:
+        n_components = min(len(prepared.X) - 1, _MOST_COMPONENTS)
+        more.append(("components", PCA(n_components, random_state=arguments.seed)))
     try:
-        if not arguments.no_scale:
-            steps.append(("scale", StandardScaler().fit(rows)))
-            rows = steps[-1][1].transform(rows)
-        if arguments.missing == "impute":
-            # The imputer is added even if the training rows have no gaps, because new rows may have some.
-            imputer = DensityImputer(random_state=arguments.seed)
-            steps.append(("impute", imputer))
-            rows = imputer.fit_transform(rows)
-        if arguments.method == "rca" and rows.shape[1] > _MOST_COLUMNS:
-            n_components = min(len(rows) - 1, _MOST_COMPONENTS)
-            steps.append(("components", PCA(n_components, random_state=arguments.seed).fit(rows)))
-            rows = steps[-1][1].transform(rows)
-        estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **supervision)
+        model = fit_prepared(
+            estimator,
+            prepared,
+            noise=arguments.method in _UNSUPERVISED,
+            scale=not arguments.no_scale,
+            more=more,
+            supervision=supervision,
+        )
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise Failure(FIT, f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which reported the passes
-    set_engine(
-        estimator, None
-    )  # a model does not contain the threads and the memory settings of the machine that made it
-    return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
+    set_engine(estimator, None)  # a model does not contain the settings of the machine that made it
+    return model
 
 
 def _summary(

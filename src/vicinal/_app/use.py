@@ -38,7 +38,7 @@ _QUERIES_IN_PART = 1024  # of a search by workers
 
 def transform(arguments: Namespace, console: Console) -> None:
     """Run `vicinal transform`."""
-    _check_output(arguments)
+    check_output(arguments)
     model, blocks = open_model_and_blocks(arguments, console)
     missing = _about_missing(arguments, model)
     _method(model, "transform", "a density without a metric")
@@ -72,7 +72,7 @@ def score(arguments: Namespace, console: Console) -> None:
     """Run `vicinal score`."""
     if (arguments.data is None) != arguments.training:
         raise Failure(USAGE, "score needs either DATA or --training.")
-    _check_output(arguments)
+    check_output(arguments)
     model, blocks = open_model_and_blocks(arguments, console)
     missing = _about_missing(arguments, model, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
@@ -86,7 +86,7 @@ def score(arguments: Namespace, console: Console) -> None:
             "--fdr is for new rows: the p-values of training rows are ranks, for which no false discovery rate can be controlled. "
             "Omit --fdr or --training.",
         )
-    scorer = _Scorer(model, arguments, missing)
+    scorer = Scorer(model, arguments, missing)
     if rows_on_cluster():
         _ = scorer.detector  # computed by all workers together, and then sent to each of them
     most = None
@@ -103,7 +103,7 @@ def score(arguments: Namespace, console: Console) -> None:
     write_scores(frames, scorer, arguments, console)
 
 
-def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "_Scorer", arguments: Namespace, console: Console) -> None:
+def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "Scorer", arguments: Namespace, console: Console) -> None:
     """Write scored rows: all of them, the outliers or the most unusual ones; in the order of the table or of the scores."""
     import pandas as pd
 
@@ -117,7 +117,7 @@ def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "_Scorer", arguments:
 
     with Results(arguments, console, scorer.model.kind) as results:
         if arguments.sort or arguments.top is not None:
-            whole = pd.concat(list(counted())).sort_values("score", kind="stable")
+            whole = pd.concat(list(counted())).sort_values(["score", "p_value"], kind="stable")
             results.write(whole if arguments.top is None else whole.iloc[: arguments.top])
         else:
             for frame in counted():
@@ -137,7 +137,7 @@ def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
     return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
 
 
-class _Scorer:
+class Scorer:
     """The scores and the output rows of `vicinal score`, for one block of rows at a time."""
 
     def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
@@ -211,7 +211,7 @@ def neighbors(arguments: Namespace, console: Console) -> None:
 
     if arguments.query == "-" == arguments.data:
         raise Failure(USAGE, "DATA and --query cannot both be stdin. Name a file for one of them.")
-    _check_output(arguments)
+    check_output(arguments)
     model, table, picked = open_model(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
     images = _mapped(map_rows, picked.features, console)
@@ -288,7 +288,7 @@ class _Search:
         return self._placed.nearest(self._k, None if len(every) == len(self._images) else np.array(every))
 
 
-def _check_output(arguments: Namespace) -> None:
+def check_output(arguments: Namespace) -> None:
     """Raise an error before any work if no table can be written under this name."""
     if arguments.output not in (None, "-"):
         output_format(arguments.output)
@@ -376,6 +376,7 @@ class Results:
         self._arguments, self._console, self._kind = arguments, console, kind
         self._as_json = arguments.json and arguments.output in (None, "-")
         self._frames: list[pd.DataFrame] = []
+        self._written = False
         self._writer = TableWriter(arguments.output)
 
     @property
@@ -389,6 +390,7 @@ class Results:
     def write(self, frame: "pd.DataFrame") -> None:
         """Add a block of the table."""
         self._arguments.check_interrupted()
+        self._written = True
         if frame.columns.has_duplicates:
             name = frame.columns[frame.columns.duplicated()][0]
             raise Failure(
@@ -399,7 +401,7 @@ class Results:
     def __exit__(self, *error: Any) -> None:
         import pandas as pd
 
-        if error[0] is None and self.n_rows == 0:
+        if error[0] is None and not self._written:
             failure = Failure(DATA, "no row is complete, so --missing drop leaves none.")
             self._writer.__exit__(Failure, failure, None)
             raise failure
