@@ -29,7 +29,6 @@ from vicinal import io as model_io
 from vicinal._app.errors import MEANINGS
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import add_input, add_output, same_file
-from vicinal._app.words import in_command_words
 from vicinal.cli import main
 
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 6, 130, 141
@@ -1181,37 +1180,12 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     assert sorted(Path().rglob("*")) == sorted([*before, *([Path("old.html.partial")] if name == "compare" else [])])
 
 
-def test_messages_speak_the_language_of_the_command_line(table, capsys):
-    """Earlier messages advised `reg=0.01`, which is Python syntax, and mentioned --set only in brackets."""
-    learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method"]
-    assert run(*learn, "manifold-parzen", "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
+def test_learn_that_cannot_be_fitted_says_how_parameters_are_set(table, capsys):
+    learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method", "manifold-parzen"]
+    assert run(*learn, "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
     said = capsys.readouterr().err
-    assert "ManifoldParzen: --set n_neighbors=300 needs at least 301 training rows, got 120." in said
-    assert "Lower n_neighbors (--set n_neighbors=...) or add data." in said
-    assert run(*learn, "lca", "--set", "max_iter=2", "--set", "reg=0.1") == OK
-    said = capsys.readouterr().err
-    assert "--set max_iter=2 passes were used" in said
-    assert "Raise max_iter (--set max_iter=...), raise tol (--set tol=...)." in said
-    assert "objectives_" not in said
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Pass reg=0.01.", "Pass --set reg=0.01."),
-        (
-            "use covariance_type='diag', or raise reg.",
-            "use --set covariance_type='diag', or raise reg (--set reg=...).",
-        ),
-        ("pass solver=StochasticEM(batch_size=50)", "pass --set solver=StochasticEM(batch_size=50)"),
-        ("Use random_state=3 or max_iter = 4; init has no unit.", "Use --seed 3 or max_iter = 4; init has no unit."),
-        ("--set reg=1: reg must not be negative", "--set reg=1: reg must not be negative"),
-        ("low_rank needs rank, got rank=None.", "low_rank needs rank, got rank=None."),
-        ("Selection(reg=2) in a call", "Selection(reg=2) in a call"),
-    ],
-)
-def test_parameters_are_named_as_options(text, expected):
-    assert in_command_words(text, vicinal.LCA()) == expected
+    assert "ManifoldParzen: n_neighbors=300 needs at least 301 training rows, got 120." in said
+    assert "The command sets parameters with --set NAME=VALUE." in said
 
 
 def test_a_misspelt_column_suggests_only_columns_that_are_missing(table, capsys):
