@@ -1216,11 +1216,16 @@ def test_the_separator_is_found(table, sep, capsys):
     assert (f"sep={sep!r}" in (Path("r.html").read_text().replace("&#x27;", "'"))) == (sep != ",")
 
 
-def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
+def test_text_is_written_as_it_was_read_unless_a_spreadsheet_would_evaluate_it(table, capsys):
     table["name"] = ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "plain", *(f"row{i}" for i in range(114))]
     table.rename(columns={"colour": "=colour"}).to_csv("table.csv", index=False)
     assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
     assert run("transform", "m.vicinal", "table.csv", "--keep", "name,=colour", "-o", "out.csv", "-q") == OK
+    found = pd.read_csv("out.csv")
+    assert list(found["name"]) == list(table["name"])
+    assert "=colour" in found.columns
+    keep = ["--keep", "name,=colour", "--spreadsheet", "-q"]
+    assert run("transform", "m.vicinal", "table.csv", *keep, "-o", "out.csv") == OK
     found = pd.read_csv("out.csv")
     assert list(found["name"][:6]) == ["'=1+1", "'+cmd", "'-2+3", "'@SUM(A1)", "'\tx", "plain"]
     assert "'=colour" in found.columns
@@ -1228,9 +1233,8 @@ def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
     assert (found["lca0"] < 0).any()  # numbers keep their minus
     assert run("transform", "m.vicinal", "table.csv", "--keep", "name", "-o", "out.parquet", "-q") == OK
     assert pd.read_parquet("out.parquet")["name"][0] == "=1+1"  # not a spreadsheet's format
-    # Redirected stdout becomes a file as well; it was once written as it is.
     capsys.readouterr()
-    assert run("transform", "m.vicinal", "table.csv", "--keep", "name,=colour", "-q") == OK
+    assert run("transform", "m.vicinal", "table.csv", *keep) == OK
     assert capsys.readouterr().out == Path("out.csv").read_text()
 
 
