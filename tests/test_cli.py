@@ -1383,7 +1383,35 @@ def test_a_report_of_a_model(table, capsys):
             assert row["why"]
     assert run("report", "m.vicinal", "table.csv", "-o", "table.csv") == USAGE
     assert run("report", "m.vicinal", "table.csv", "--target", "knd", "-o", "r.html") == DATA
-    assert run("transform", "m.vicinal", "table.csv", "-o", "book.xlsx") == USAGE
+    assert run("transform", "m.vicinal", "table.csv", "-o", "rows.jsonl") == USAGE
+
+
+def test_json_lines_are_read_and_workbooks_written(table, capsys):
+    table.to_json("table.jsonl", orient="records", lines=True, double_precision=15)
+    for source in ("table.csv", "table.jsonl"):
+        assert run("learn", source, "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+        assert run("transform", "m.vicinal", source, "-o", "book.xlsx", "-q") == OK
+        images = model_io.load("m.vicinal").transform(table[FEATURES])
+        np.testing.assert_allclose(pd.read_excel("book.xlsx").to_numpy(dtype=float)[:, -3:], images, rtol=1e-6)
+    assert (
+        run("compare", "table.jsonl", "--target", "kind", "--methods", "z-scored,rca", "--report", "r.html", "-q") == OK
+    )
+    assert "pd.read_json(&#x27;table.jsonl&#x27;, lines=True" in Path("r.html").read_text()
+    Path("bad.jsonl").write_text('{"a": 1}\n{"a": ')
+    assert run("learn", "bad.jsonl", "--method", "lca", "-o", "m.vicinal") == DATA
+    assert "bad.jsonl" in capsys.readouterr().err
+
+
+def test_none_is_a_value_if_asked_for(folder, capsys):
+    rng = np.random.default_rng(0)
+    size, garage = rng.normal(size=60), rng.choice(["None", "one", "two"], 60)
+    pd.DataFrame({"size": size, "garage": garage}).to_csv("homes.csv", index=False)
+    line = ["compare", "homes.csv", "--target", "garage", "--methods", "z-scored,rca", "--repeats", 1]
+    assert run(*line, "-q") == DATA
+    assert run(*line, "--not-na", "None", "--json", "-q") == OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["classes"] == ["None", "one", "two"]
+    assert found["n_rows"] == 60
 
 
 def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(table, capsys):

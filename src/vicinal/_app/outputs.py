@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._app.console import one_line
-from vicinal._app.errors import OutputFailure, UsageFailure
+from vicinal._app.errors import OutputFailure, UsageFailure, need
 from vicinal._app.paths import is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
@@ -50,10 +50,10 @@ def write_text(path: str, text: str) -> None:
 def output_format(path: str) -> str:
     """Return the format in which a table is written, by the ending of the file."""
     kind = format_of(path, what="output")
+    if kind == "jsonl":
+        raise UsageFailure(f"{path}: JSON lines can be read but not written. Write .csv, .xlsx or .parquet.")
     if kind == "xlsx":
-        raise UsageFailure(
-            f"{path}: workbooks can be read but not written. Write .csv, which spreadsheets can open, or .parquet."
-        )
+        need("openpyxl", "writing .xlsx", "xlsx")
     return kind
 
 

@@ -11,7 +11,7 @@ from vicinal._version import __version__
 
 METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
-_FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
+_FORMATS = ("csv", "tsv", "parquet", "xlsx", "jsonl", "npy", "npz")
 
 _DESCRIPTION = """\
 Learn metrics and densities from tables, and use them for search, outlier detection and visualisation.
@@ -341,6 +341,12 @@ def _table_options() -> _Parser:
         action="append",
         metavar="TEXT",
         help="a string that marks missing values in CSV and TSV, besides empty cells, NA and nan, as in --na '?'; may be repeated",
+    )
+    group.add_argument(
+        "--not-na",
+        action="append",
+        metavar="TEXT",
+        help="a string that is a value, although it usually marks a missing one, as in --not-na None; may be repeated",
     )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(
