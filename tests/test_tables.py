@@ -409,12 +409,19 @@ def test_words_that_only_end_like_identifiers_are_amounts(name):
 
 @pytest.mark.parametrize(
     "written",
-    ["%d-%m-%Y", "%Y/%m/%d", "%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%B %d, %Y", "%m/%d/%y", "%d.%m.%Y", "%d-%m-%Y %H:%M"]
-    + [
-        "%Y-%m-%dT%H:%M:%S",
-        "%Y-%m-%dT%H:%M:%SZ",
-        "%Y-%m-%dT%H:%M:%S.000+00:00",
-        "%Y-%m-%d %I:%M %p",
+    [
+        *(
+            "%d-%m-%Y",
+            "%Y/%m/%d",
+            "%d %b %Y",
+            "%d %B %Y",
+            "%d-%b-%Y",
+            "%B %d, %Y",
+            "%m/%d/%y",
+            "%d.%m.%Y",
+            "%d-%m-%Y %H:%M",
+        ),
+        *("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.000+00:00", "%Y-%m-%d %I:%M %p"),
         "%m/%d/%Y %I:%M:%S %p",
     ],
 )

@@ -1,7 +1,10 @@
 """The command line: options, help and examples.  Imports nothing heavy."""
 
 import argparse
-from typing import Any
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
@@ -17,6 +20,7 @@ _DESCRIPTION = """\
 Learn metrics and densities from tables, and use them for search, outlier detection and visualisation.
 
   vicinal demo                                                    a demonstration that takes less than a minute
+  vicinal inspect data.csv                                        the kinds of the columns, before anything is learned
   vicinal compare data.csv --target label --report out.html       measure whether a learned metric helps
   vicinal learn data.csv --method lca --drop id -o model.vicinal  fit a metric or a density and save it
   vicinal transform model.vicinal new.csv -o new-rows.parquet     map rows by the learned metric
@@ -29,7 +33,7 @@ Learn metrics and densities from tables, and use them for search, outlier detect
 _EPILOG = """\
 Use `vicinal COMMAND --help` to see the options of a command.
 
-Tables are CSV, TSV, Parquet, XLSX (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
+Tables are CSV, TSV, Parquet, XLSX, JSON lines (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
 stdout, messages and progress to stderr. An output must not be one of the inputs.
 
 Exit codes: 0 success, 1 a bug in vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these
@@ -37,9 +41,37 @@ data, 7 a package is missing, 130 interrupted.
 """
 
 
+class _OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with similar names as a hint."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        """Parse the command line; name options that are similar to unknown ones."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if not unknown:
+            return found
+        (commands,) = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        parser = commands.choices[found.command]
+        known = list(parser._option_string_actions)
+        parser.error(
+            f"{found.command} has no option or argument {unknown[0]!r}.{_hint(unknown[0].partition('=')[0], known)}"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """End the command with one line."""
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice is not None:
+            message += "." + _hint(choice[1], re.findall(r"[^,' ]+", choice[2]))
+        self.exit(2, f"vicinal: error: {message.rstrip('.')}. See {self.prog} --help.\n")
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = _OneLineParser(
         prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
@@ -49,7 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_transform(commands, table, general)
     _add_score(commands, table, general)
     _add_neighbors(commands, table, general)
-    _add_inspect(commands, general)
+    _add_inspect(commands, table, prepared, general)
     _add_compare(commands, table, prepared, general)
     _add_report(commands, table, general)
     add_adapt(commands, general)
@@ -169,14 +201,15 @@ def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     _add_table_output(neighbors)
 
 
-def _add_inspect(commands: Any, general: _Parser) -> None:
+def _add_inspect(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     inspect = commands.add_parser(
         "inspect",
-        parents=[general],
-        help="describe a model file",
-        description="Describe a model file: its class, parameters, columns and weights.",
+        parents=[table, prepared, general],
+        help="describe the columns of a table, or a model file",
+        description="Describe a table (the kind of each column, what it is used for, and what is unusual about it) or a model file "
+        "(its class, parameters, columns and weights).",
     )
-    _add_model(inspect)
+    add_input(inspect, "model", metavar="FILE", help="a table, by its extension or --format, or a model file")
 
 
 def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:

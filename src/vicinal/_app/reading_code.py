@@ -32,7 +32,9 @@ def loading_code(arguments: Namespace, kind: str, options: TableOptions, table: 
         extra = ", header=None" if options.no_header else ""
         lines.append(f"table = pd.read_excel({source!r}, sheet_name={table.attrs['array']!r}{extra})")
     elif kind == "jsonl":
-        lines.append(f"table = pd.read_json({source!r}, lines=True, dtype=False, convert_dates=False, precise_float=True)")
+        lines.append(
+            f"table = pd.read_json({source!r}, lines=True, dtype=False, convert_dates=False, precise_float=True)"
+        )
     elif kind == "npy":
         lines.insert(0, "import numpy as np")
         lines.append(f"table = pd.DataFrame(np.load({source!r}))")

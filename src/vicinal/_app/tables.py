@@ -112,6 +112,14 @@ def format_of(path: str | Path, *, what: str = "file") -> str:
         ) from None
 
 
+def is_table(path: str) -> bool:
+    """Return whether the extension of a file is that of a table."""
+    try:
+        return bool(format_of(path))
+    except UsageFailure:
+        return False
+
+
 def table_format(source: str, options: TableOptions) -> str:
     """Return the format of a source: as requested, by its extension, or CSV for stdin."""
     if source == "-" or options.format:
@@ -258,7 +266,9 @@ def _read_json_lines(file: BinaryIO, name: str, options: TableOptions) -> "pd.Da
     import pandas as pd
 
     with decoding(name, "a table of JSON lines (one object per line)"):
-        return pd.read_json(file, lines=True, dtype=False, convert_dates=False, precise_float=True, encoding=options.encoding)
+        return pd.read_json(
+            file, lines=True, dtype=False, convert_dates=False, precise_float=True, encoding=options.encoding
+        )
 
 
 def _read_parquet(file: BinaryIO, name: str, options: TableOptions, choice: ColumnChoice) -> "pd.DataFrame":
