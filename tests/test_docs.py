@@ -77,11 +77,13 @@ def test_every_public_name_is_documented():
 def public_objects():
     """Public classes and functions by name, those of the public modules included."""
     names = {name: getattr(vicinal, name) for name in vicinal.__all__ if name != "__version__"}
-    for place in ("datasets", "io", "plot", "quality", "retrieval", "tables"):
+    for place in sorted(vicinal._MODULES):
         module = importlib.import_module(f"vicinal.{place}")
         names |= {f"{place}.{name}": getattr(module, name) for name in module.__all__}
     return {
-        name: thing for name, thing in names.items() if callable(thing) and thing is not vicinal.TrainingRowsWarning
+        name: thing
+        for name, thing in names.items()
+        if callable(thing) and thing is not vicinal.results.TrainingRowsWarning
     }
 
 

@@ -29,7 +29,7 @@ def narrow(factor):
         vicinal.DensityClassifier(ParzenWindows(1.0)),
         vicinal.SoftNeighborsClassifier(bandwidth=1.0),
         vicinal.SoftNeighborsRegressor(bandwidth=1.0),
-        vicinal.BinnedTargetMetric(RCA()),
+        vicinal.companions.BinnedTargetMetric(RCA()),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
@@ -39,7 +39,7 @@ def test_missing_labels_of_a_nullable_array_are_counted(estimator, dtype):
         estimator.fit(X, y)
 
 
-@pytest.mark.parametrize("estimator", [RCA(), vicinal.PairNCA(max_iter=1), vicinal.MMC()])
+@pytest.mark.parametrize("estimator", [RCA(), vicinal.PairNCA(max_iter=1), vicinal.companions.MMC()])
 def test_missing_chunklets_of_a_nullable_array_are_rows_in_none(estimator):
     y = pd.array([1, None] * 30, dtype="Int64")
     with warnings.catch_warnings():
@@ -57,7 +57,7 @@ def test_missing_chunklets_of_a_nullable_array_are_rows_in_none(estimator):
         (vicinal.SoftNeighborsRegressor(bandwidth=1.0), "predict"),
         (vicinal.SoftNeighborsRegressor(np.eye(3), bandwidth=1.0), "effective_neighbors"),
         (vicinal.ParzenMeanShift(ParzenWindows(1.0)), "predict"),
-        (vicinal.ConstrainedKMeans(2, n_init=1), "predict"),
+        (vicinal.companions.ConstrainedKMeans(2, n_init=1), "predict"),
     ],
 )
 def test_rows_beyond_the_precision_of_the_training_rows_are_refused(estimator, method, size):
@@ -111,7 +111,7 @@ def test_distances_whose_squares_leave_the_range_are_right(factor):
 @pytest.mark.parametrize(("fitted", "asked"), [(X, X32), (X32, X)])
 def test_clusters_are_predicted_in_either_precision(fitted, asked):
     """It was "Buffer dtype mismatch, expected 'const double' but got 'float'"."""
-    clusters = vicinal.ConstrainedKMeans(2, n_init=1, random_state=0).fit(fitted)
+    clusters = vicinal.companions.ConstrainedKMeans(2, n_init=1, random_state=0).fit(fitted)
     np.testing.assert_array_equal(clusters.predict(asked), clusters.labels_)
     assert clusters.transform(asked).shape == (60, 2)
     assert clusters.score(asked) < 0
@@ -124,7 +124,9 @@ def test_draws_that_float32_cannot_hold_are_refused():
 
 
 @pytest.mark.parametrize("factor", [1e-152, 1e-155, 1e-160, 1e-200, 1e-310])
-@pytest.mark.parametrize("estimator", [RCA(), vicinal.MMC(), vicinal.MMC(structure="diag"), LCA()])
+@pytest.mark.parametrize(
+    "estimator", [RCA(), vicinal.companions.MMC(), vicinal.companions.MMC(structure="diag"), LCA()]
+)
 def test_columns_in_tiny_units_are_named(estimator, factor):
     """Their variances are subnormal or zero, which gave "array must not contain infs or NaNs"."""
     with pytest.raises(ValueError, match=r"1 of 3 columns \(0\) have a range of at most .* whose square underflows"):
@@ -238,7 +240,7 @@ def test_what_a_model_file_lacks_is_noticed_at_load(tmp_path, forged):
         del values["spreads"]
         fault = state.fault(values)
         assert fault is not None
-        assert fault.name == "reference"
+        assert fault.name == "spreads"
     else:
         classifier = vicinal.DensityClassifier(ParzenWindows(1.0)).fit(X, Y)
         classifier.constant_variances_ = np.ones((2, 3))

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.integrate import trapezoid
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import get_tags
 
 from vicinal import LCA, LCAGauss, ManifoldParzen, ParzenWindows, Selection
@@ -69,3 +70,31 @@ def test_transform_of_rows_with_gaps_names_the_remedy(rows, metric):
     np.testing.assert_array_equal(images[1:7], metric.transform(rows)[1:7])
     with pytest.raises(ValueError, match=r"contains NaN in the columns 1.*vicinal\.DensityImputer"):
         metric.mahalanobis(holed)
+
+
+def test_lca_of_rows_with_gaps_checks_its_limits_and_its_start(rows):
+    gaps = rows.copy()
+    gaps[3, 1] = np.nan
+    wrong = {"max_iter": (0, ValueError), "tol": (-1.0, ValueError), "init": ("nonsense", ValueError)}
+    for name, (value, error) in {**wrong, "max_iter ": ("x", TypeError)}.items():
+        with pytest.raises(error, match=rf"{name.strip()} must be"):
+            LCA(**{name.strip(): value}).fit(gaps)
+    with pytest.warns(ConvergenceWarning):
+        near, far = (LCA(init=init, max_iter=1).fit(gaps) for init in (0.5, 5.0))
+    np.testing.assert_allclose(far.covariance_, 100.0 * near.covariance_, rtol=1e-9, atol=1e-9)
+
+
+def test_partial_fit_after_a_fit_with_gaps_forgets_its_scores(rows):
+    gaps = rows.copy()
+    gaps[3, 1] = np.nan
+    model = LCA(reg=0.1).fit(gaps).partial_fit(rows)
+    assert len(model.score_samples(None)) == len(model.mixture_.centres)
+    assert not hasattr(model, "_incomplete_rows")
+
+
+def test_rules_of_thumb_do_not_depend_on_a_gap_in_a_row_without_weight(rows):
+    gaps, weight = rows[:12].copy(), np.ones(12)
+    gaps[0, 1], weight[0] = np.nan, 0.0
+    for rule in ("scott", "silverman"):
+        whole, holed = (ParzenWindows(rule).fit(X, sample_weight=weight) for X in (rows[:12], gaps))
+        np.testing.assert_allclose(holed.covariance_, whole.covariance_, rtol=1e-9)

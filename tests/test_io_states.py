@@ -170,14 +170,13 @@ def test_what_was_changed_into_nonsense_is_not_saved(tmp_path):
 
 
 def test_a_refit_under_other_parameters_can_be_saved(tmp_path):
-    """Some attributes belong to an earlier fit, perhaps on other columns."""
+    """Some attributes belonged to an earlier fit, perhaps on other columns."""
     metric = NCA(solver="stochastic", random_state=0, max_iter=1, tol=10.0, structure="diag")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         metric.fit(np.hstack([X, X**2]), Y).set_params(structure="full", solver="lbfgs").fit(X, Y)
-    assert metric.feature_relevance_.shape != metric.components_.shape[1:]
     io.save(metric, tmp_path / "model.vicinal")
-    np.testing.assert_array_equal(io.load(tmp_path / "model.vicinal").feature_relevance_, metric.feature_relevance_)
+    assert not hasattr(io.load(tmp_path / "model.vicinal"), "feature_relevance_")
 
 
 def stop(parameters, n_iter):

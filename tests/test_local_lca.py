@@ -15,8 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
 from vicinal._lca import local_folds
-from vicinal._lca.local_folds import Choice, LocalFold
-from vicinal._lca.penalty import as_parameter
+from vicinal._lca.local_folds import Choice, LocalFold, _penalty_again
+from vicinal._lca.penalty import FAMILIES, as_parameter, family_matrix
 from vicinal._mixtures import LocalFrameMixture, column_conditionals
 from vicinal.datasets import make_spiral
 
@@ -406,3 +406,15 @@ def test_which_engine(rows):
     model = LocalLCA(1, 5, 0.01, **GIVEN).fit(rows)
     assert which_engine(rows, LocalLCA(1, 5, 0.01, **GIVEN)).split(":")[0] == model.engine_
     assert LocalLCA(1, 5, 0.01, **GIVEN, engine="reference").fit(rows).engine_ == "reference"
+
+
+def test_penalty_of_folds_is_that_of_the_fit_whatever_the_search_liked_best():
+    """A fit that collapses takes another penalty than the best of its search, and the folds took that one."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3))
+    base = LCA().fit(X)
+    best = np.argmax(base.reg_search_["mean_test_score"])
+    for family in FAMILIES:
+        base.reg_ = 1e-4 * family_matrix(family, X)
+        penalty = _penalty_again(X[:40], None, base)
+        np.testing.assert_allclose(penalty.matrix, 1e-4 * family_matrix(family, X[:40]), err_msg=f"{family}, {best}")

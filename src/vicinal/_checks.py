@@ -63,20 +63,32 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     allocate_blas_memory()
     X, columns = _rows_and_names(as_host(X))
     try:
+        reset = options.pop("reset", True)
         if columns is None:
             with np.errstate(invalid="ignore"):  # as in `check_array`
-                return validation.validate_data(estimator, X, **options)
-        reset = options.pop("reset", True)
-        with np.errstate(invalid="ignore"):
-            rows = validation.check_array(X, estimator=estimator, input_name="X", **options)
-        validation._check_n_features(estimator, rows, reset=reset)
-        check_names(estimator, columns, reset=reset)
+                rows = validation.validate_data(estimator, X, reset=reset, **options)
+        else:
+            with np.errstate(invalid="ignore"):
+                rows = validation.check_array(X, estimator=estimator, input_name="X", **options)
+            validation._check_n_features(estimator, rows, reset=reset)
+            check_names(estimator, columns, reset=reset)
+        if reset:
+            forget_fit(estimator)
         return rows
     except ValueError as error:
         message = _culprits(str(error), X, type(estimator).__name__)
         if message is None:
             raise
         raise ValueError(message) from None
+
+
+def forget_fit(estimator: Any) -> None:
+    """Delete the attributes of an earlier fit, except those that scikit-learn's validation has just set."""
+    if getattr(estimator, "warm_start", False):
+        return
+    for name in [name for name in vars(estimator) if name.endswith("_")]:
+        if name not in ("n_features_in_", "feature_names_in_"):
+            delattr(estimator, name)
 
 
 def _rows_and_names(X: Any) -> tuple[Any, list[str] | None]:
@@ -119,6 +131,7 @@ def check_source(estimator: Any, source: Any, *, min_rows: int = 1) -> ColumnRan
         )
     estimator.n_features_in_ = d
     check_names(estimator, source.columns, reset=True)
+    forget_fit(estimator)
     least, most = np.full(d, np.inf, source.dtype), np.full(d, -np.inf, source.dtype)
     look = partial(_block_ranges, source.columns, type(estimator).__name__)
     for low, high, fault in map(look, source.blocks()):

@@ -59,7 +59,7 @@ def adapt(arguments: Namespace, console: Console) -> None:
     if arguments.query_texts is not None and arguments.queries is None:
         raise UsageFailure("--query-texts refer to --queries, which were not passed. Pass only --texts.")
     engine = make_engine(arguments)
-    options = TableOptions(max_unpacked=arguments.max_unpacked)
+    options = TableOptions()
     known = _read(arguments, console, options)
     texts = _texts(arguments, console, options, known)
     models, seconds = {"raw": None}, {"raw": 0.0}

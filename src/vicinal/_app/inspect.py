@@ -71,7 +71,7 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
     table = [["column", "kind", "use", "values", "missing", "range"]]
     for facts in columns:
         texts = (f"{value:,}" if isinstance(value, int) else value for value in facts.values())
-        table.append([on_one_line(text)[:_WIDEST] for text in texts])
+        table.append([on_one_line(str(text))[:_WIDEST] for text in texts])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
     title = f"{on_one_line(arguments.model)}: {count(len(frame), 'row')}, {count(len(columns), 'column')}"

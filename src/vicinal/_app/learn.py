@@ -206,8 +206,7 @@ def _labels(method: str, labels: "pd.Series", estimator: Any, console: Console) 
 def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, console: Console) -> np.ndarray:
     """Return pairs of positions among the kept rows."""
     ids = None if arguments.id is None else table[arguments.id].astype(str)
-    options = TableOptions(max_unpacked=arguments.max_unpacked)
-    frame = read_pair_table(arguments.pairs, console, options, None if ids is None else set(ids))
+    frame = read_pair_table(arguments.pairs, console, TableOptions(), None if ids is None else set(ids))
     if ids is not None:
         pairs = _look_up(frame, ids, arguments)
     else:

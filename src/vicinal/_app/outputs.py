@@ -6,10 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._app.console import one_line
-from vicinal._app.errors import OutputFailure, UsageFailure, need
+from vicinal._app.errors import MISSING_EXTRA, Failure, OutputFailure, UsageFailure
 from vicinal._app.paths import is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
@@ -52,8 +53,10 @@ def output_format(path: str) -> str:
     kind = format_of(path, what="output")
     if kind == "jsonl":
         raise UsageFailure(f"{path}: JSON lines can be read but not written. Write .csv, .xlsx or .parquet.")
-    if kind == "xlsx":
-        need("openpyxl", "writing .xlsx", "xlsx")
+    if kind == "xlsx" and find_spec("openpyxl") is None:
+        raise Failure(
+            "writing .xlsx needs the package 'openpyxl'. Install it with: pip install openpyxl", MISSING_EXTRA
+        )
     return kind
 
 

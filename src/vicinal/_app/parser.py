@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
+from vicinal._app.adapt_options import add_adapt
 from vicinal._app.clusters import cluster_options
-from vicinal._app.option_values import level, positive, rate, seed, two_or_more
+from vicinal._app.option_values import level, positive, rate, seed, size_text, two_or_more
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -44,7 +44,7 @@ data, 7 a package is missing, 130 interrupted.
 class _OneLineParser(argparse.ArgumentParser):
     """A parser whose errors are one line, with similar names as a hint."""
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse the command line; name options that are similar to unknown ones."""
         found, unknown = self.parse_known_args(args, namespace)
         if not unknown:
@@ -387,7 +387,6 @@ def _table_options() -> _Parser:
         metavar="NAME",
         help="the array of an NPZ file, or the sheet of an XLSX file, that holds the table; default X, or the only one, or the first",
     )
-    group.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     group.add_argument(
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 
 from vicinal._app.console import Messages, count, one_line, shown
-from vicinal._app.errors import DataFailure, UsageFailure, need
+from vicinal._app.errors import MISSING_EXTRA, DataFailure, Failure, UsageFailure, need
 from vicinal._app.text_tables import decoding, text_table
-from vicinal._app.unpacking import read_parquet, refuse_far_cells, refuse_gzip_bomb, refuse_zip_bomb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +54,6 @@ class TableOptions(NamedTuple):
     not_na: list[str] | None = None
     no_header: bool | Callable[[list[str]], bool] = False
     array: str | None = None
-    max_unpacked: str | None = None
 
     @property
     def missing_marks(self) -> dict[str, Any]:
@@ -177,11 +175,11 @@ def read_table(
 
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
-    with reading_errors(name), _opened(source, options) as file:
+    with reading_errors(name), _opened(source) as file:
         if kind in ("csv", "tsv"):
             frame = _read_text(file, name, kind, options, console, choice)
         elif kind == "parquet":
-            frame = _read_parquet(file, name, options, choice)
+            frame = _read_parquet(file, name, choice)
         elif kind == "xlsx":
             frame = _read_excel(file, name, options)
         elif kind == "jsonl":
@@ -213,7 +211,7 @@ def reading_errors(name: str) -> Iterator[None]:
         raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
 
 
-def _opened(source: str, options: TableOptions) -> BinaryIO:
+def _opened(source: str) -> BinaryIO:
     if source == "-":
         if sys.stdin is None:
             raise DataFailure("cannot read stdin: it is closed.")
@@ -222,10 +220,7 @@ def _opened(source: str, options: TableOptions) -> BinaryIO:
         raise DataFailure(
             f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files, and Zarr arrays.)"
         )
-    if not source.lower().endswith(".gz"):
-        return open(source, "rb")
-    refuse_gzip_bomb(source, options.max_unpacked)
-    return cast(BinaryIO, gzip.open(source))
+    return cast(BinaryIO, gzip.open(source)) if source.lower().endswith(".gz") else open(source, "rb")
 
 
 def _read_text(
@@ -243,21 +238,16 @@ def _read_excel(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFra
     """Return the first sheet of a workbook, or the one that ``--array`` names."""
     import pandas as pd
 
-    need("openpyxl", "reading .xlsx", "xlsx")
+    header = None if options.no_header is True else 0
+    sheet = 0 if options.array is None else options.array
     with decoding(name, "a workbook"):
-        refuse_zip_bomb(file, name, options.max_unpacked)
-        sheets = pd.ExcelFile(file, engine="openpyxl")
-        if options.array is not None and options.array not in sheets.sheet_names:
-            raise DataFailure(
-                f"--array {options.array!r} is not a sheet of {name}, which has {shown(sheets.sheet_names)}."
-            )
-        chosen = options.array or sheets.sheet_names[0]
-        refuse_far_cells(file, name, sheets.book[chosen], options.max_unpacked)
-        header = None if options.no_header is True else 0
-        frame = pd.read_excel(sheets, sheet_name=chosen, header=header, **options.missing_marks)
-    if options.no_header is True:
+        try:
+            frame = pd.read_excel(file, sheet_name=sheet, header=header, **options.missing_marks)
+        except ImportError as error:
+            raise Failure(one_line(error), MISSING_EXTRA) from error
+    if header is None:
         frame.columns = [f"x{i}" for i in range(frame.shape[1])]
-    frame.attrs["array"] = chosen
+    frame.attrs["array"] = sheet
     return frame
 
 
@@ -271,19 +261,20 @@ def _read_json_lines(file: BinaryIO, name: str, options: TableOptions) -> "pd.Da
         )
 
 
-def _read_parquet(file: BinaryIO, name: str, options: TableOptions, choice: ColumnChoice) -> "pd.DataFrame":
+def _read_parquet(file: BinaryIO, name: str, choice: ColumnChoice) -> "pd.DataFrame":
     need("pyarrow", "reading Parquet")
+    from pyarrow.parquet import ParquetFile
+
     with decoding(name, "a Parquet table"):
-        table = read_parquet(file.read(), name, options.max_unpacked, lambda columns: choice.of(columns, name))
-        return table.to_pandas().reset_index(drop=True)
+        content = ParquetFile(file)
+        columns = choice.of([str(column) for column in content.schema_arrow.names], name)
+        return content.read(columns=columns).to_pandas().reset_index(drop=True)
 
 
 def _read_numpy(file: BinaryIO, name: str, kind: str, options: TableOptions) -> "pd.DataFrame":
     import numpy as np
 
-    with _numpy_errors(file, name, kind) as start:
-        if start.startswith(b"PK"):
-            refuse_zip_bomb(file, name, options.max_unpacked)
+    with _numpy_errors(file, name, kind):
         content = np.load(file, allow_pickle=False)
         if kind != "npz" and not hasattr(content, "files"):
             return frame_of_array(content, name)
@@ -293,8 +284,8 @@ def _read_numpy(file: BinaryIO, name: str, kind: str, options: TableOptions) -> 
 
 
 @contextlib.contextmanager
-def _numpy_errors(file: BinaryIO, name: str, kind: str) -> Iterator[bytes]:
-    """Turn errors of NumPy about a file into failures of the command; yield the first bytes of the file."""
+def _numpy_errors(file: BinaryIO, name: str, kind: str) -> Iterator[None]:
+    """Turn errors of NumPy about a file into failures of the command."""
     import numpy as np
 
     start = file.read(6)
@@ -304,7 +295,7 @@ def _numpy_errors(file: BinaryIO, name: str, kind: str) -> Iterator[bytes]:
         raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
     more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
     with decoding(name, kind.upper(), more):
-        yield start
+        yield
 
 
 def map_array(path: str) -> "np.ndarray":

@@ -175,7 +175,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                 return variance * np.eye(d)
             covariance = scatter_of_rows(found.rows, weight) + found.uncertainty / mass
             effective = len(X) if weight is None else weight.sum() ** 2 / (weight**2).sum()
-            return _thumb_factor(effective, d, self.bandwidth) * covariance
+            unbiased = effective / (effective - 1.0)  # as without missing values
+            return _thumb_factor(effective, d, self.bandwidth) * unbiased * covariance
 
         if not isinstance(self.bandwidth, str):
             fixed = bandwidth_covariance(self.bandwidth, d)

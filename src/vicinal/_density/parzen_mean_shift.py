@@ -42,8 +42,8 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         the bandwidth with the largest likelihood is often smaller than the one that separates clusters best.
     merge_distance : float, default=0.1
         Rows that end within this distance of each other, directly or through other rows, belong to one mode. The distance
-        is in standard deviations of the kernel; for ManifoldParzen, in standard deviations of the noise; for LocalLCA, it is the
-        root mean square of the distances in standard deviations of each kernel.
+        is in standard deviations of the kernel; for ManifoldParzen, in standard deviations of the noise; for LocalLCA, in
+        those of the covariance that all kernels share.
     max_iter : int, default=1000
         The maximum number of steps per row.
     step_tol : float, default=1e-4
@@ -74,7 +74,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     Notes
     -----
     A step costs as much as scoring the rows that are still moving: O(n^2 D) with one covariance, and with frames
-    O(n^2 d D) plus a linear system per row; with LocalLCA, O(n^2 D^2) plus a linear system per row.
+    (ManifoldParzen, LocalLCA) O(n^2 d D) plus a linear system per row.
 
     Examples
     --------

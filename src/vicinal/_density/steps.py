@@ -79,10 +79,6 @@ class Steps:
             table = step.inverse_transform(table) if isinstance(step, _SCALERS) else table
         return table
 
-    def fill_gaps(self) -> bool:
-        """Return whether a step fills in missing values."""
-        return any(_fills_in(step) for step in self.before)
-
     def log_volume(self, known: np.ndarray | None = None) -> Any:
         """Return the logarithm of the volume, in the units of the table, of a unit volume of the density; NaN if not known.
 

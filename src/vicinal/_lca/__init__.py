@@ -25,5 +25,6 @@
           local_metric.py      the metric at a point        local_checks.py   validation of parameters
       rows with missing values: missing.py fits them; DensityImputer (imputer.py, filling.py) fills them in
 
-`steps.py`, `gauss_steps.py` and `local_kernels.py` contain the mathematics and do not depend on any estimator.
+`steps.py` and `local_kernels.py` contain the mathematics and do not depend on any estimator; nor does `gauss_steps.py`, which also
+maps rows in files and on a cluster.
 """

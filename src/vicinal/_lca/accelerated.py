@@ -33,7 +33,7 @@ def accelerated_fixed_point(
     step : callable
         ``objective, displacement = step(parameters)``; the displacement is an array in coordinates that
         `move` transports; the plain step is ``move(parameters, displacement)``. Close to a fixed point
-        it is twice the gradient, as it is for EM on the logarithm of a covariance.
+        it is proportional to the gradient, as it is for EM on the logarithm of a covariance.
     move : callable
         ``new, made = move(parameters, displacement)``, with the displacement that was actually made.
     record : Recorder

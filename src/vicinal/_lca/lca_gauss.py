@@ -279,7 +279,10 @@ class LCAGauss(
                 raise ValueError(collapse_message(X, weight, "full", LCA_GAUSS_REMEDIES)) from None
             # Values that repeat (a grid of integers) leave directions without width even if there are many rows.
             reg = least_penalty(*counted_rows(X, weight))
-            path = fit_directions(reg)
+            try:
+                path = fit_directions(reg)
+            except (CollapseError, np.linalg.LinAlgError):
+                raise ValueError(collapse_message(X, weight, "full", LCA_GAUSS_REMEDIES)) from None
         self.reg_ = as_parameter(reg, self._in_all_columns)
         self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
         warn_if_not_converged("LCAGauss", path)

@@ -77,7 +77,7 @@ def multilevel_start(
 
 
 def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
-    """Return the positions of a number of rows, the same ones in every fit, because a start need not be random."""
+    """Return the problem of a number of rows, the same ones in every fit, because a start need not be random."""
     chosen = np.random.default_rng(0).permutation(len(problem.rows))[:size]
     return some_rows(problem, np.sort(chosen))
 

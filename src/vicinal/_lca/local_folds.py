@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from vicinal._kernel_penalty import Penalty
 from vicinal._lca.folds import rough_metric
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_kernels import Coordinates, Kernels, Shared, find_neighbors, make_kernels
-from vicinal._lca.penalty import Form, check_reg, family_matrix, has_plenty
+from vicinal._lca.penalty import FAMILIES, Form, check_reg, family_matrix, has_plenty
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 from vicinal._mixtures import LOG_2PI, LocalFrameMixture, SharedMixture
@@ -187,12 +187,21 @@ def _penalty_of(base: LCA) -> Penalty:
 
 
 def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> Penalty:
-    """Return the penalty that the search of `base` chose, made from other rows: the same family, factor and weight."""
-    table: dict[str, Any] = base.reg_search_ or {}
-    used = _penalty_of(base)
-    alike = (table["weight"] > 0) == (used.weight is not None)
-    family = str(table["family"][int(np.argmax(np.where(alike, table["mean_test_score"], -np.inf)))])
-    rows, counted = base.mixture_.centres, base.mixture_.log_weights > -np.inf
-    shares = None if np.ptp(base.mixture_.log_weights) == 0 else np.exp(base.mixture_.log_weights[counted])
-    factor = np.trace(used.matrix) / np.trace(family_matrix(family, rows[counted], shares))
-    return Form(family, float(factor), used.weight).of_rows(train, weight)
+    """Return the penalty that `base` used, made from other rows: the same family, factor and weight."""
+    return _form_of(_penalty_of(base), base.mixture_.centres, base.mixture_.log_weights).of_rows(train, weight)
+
+
+def _form_of(penalty: Penalty, rows: np.ndarray, log_weights: np.ndarray) -> Form:
+    """Return the form of a penalty of some rows: the family to whose matrix it is proportional.
+
+    It need not be the best of a search, because a fit that collapses takes another one.
+    """
+    counted = log_weights > -np.inf
+    shares = None if np.ptp(log_weights) == 0 else np.exp(log_weights[counted])
+    forms, distances = [], []
+    for family in FAMILIES:
+        matrix = family_matrix(family, rows[counted], shares)
+        factor = float(np.trace(penalty.matrix) / np.trace(matrix))
+        forms.append(Form(family, factor, penalty.weight))
+        distances.append(np.linalg.norm(factor * matrix - penalty.matrix))
+    return forms[int(np.argmin(distances))]

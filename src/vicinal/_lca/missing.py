@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vicinal._checks import bandwidth_covariance, check_choice
 from vicinal._density.gaps import (
     MAX_PASSES,
     TOL,
@@ -39,15 +40,6 @@ _COLLAPSED = (
 )
 
 
-def gap_limits(estimator: Any) -> dict[str, Any]:
-    """Return the user's max_iter and tol, or those of fits to rows with gaps."""
-    given = {"max_iter": estimator.max_iter, "tol": estimator.tol}
-    return {name: standard if given[name] is None else given[name] for name, standard in _LIMITS.items()}
-
-
-_LIMITS = {"max_iter": MAX_PASSES, "tol": TOL}
-
-
 def _check_collapse(covariance: np.ndarray, data_covariance: np.ndarray) -> np.ndarray:
     """Return the covariance if its smallest variance, in units of the data's spread, is not lost in rounding."""
     whitened = np.linalg.solve(data_covariance, covariance)
@@ -74,16 +66,19 @@ def fit_lca_to_gaps(
     filled, data_covariance = gaussian_start(rows, weight)
     ridge = Penalty(data_share * data_covariance) if reg is None else reg
     check_penalty(ridge, np.arange(X.shape[1]), getattr(estimator, "feature_names_in_", None))
-    start = GapFit(nearest_structured(ridge.updated(narrowed(data_covariance, len(X))), *structure), filled)
+    if isinstance(estimator.init, str):
+        check_choice(estimator.init, "init", ("covariance",))
+        initial = ridge.updated(narrowed(data_covariance, len(X)))
+    else:
+        initial = bandwidth_covariance(estimator.init, X.shape[1], name="init")
+    start, limits = GapFit(nearest_structured(initial, *structure), filled), estimator._limits(MAX_PASSES, TOL)
 
     def update(found: Any, mass: float) -> np.ndarray:
         return _check_collapse(nearest_structured(ridge.updated(found.scatter / mass), *structure), data_covariance)
 
     record = Recorder.of(estimator, lambda at: inverse_root(at.covariance))
     try:
-        path, found = fit_gaps(
-            rows, weight, estimator.engine, start, update, record, penalty=ridge, **gap_limits(estimator)
-        )
+        path, found = fit_gaps(rows, weight, estimator.engine, start, update, record, penalty=ridge, **limits)
     except (CollapseError, np.linalg.LinAlgError):
         raise ValueError(_COLLAPSED.format(name="LCA")) from None
     warn_if_not_converged("LCA", path)

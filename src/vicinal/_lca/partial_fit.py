@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vicinal._checks import check_rows
+from vicinal._density.gaps import forget_gaps
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import collapse_message
 from vicinal._lca.penalty import as_parameter, check_reg
@@ -86,6 +87,7 @@ class PartialFitMixin:
             metric = metric_of(stream.local, reg, structure)
         except CollapseError:
             raise ValueError(collapse_message(stream.reservoir, None, self.covariance_type)) from None
+        forget_gaps(self)
         self._stream = {"local": stream.local, "seed": stream.seed}
         self.solver_, self.converged_ = "stream", False
         self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen

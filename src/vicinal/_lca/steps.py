@@ -46,7 +46,7 @@ class Structure(NamedTuple):
 
 
 def inverse_root(covariance: np.ndarray) -> np.ndarray:
-    """Return a with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
+    """Return A with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
     scale = np.sqrt(np.diag(covariance))
     lower = np.linalg.cholesky(covariance / np.outer(scale, scale))
     return np.linalg.inv(lower) / scale

@@ -76,8 +76,8 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         copy it.
     selection : Selection, optional
         How d, k and the noise are chosen if d or k is "auto": the criterion, the folds and the grids; see
-        :class:`vicinal.Selection`. If it is given, a noise that is "auto" is chosen in the same way. With
-        ``vicinity="kernel"``, which has no k, only the noise is searched, and "auto" is one direction.
+        :class:`vicinal.Selection`. If it is given, a noise that is "auto" is chosen in the same way. It
+        must not be given with ``vicinity="kernel"``.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
 

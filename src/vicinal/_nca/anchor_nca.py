@@ -204,9 +204,9 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self
         """
         options = self._check_parameters()
-        self.random_state_ = check_random_state(self.random_state)
         unread = any(isinstance(rows, np.memmap) for rows in (X, queries))
         X = self._read(X, reset=True)
+        self.random_state_ = check_random_state(self.random_state)
         table = None if queries is None else self._read(queries, reset=False)
         random = np.random.RandomState(self.random_state_.randint(2**31 - 1))
         anchored = read_anchor_pairs(
@@ -248,12 +248,18 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return rows
 
     def _check_named_rows(self, rows: AnchorRows, anchored: AnchorPairs) -> None:
-        """Raise an error if all rows in pairs are zero; this usually requires reading only the first blocks of rows."""
+        """Raise an error if all rows in pairs are zero, or equal if their distances count.
+
+        This usually requires reading only the first blocks of rows.
+        """
+        by_distance = self.similarity == "distance"
+        origin = rows.X[anchored.pairs[0, 1]] if by_distance else np.zeros(rows.X.shape[1], rows.X.dtype)
         for table, column in ((rows.X, anchored.pairs[:, 1]), (rows.anchors, anchored.pairs[:, 0])):
             for start in range(0, len(column), _GATHERED):
-                if table[column[start : start + _GATHERED]].any():
+                if (table[column[start : start + _GATHERED]] != origin).any():
                     return
-        raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
+        equal = "equal" if by_distance else "zero"
+        raise ValueError(f"all rows in pairs are {equal}: there is no direction to learn from.")
 
     def _starts(self, rows: AnchorRows, anchored: AnchorPairs, random: RandomState) -> list[np.ndarray]:
         """Return initial matrices: those of RCA (which whiten the differences within pairs), the identity, or the user's."""
@@ -320,7 +326,7 @@ def _climb(
     A = (starts[0] if watched is None else max(starts, key=watched.score)).astype(rows.dtype)
     largest = float(np.abs(A).max())
     size = largest * float(np.sqrt(np.mean(np.square(A / largest))))
-    step, idle = options.learning_rate * size, 0
+    step, idle, batch_size = options.learning_rate * size, 0, min(options.batch_size, len(train))
     settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
     record = Recorder.of(estimator, lambda found: as_matrix(found.astype(np.float64)))
     if watched is not None:
@@ -331,15 +337,15 @@ def _climb(
             mined = _hard_negatives(rows, anchored, A, estimator, random) if estimator.hard_negatives else None
             values: list[float] = []
             # One pass over the pairs, or several if there are few pairs; long passes are evaluated in between.
-            passes = max(-(-_LEAST_STEPS * options.batch_size // len(train)), 1)
+            passes = max(-(-_LEAST_STEPS * batch_size // len(train)), 1)
             for left in range(passes - 1, -1, -1):
-                for number, batch in enumerate(anchored.batches(train, options.batch_size, random, mined), 1):
+                for number, batch in enumerate(anchored.batches(train, batch_size, random, mined), 1):
                     found = anchor_objective(
                         A, *rows.of(batch), batch.positives, batch.masked, weights=batch.weights, **settings
                     )
                     A = A + step * adam.direction(found.gradient - options.weight_decay * A)
                     values.append(found.value)
-                    last = left == 0 and number * options.batch_size >= len(train)
+                    last = left == 0 and number * batch_size >= len(train)
                     if not last and (watched is None or number % _STEPS_IN_ROUND):
                         continue
                     value = float(np.mean(values)) if watched is None else watched.score(A)
@@ -360,10 +366,13 @@ class _Moments:
     """Adam's running moments of the gradient."""
 
     def __init__(self, A: np.ndarray) -> None:
-        self._first, self._second, self._age = np.zeros_like(A), np.zeros_like(A), 0
+        self._first, self._second, self._age, self._unit = np.zeros_like(A), np.zeros_like(A), 0, 1.0
 
     def direction(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step of unit size per entry, up the gradient."""
+        if not self._age:
+            self._unit = float(power_of_two(gradient.ravel()))  # squares are finite in any unit of the rows
+        gradient = gradient / self._unit
         self._age += 1
         self._first += (1.0 - _MOMENTUM) * (gradient - self._first)
         self._second += (1.0 - _MEMORY) * (gradient**2 - self._second)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from vicinal._checks import check_source, check_spread, check_weights
 from vicinal._engine import Work, fit_engine, resident_rows
@@ -42,6 +43,7 @@ class DrawnRows:
         self._weight = check_weights(sample_weight, np.broadcast_to(0.0, source.shape))
         self._counted = None if self._weight is None else np.flatnonzero(self._weight)
         self._most = min(resident_rows(estimator.engine, source.shape[1], source.dtype), n)
+        estimator.random_state_ = check_random_state(estimator.random_state)
         self._rng = np.random.default_rng(estimator.random_state_.randint(2**31 - 1))
 
     @property

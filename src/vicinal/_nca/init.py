@@ -371,8 +371,8 @@ def _whitened(X: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
 
 
 def best_scale(score: Callable[[np.ndarray], float], A: np.ndarray, X: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return ``(score, A * scale)`` at the scale with the highest score: octaves first, then a golden
-    section.
+    """Return ``(score, A * scale)`` at the scale with the highest score: octaves first, then three
+    rounds of halves between the best one and its neighbours.
 
     The octaves range from the scale at which the farthest tenth of the pairs just begins to lose weight to the
     scale at which even nearest neighbours have none, and are extended as long as the last one is the best.

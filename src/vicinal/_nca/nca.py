@@ -282,7 +282,6 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         For a large source, return a draw and a function that draws more.
         """
         source = large_source(X, self.engine)
-        self.random_state_ = check_random_state(self.random_state)
         if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
             drawn = DrawnRows(self, source, y, sample_weight, objective)
             X, rows = drawn.draw()
@@ -292,6 +291,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             check_agreement(check_targets(drawn.targets, "class", None) if by_class else rows.targets, objective)
             return X, rows, drawn
         X = check_rows(self, X, reset=True, min_rows=2)
+        self.random_state_ = check_random_state(self.random_state)
         check_spread(X)
         y = read_targets(y, len(X), objective.match)
         weight = check_weights(sample_weight, X)

@@ -2,7 +2,7 @@
 
 Both sources have the same interface: which parts to train on and which to set aside (`split`), the batches of an
 epoch, the rows in a batch, the objective of its embedded rows, and the evaluation of the scale of a first embedding
-(`judge` returns some rows, and a function that turns their outputs into a score of scales).  The targets of all rows are
+(`evaluator` returns some rows, and a function that turns their outputs into a score of scales).  The targets of all rows are
 copied to the device once (`place`), and the batches of an epoch are copied together (`placed`).
 """
 

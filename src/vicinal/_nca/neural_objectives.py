@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def square_distances(z: "torch.Tensor") -> "torch.Tensor":
-    """Return ``|z_i - z_j|^2`` for all pairs of rows, from differences of centred rows if that is affordable."""
+    """Return ``|z_i - z_j|^2`` for all pairs of rows, from products of centred rows."""
     z = z - z.mean(0, keepdim=True).detach()
     squares = (z**2).sum(1)
     return (squares[:, None] + squares[None, :] - 2.0 * z @ z.T).clamp_min(0.0)

@@ -35,7 +35,7 @@ from vicinal._records import Record, RecordParametersMixin
 from vicinal._supervision import code_classes, power_of_two, read_numbers
 
 _ROOT_HALF = float(np.sqrt(0.5))
-_QUERIES, _POINTS = 1024, 4096  # the number of steps of the search for a bandwidth
+_QUERIES, _POINTS = 1024, 4096  # the numbers of rows in the search for a bandwidth
 
 
 class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):

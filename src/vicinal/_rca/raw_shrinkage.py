@@ -118,7 +118,7 @@ def chunklet_folds(entries: ChunkletRows, n_rows: int) -> Iterator[Fold]:
 
 
 class _Products(NamedTuple):
-    """Return the inner products of queries and rows, and the squares of both."""
+    """The inner products of queries and rows, and the squares of both."""
 
     between: np.ndarray
     queries: np.ndarray
