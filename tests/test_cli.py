@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import io as model_io
+from vicinal._app.errors import MEANINGS
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import add_input, add_output, same_file
 from vicinal._app.words import in_command_words
@@ -1022,6 +1023,7 @@ SHARED = {
     ("transform", "data", "output"): "transform other.vicinal IN -o OUT",
     ("score", "model", "output"): "score IN other.csv -o OUT",
     ("score", "data", "output"): "score other.vicinal IN -o OUT",
+    ("outliers", "data", "output"): "outliers IN -o OUT",
     ("neighbors", "model", "output"): "neighbors IN other.csv -o OUT",
     ("neighbors", "data", "output"): "neighbors other.vicinal IN -o OUT",
     ("neighbors", "query", "output"): "neighbors other.vicinal other.csv --query IN -o OUT",
@@ -1182,6 +1184,7 @@ WRITING = {
     "learn": "learn table.csv --method parzen --drop kind -o old.vicinal",
     "transform": "transform m.vicinal table.csv -o old.csv",
     "score": "score m.vicinal table.csv -o old.parquet",
+    "outliers": "outliers table.csv -o old.csv",
     "neighbors": "neighbors m.vicinal table.csv -o old.npz",
     "compare": "compare table.csv --target kind --methods euclidean,parzen-scott --repeats 1 --report old.html",
     "report": "report m.vicinal table.csv -o page.html",
@@ -1384,7 +1387,7 @@ def test_a_report_of_a_model(table, capsys):
 
 
 def test_json_lines_are_read_and_workbooks_written(table, capsys):
-    pytest.importorskip("openpyxl")
+    needs("openpyxl")
     table.to_json("table.jsonl", orient="records", lines=True, double_precision=15)
     for source in ("table.csv", "table.jsonl"):
         assert run("learn", source, "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
@@ -1737,3 +1740,103 @@ main(sys.argv[1:])
     for name in ("metrics", "densities"):
         mine, other = ([{**method, "seconds": 0} for method in result[name]] for result in results)
         assert mine == other
+
+
+def test_help_and_documentation_list_all_exit_codes(capsys):
+    assert run("--help") == OK
+    listed = capsys.readouterr().out.partition("Exit codes:")[2]
+    page = (Path(__file__).parents[1] / "docs" / "command.md").read_text(encoding="utf-8").partition("| code |")[2]
+    documented = {
+        int(code) for codes in re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE) for code in codes.split(",")
+    }
+    assert {int(code) for code in re.findall(r"^ +(\d+) ", listed, re.MULTILINE)} == documented == set(MEANINGS)
+
+
+# -- outliers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def odd_rows(folder):
+    """400 ordinary rows, of which one has a wrong value and two have gaps."""
+    rng = np.random.default_rng(0)
+    price = np.exp(rng.normal(9.0, 0.5, 400)).round(2)
+    table = pd.DataFrame(
+        {
+            "name": [f"r{i}" for i in range(400)],
+            "price": price,
+            "carat": (price / 9000 + rng.normal(0, 0.05, 400)).round(2),
+        }
+    )
+    table["depth"] = rng.normal(61.0, 1.4, 400).round(1)
+    table.loc[5, "carat"] = 17.5
+    table.loc[9, "carat"] = np.nan
+    table.loc[10, "depth"] = np.nan
+    table.to_csv("rows.csv", index=False)
+    return table
+
+
+def test_outliers_goes_from_a_table_to_explained_rows(odd_rows, capsys):
+    assert run("outliers", "rows.csv", "--keep", "name", "-o", "out.csv") == OK
+    assert "3 outliers in 400 rows, flagged at p <= 0.01." in capsys.readouterr().err
+    found = pd.read_csv("out.csv")
+    assert list(found.columns) == ["name", "row", "score", "p_value", "outlier", "log_density", "why"]
+    assert found["row"][0] == 5
+    assert found["name"][0] == "r5"
+    assert re.fullmatch(r"carat: expected \d+\.\d\d to \d+\.\d\d, got 17\.50", found["why"][0])
+    assert len(found) == 3
+    assert found["p_value"].is_monotonic_increasing
+    assert run("outliers", "rows.csv", "--top", "7", "--method", "lca", "-o", "top.csv", "-q") == OK
+    top = pd.read_csv("top.csv")
+    assert len(top) == 7
+    assert top["why"].notna().all()
+    assert run("outliers", "rows.csv", "--all", "-o", "all.csv", "-q") == OK
+    assert len(pd.read_csv("all.csv")) == 400
+
+
+def test_score_writes_the_rows_that_are_asked_for(odd_rows, capsys):
+    assert run("learn", "rows.csv", "--method", "parzen", "--missing", "marginalise", "-o", "m.vicinal", "-q") == OK
+    assert run("score", "m.vicinal", "rows.csv", "-o", "all.csv", "-q") == OK
+    scores = pd.read_csv("all.csv")
+    np.testing.assert_array_equal(scores["outlier"], scores["p_value"] <= 0.01)
+    assert (scores["p_value"][[9, 10]] > 0.01).all()
+    assert run("score", "m.vicinal", "rows.csv", "--sort", "-o", "sorted.csv", "-q") == OK
+    in_order = pd.read_csv("sorted.csv")
+    assert in_order["score"].is_monotonic_increasing
+    assert in_order["p_value"].is_monotonic_increasing
+    assert run("score", "m.vicinal", "rows.csv", "--only-outliers", "--level", "0.05", "-o", "some.csv") == OK
+    assert "outliers in 400 rows, flagged at p <= 0.05." in capsys.readouterr().err
+    assert 18 <= len(pd.read_csv("some.csv")) <= 20
+    assert run("score", "m.vicinal", "rows.csv", "--top", "3", "--explain", "-o", "top.csv", "-q") == OK
+    top = pd.read_csv("top.csv")
+    assert top["row"].tolist() == in_order["row"][:3].tolist()
+    assert top["why"].notna().all()
+
+
+def test_few_rows_are_told_that_no_p_value_is_so_small(odd_rows, capsys):
+    odd_rows[20:60].to_csv("few.csv", index=False)
+    assert run("outliers", "few.csv", "-o", "out.csv") == OK
+    said = capsys.readouterr().err
+    assert "0 outliers in 40 rows, flagged at p <= 0.01; the smallest p-value among 40 training rows is 0.025" in said
+    assert len(pd.read_csv("out.csv")) == 0
+
+
+def test_the_error_about_missing_values_offers_to_learn_from_the_known_ones(odd_rows, capsys):
+    assert run("learn", "rows.csv", "--method", "parzen", "-o", "m.vicinal") == DATA
+    assert "Pass --missing marginalise to learn densities from the known values" in capsys.readouterr().err
+
+
+def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
+    """Two clusters and an independent column: the ten rows with gaps had the ten smallest p-values, and that column was blamed."""
+    rng = np.random.default_rng(1)
+    side = rng.integers(0, 2, size=300) * 12.0
+    table = pd.DataFrame(
+        {"a": side + rng.normal(size=300), "b": side + rng.normal(size=300), "c": rng.normal(size=300)}
+    )
+    table.loc[:9, ["a", "b"]] = np.nan
+    table.to_csv("t.csv", index=False)
+    for missing in ("impute", "marginalise"):
+        assert run("learn", "t.csv", "--method", "parzen", "--missing", missing, "-o", "m.vicinal", "-q") == OK
+        assert run("score", "m.vicinal", "--training", "-o", "s.csv", "-q") == OK
+        p_values = pd.read_csv("s.csv")["p_value"]
+        assert p_values[:10].median() > 0.2
+        assert p_values[:10].min() > 0.01

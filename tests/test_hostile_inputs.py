@@ -190,7 +190,7 @@ def test_a_collapse_under_the_least_penalty_is_explained():
 
 
 def test_texts_are_told_as_such():
-    with pytest.raises(ValueError, match=r"X must hold numbers, got text .*'a'.*tables.prepare"):
+    with pytest.raises(ValueError, match=r"X must hold numbers, got text .*'a'.*TableEncoder"):
         RCA().fit([["a"], ["b"]], [0, 0])
     with pytest.raises(ValueError, match=r"sample_weight must hold numbers, got text"):
         ParzenWindows(1.0).fit(X, sample_weight=["a"] * 60)

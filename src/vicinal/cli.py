@@ -24,6 +24,7 @@ _COMMANDS = {
     "learn": ("learn", "learn"),
     "transform": ("use", "transform"),
     "score": ("use", "score"),
+    "outliers": ("outliers", "outliers"),
     "neighbors": ("use", "neighbors"),
     "inspect": ("inspect", "inspect"),
     "compare": ("compare", "compare"),

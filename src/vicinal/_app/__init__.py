@@ -8,7 +8,7 @@
           console.py         messages and progress        errors.py   failures and their exit codes
 
       commands               learn.py (large_tables.py for tables larger than memory), use.py (transform, score, neighbors),
-                             compare.py, report.py, adapt.py, inspect.py, demo.py
+                             outliers.py, compare.py, report.py, adapt.py, inspect.py, demo.py
 
       reading                tables.py (text_tables.py for CSV), blocks.py for large tables, vectors.py for embeddings, pairs.py
       columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves and loads models;

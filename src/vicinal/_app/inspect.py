@@ -9,7 +9,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from vicinal._app.columns import prepare
 from vicinal._app.console import Console, count, shown
-from vicinal._app.errors import DataFailure, need
+from vicinal._app.errors import Failure, need
 from vicinal._app.models import Model, load_model, steps_of
 from vicinal._app.outputs import write_json, write_lines
 from vicinal._app.tables import ColumnChoice, TableOptions, is_table, read_table, split_names
@@ -50,7 +50,7 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
     arguments.missing = "marginalise"  # gaps are listed, and no reason to stop
     try:
         prepare(frame, console, arguments)
-    except DataFailure as failure:
+    except Failure as failure:
         console.warn(f"nothing can be learned from this table: {failure}")
     drop, log = split_names(arguments.drop, frame.columns), split_names(arguments.log, frame.columns)
     types = column_types(frame, parse_types(arguments.type, frame.columns))

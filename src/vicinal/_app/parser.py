@@ -8,10 +8,12 @@ from typing import Any, NoReturn
 
 from vicinal._app.adapt_options import add_adapt
 from vicinal._app.clusters import cluster_options
+from vicinal._app.errors import MEANINGS
 from vicinal._app.option_values import level, positive, rate, seed, size_text, two_or_more
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
+DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
 METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
 _FORMATS = ("csv", "tsv", "parquet", "xlsx", "jsonl", "npy", "npz")
@@ -24,6 +26,7 @@ Learn metrics and densities from tables, and use them for search, outlier detect
   vicinal compare data.csv --target label --report out.html       measure whether a learned metric helps
   vicinal learn data.csv --method lca --drop id -o model.vicinal  fit a metric or a density and save it
   vicinal transform model.vicinal new.csv -o new-rows.parquet     map rows by the learned metric
+  vicinal outliers data.csv                                       the unusual rows of a table, with reasons
   vicinal score model.vicinal new.csv                             log-density, p-value and outlier flag per row
   vicinal neighbors model.vicinal data.csv --query new.csv -k 10  nearest rows under the learned metric
   vicinal report model.vicinal data.csv -o page.html              a page about a model and some rows
@@ -36,8 +39,7 @@ Use `vicinal COMMAND --help` to see the options of a command.
 Tables are CSV, TSV, Parquet, XLSX, JSON lines (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
 stdout, messages and progress to stderr. An output must not be one of the inputs.
 
-Exit codes: 0 success, 1 a bug in vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these
-data, 7 a package is missing, 130 interrupted.
+Exit codes:
 """
 
 
@@ -71,8 +73,12 @@ def _hint(name: str, known: list[str]) -> str:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
+    codes = "".join(f"  {code:>3}  {meaning}\n" for code, meaning in MEANINGS.items())
     parser = _OneLineParser(
-        prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="vicinal",
+        description=_DESCRIPTION,
+        epilog=_EPILOG + codes,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -80,6 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_learn(commands, table, prepared, general)
     _add_transform(commands, table, general)
     _add_score(commands, table, general)
+    _add_outliers(commands, table, prepared, general)
     _add_neighbors(commands, table, general)
     _add_inspect(commands, table, prepared, general)
     _add_compare(commands, table, prepared, general)
@@ -166,8 +173,24 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
         help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
     score.add_argument("--explain", action="store_true", help="add a column 'why' that explains each outlier")
+    score.add_argument("--only-outliers", action="store_true", help="write only the rows that are flagged")
+    score.add_argument("--sort", action="store_true", help="sort the rows by their score, the most unusual one first")
     _add_choice_of_outliers(score)
     _add_table_output(score)
+
+
+def _add_outliers(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
+    outliers = commands.add_parser(
+        "outliers", parents=[table, prepared, general], help="the unusual rows of a table, and why they are unusual", description=_OUTLIERS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_input(outliers, "data", metavar="DATA", help="a table, or - for stdin")
+    outliers.add_argument(
+        "--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen"
+    )
+    outliers.add_argument("--all", action="store_true", help="write all rows, the most unusual one first")
+    _add_choice_of_outliers(outliers)
+    _add_table_output(outliers)
 
 
 def _add_choice_of_outliers(parser: _Parser) -> None:
@@ -177,8 +200,6 @@ def _add_choice_of_outliers(parser: _Parser) -> None:
     parser.add_argument(
         "--top", type=positive, metavar="N", help="write only the N most unusual rows, the most unusual one first"
     )
-    parser.add_argument("--only-outliers", action="store_true", help="write only the rows that are flagged")
-    parser.add_argument("--sort", action="store_true", help="sort the rows by their score, the most unusual one first")
     parser.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
@@ -320,6 +341,13 @@ missing values is scored by its known values among the training rows that have t
 each outlier the columns that are unusual given the others, the values that were expected (90 % interval) and the actual
 values. A row that equals a training row exactly is scored without that training row, because its own kernel would always make it
 look normal; --as-new turns this off.
+"""
+_OUTLIERS = """\
+Learn a density from the quantities of a table and write its unusual rows, the most unusual one first, with the reasons.
+
+Every row is scored without itself; a row with missing values is scored by its known values. Columns of the output: --keep, row
+(number in DATA, from 0), score (lower is more unusual), p_value (the share of the rows that are at least as unusual), outlier (1 if
+the p-value is at most --level), log_density and why. To score other rows later, use learn and score.
 """
 _NEIGHBORS = """\
 Find the nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
