@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import io as model_io
+from vicinal._app.errors import MEANINGS
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import add_input, add_output, same_file
 from vicinal._app.words import in_command_words
@@ -1665,6 +1666,16 @@ main(sys.argv[1:])
     for name in ("metrics", "densities"):
         mine, other = ([{**method, "seconds": 0} for method in result[name]] for result in results)
         assert mine == other
+
+
+def test_help_and_documentation_list_all_exit_codes(capsys):
+    assert run("--help") == OK
+    listed = capsys.readouterr().out.partition("Exit codes:")[2]
+    page = (Path(__file__).parents[1] / "docs" / "command.md").read_text(encoding="utf-8").partition("| code |")[2]
+    documented = {
+        int(code) for codes in re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE) for code in codes.split(",")
+    }
+    assert {int(code) for code in re.findall(r"^ +(\d+) ", listed, re.MULTILINE)} == documented == set(MEANINGS)
 
 
 # -- outliers ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._app.console import Console, Messages, count, one_line
-from vicinal._app.errors import DataFailure, need
+from vicinal._app.errors import DATA, Failure, need
 from vicinal._app.tables import (
     ALL_COLUMNS,
     ColumnChoice,
@@ -88,13 +88,13 @@ class TableBlocks:
             frame = frame if chosen is None else frame[chosen]
             columns = len(frame.columns)
             if not columns:
-                raise DataFailure(f"{self.source} has no columns.")
+                raise Failure(DATA, f"{self.source} has no columns.")
             if len(frame):
                 seen += len(frame)
                 yield objects_as_text(frame)
         if not seen:
             # A file of another format than text without rows has no block, and then the columns are not known.
-            raise DataFailure(f"{self.source} has {count(columns, 'column') + ' but ' if columns else ''}no rows.")
+            raise Failure(DATA, f"{self.source} has {count(columns, 'column') + ' but ' if columns else ''}no rows.")
 
     def _with_failures(self, frames: Iterator[Any]) -> Iterator[Any]:
         """Yield the same frames; errors while reading become failures of the command."""
@@ -152,7 +152,7 @@ class TableBlocks:
         with decoding(self.source, "a Parquet table"):
             files = dataset.dataset(self.source, format="parquet").files
         if not files:
-            raise DataFailure(f"cannot read {self.source}: the folder holds no Parquet file.")
+            raise Failure(DATA, f"cannot read {self.source}: the folder holds no Parquet file.")
         for place, path in enumerate(files):
             with decoding(path, "a Parquet table"), ParquetFile(path) as content:
                 columns = [str(name) for name in content.schema_arrow.names]
@@ -183,8 +183,8 @@ class TableBlocks:
                     yield frame_of_array(part, self.source)
         except ValueError as error:
             reason = one_line(error)  # which names the array, unless there is none
-            raise DataFailure(
-                f"cannot read {self.source}: {reason}." if isinstance(error, OSError) else reason
+            raise Failure(
+                DATA, f"cannot read {self.source}: {reason}." if isinstance(error, OSError) else reason
             ) from error
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from vicinal._app.adapt_options import add_adapt
 from vicinal._app.clusters import cluster_options
+from vicinal._app.errors import MEANINGS
 from vicinal._app.option_values import level, positive, rate, seed, size_text, two_or_more
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
@@ -34,15 +35,18 @@ Use `vicinal COMMAND --help` to see the options of a command.
 Tables are CSV, TSV, Parquet, XLSX (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
 stdout, messages and progress to stderr. An output must not be one of the inputs.
 
-Exit codes: 0 success, 1 a bug in vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these
-data, 7 a package is missing, 130 interrupted.
+Exit codes:
 """
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
+    codes = "".join(f"  {code:>3}  {meaning}\n" for code, meaning in MEANINGS.items())
     parser = argparse.ArgumentParser(
-        prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="vicinal",
+        description=_DESCRIPTION,
+        epilog=_EPILOG + codes,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

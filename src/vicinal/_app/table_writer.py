@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._app.errors import DataFailure
+from vicinal._app.errors import DATA, Failure
 from vicinal._app.outputs import output_file, output_format, to_stdout, without_formulas
 from vicinal._words import printable
 
@@ -53,8 +53,9 @@ class TableWriter:
         assert self._output is not None
         kind, texts = output_format(self._output), _texts(frame)
         if texts and kind == "npy":
-            raise DataFailure(
-                f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet."
+            raise Failure(
+                DATA,
+                f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet.",
             )
         file: Any = self._stack.enter_context(output_file(self._output))
         if kind in ("csv", "tsv"):
@@ -100,8 +101,8 @@ class _Parquet:
         try:
             table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataFailure(
-                f"a column does not have the same type in all blocks of the table ({error}). Write .csv instead."
+            raise Failure(
+                DATA, f"a column does not have the same type in all blocks of the table ({error}). Write .csv instead."
             ) from error
         if self._writer is None:
             self._writer = ParquetWriter(self._file, table.schema)

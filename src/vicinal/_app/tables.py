@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 
 from vicinal._app.console import Messages, count, one_line, shown
-from vicinal._app.errors import MISSING_EXTRA, DataFailure, Failure, UsageFailure, need
+from vicinal._app.errors import DATA, MISSING_EXTRA, USAGE, Failure, need
 from vicinal._app.text_tables import decoding, text_table
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ColumnChoice(NamedTuple):
         """Return the columns to read, in the order of the table; None for all."""
         if self.options is None:
             if self.most is not None and len(columns) > self.most:
-                raise DataFailure(f"{name} has {count(len(columns), 'column')}: {self.refusal}")
+                raise Failure(DATA, f"{name} has {count(len(columns), 'column')}: {self.refusal}")
             return None
         wanted = split_names(self.options, columns)
         check_columns(wanted, columns, "--columns")
@@ -88,9 +88,10 @@ def format_of(path: str | Path, *, what: str = "file") -> str:
     try:
         return _ENDINGS[ending.lower()]
     except KeyError:
-        raise UsageFailure(
+        raise Failure(
+            USAGE,
             f"the extension of the {what} {str(path)!r} is not a table format. Expected one of "
-            f"{', '.join(_ENDINGS)} (.csv.gz and .tsv.gz can be read)."
+            f"{', '.join(_ENDINGS)} (.csv.gz and .tsv.gz can be read).",
         ) from None
 
 
@@ -102,8 +103,8 @@ def table_format(source: str, options: TableOptions) -> str:
         return "zarr" if Path(source).suffix == ".zarr" else "parquet"
     try:
         return format_of(source)
-    except UsageFailure as failure:
-        raise UsageFailure(f"{failure} Or pass its format with --format.") from None
+    except Failure as failure:
+        raise Failure(USAGE, f"{failure} Or pass its format with --format.") from None
 
 
 def split_names(options: Any, columns: Any) -> list[str]:
@@ -122,7 +123,7 @@ def check_columns(names: Iterable[str], columns: Collection[str], option: str) -
         if name not in columns:
             near = nearest_names(name, [column for column in columns if column not in names], 3)
             hint = f" Did you mean {shown(near)}?" if near else ""
-            raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
+            raise Failure(DATA, f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
 def read_table(
@@ -164,9 +165,9 @@ def read_table(
     chosen = choice.of(list(frame.columns), name)
     frame = frame if chosen is None else frame[chosen]
     if not len(frame.columns):
-        raise DataFailure(f"{name} has no columns.")
+        raise Failure(DATA, f"{name} has no columns.")
     if not len(frame):
-        raise DataFailure(f"{name} has {count(len(frame.columns), 'column')} but no rows.")
+        raise Failure(DATA, f"{name} has {count(len(frame.columns), 'column')} but no rows.")
     return frame if vectors else objects_as_text(frame)
 
 
@@ -176,23 +177,24 @@ def reading_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
+        raise Failure(DATA, f"cannot read {name}: {error.strerror or one_line(error)}.") from error
     except EOFError as error:
-        raise DataFailure(f"cannot read {name}: the file ends too early. It may be incomplete.") from error
+        raise Failure(DATA, f"cannot read {name}: the file ends too early. It may be incomplete.") from error
     except zlib.error as error:
-        raise DataFailure(f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
+        raise Failure(DATA, f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
     except MemoryError as error:
-        raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
+        raise Failure(DATA, f"cannot read {name}: it does not fit into memory.") from error
 
 
 def _opened(source: str) -> BinaryIO:
     if source == "-":
         if sys.stdin is None:
-            raise DataFailure("cannot read stdin: it is closed.")
+            raise Failure(DATA, "cannot read stdin: it is closed.")
         return io.BytesIO(sys.stdin.buffer.read())
     if Path(source).is_dir():
-        raise DataFailure(
-            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files, and Zarr arrays.)"
+        raise Failure(
+            DATA,
+            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files, and Zarr arrays.)",
         )
     return cast(BinaryIO, gzip.open(source)) if source.lower().endswith(".gz") else open(source, "rb")
 
@@ -218,7 +220,7 @@ def _read_excel(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFra
         try:
             frame = pd.read_excel(file, sheet_name=sheet, header=header, na_values=options.na)
         except ImportError as error:
-            raise Failure(one_line(error), MISSING_EXTRA) from error
+            raise Failure(MISSING_EXTRA, one_line(error)) from error
     if header is None:
         frame.columns = [f"x{i}" for i in range(frame.shape[1])]
     frame.attrs["array"] = sheet
@@ -256,7 +258,7 @@ def _numpy_errors(file: BinaryIO, name: str, kind: str) -> Iterator[None]:
     file.seek(0)
     if not start.startswith((np.lib.format.MAGIC_PREFIX, b"PK")):
         # Without this check np.load would treat the file as a pickle, and its message would suggest loading it unsafely.
-        raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
+        raise Failure(DATA, f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
     more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
     with decoding(name, kind.upper(), more):
         yield
@@ -281,11 +283,12 @@ def _frame_of_arrays(arrays: "dict[str, np.ndarray]", name: str, wanted: str | N
         elif len(arrays) == 1:
             wanted = next(iter(arrays))
         else:
-            raise DataFailure(
-                f"{name} holds the arrays {shown(arrays)}, and it is not clear which is the table. Choose one with --array."
+            raise Failure(
+                DATA,
+                f"{name} holds the arrays {shown(arrays)}, and it is not clear which is the table. Choose one with --array.",
             )
     if wanted not in arrays:
-        raise DataFailure(f"--array {wanted!r} is not in {name}, which holds {shown(arrays)}.")
+        raise Failure(DATA, f"--array {wanted!r} is not in {name}, which holds {shown(arrays)}.")
     table = arrays[wanted]
     names = next(
         (
@@ -310,10 +313,12 @@ def frame_of_array(array: "np.ndarray", name: str, names: Iterable[Any] | None =
     if array.dtype.names:
         return pd.DataFrame({field: array[field] for field in array.dtype.names})
     if array.dtype.kind not in "iufb":
-        raise DataFailure(f"{name} holds an array of {array.dtype}; expected numbers.")
+        raise Failure(DATA, f"{name} holds an array of {array.dtype}; expected numbers.")
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
-        raise DataFailure(f"{name} holds an array of shape {array.shape}; expected rows and columns (two dimensions).")
+        raise Failure(
+            DATA, f"{name} holds an array of shape {array.shape}; expected rows and columns (two dimensions)."
+        )
     columns = [f"x{i}" for i in range(array.shape[1])] if names is None else [str(value) for value in names]
     return pd.DataFrame(array, columns=columns)

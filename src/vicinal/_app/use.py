@@ -10,7 +10,7 @@ import numpy as np
 from vicinal._app.blocks import NeededColumns, TableBlocks, open_table
 from vicinal._app.columns import Picked, note_order, pick_features
 from vicinal._app.console import Console, Messages, count, shown
-from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure, about_table
+from vicinal._app.errors import DATA, MODEL, USAGE, Failure, about_table
 from vicinal._app.models import Model, load_model, make_engine, steps_of
 from vicinal._app.outputs import output_format, write_json
 from vicinal._app.row_scores import (
@@ -71,7 +71,7 @@ class _Mapper:
 def score(arguments: Namespace, console: Console) -> None:
     """Run `vicinal score`."""
     if (arguments.data is None) != arguments.training:
-        raise UsageFailure("score needs either DATA or --training.")
+        raise Failure(USAGE, "score needs either DATA or --training.")
     check_output(arguments)
     model, blocks = open_model_and_blocks(arguments, console)
     missing = _about_missing(arguments, model, marginalise=True)
@@ -81,9 +81,10 @@ def score(arguments: Namespace, console: Console) -> None:
             "the model transforms the features before the density, so log_density is in the transformed units."
         )
     if arguments.fdr is not None and arguments.training:
-        raise UsageFailure(
+        raise Failure(
+            USAGE,
             "--fdr is for new rows: the p-values of training rows are ranks, for which no false discovery rate can be controlled. "
-            "Omit --fdr or --training."
+            "Omit --fdr or --training.",
         )
     scorer = Scorer(model, arguments, missing)
     if rows_on_cluster():
@@ -209,15 +210,16 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     import pandas as pd
 
     if arguments.query == "-" == arguments.data:
-        raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
+        raise Failure(USAGE, "DATA and --query cannot both be stdin. Name a file for one of them.")
     check_output(arguments)
     model, table, picked = open_model(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
     images = _mapped(map_rows, picked.features, console)
     if images.shape[1] == 0:
-        raise ModelFailure(
+        raise Failure(
+            MODEL,
             f"{arguments.model} has no metric: {model.kind} found that one Gaussian describes its "
-            "training rows best. Learn a metric with --method lca, rca or nca instead."
+            "training rows best. Learn a metric with --method lca, rca or nca instead.",
         )
     names = _row_names(arguments, table, picked.rows, "DATA")
     if arguments.query is None:
@@ -230,8 +232,9 @@ def neighbors(arguments: Namespace, console: Console) -> None:
         queries, available = _mapped(map_rows, found.features, console), len(images)
         query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
-        raise UsageFailure(
-            f"-k {arguments.k} needs at least {count(arguments.k, 'other row')} in DATA, got {available}. Lower -k or add rows."
+        raise Failure(
+            USAGE,
+            f"-k {arguments.k} needs at least {count(arguments.k, 'other row')} in DATA, got {available}. Lower -k or add rows.",
         )
     positions, distances = _nearest(images, queries, arguments.k, console)
     n, k = positions.shape
@@ -324,16 +327,17 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
 
     imputes = any(isinstance(step, DensityImputer) for step in steps_of(model.whole))
     if arguments.missing == "impute" and not imputes:
-        raise UsageFailure("--missing impute: the model has no imputer. Learn it with --missing impute.")
+        raise Failure(USAGE, "--missing impute: the model has no imputer. Learn it with --missing impute.")
     known_values = marginalise and (hasattr(model.estimator, "marginal") or hasattr(model.estimator, "p_values"))
     if arguments.missing in ("refuse", "impute") and (imputes or known_values):
         return "keep"
     if arguments.missing != "marginalise":
         return arguments.missing
     if not known_values:
-        raise UsageFailure(
+        raise Failure(
+            USAGE,
             f"--missing marginalise is for the scores of densities; {model.kind} cannot use the known values of a row"
-            f"{' here' if marginalise else ' to map it'}. Pass --missing drop."
+            f"{' here' if marginalise else ' to map it'}. Pass --missing drop.",
         )
     return "keep"
 
@@ -341,7 +345,7 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
 def _method(model: Model, name: str, otherwise: str) -> Callable[..., Any]:
     """Return a method of the model, or raise an error that states what the model is instead."""
     if not hasattr(model.whole, name):
-        raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
+        raise Failure(MODEL, f"the model is a {model.kind}: {otherwise}. It has no {name}.")
     return getattr(model.whole, name)
 
 
@@ -356,7 +360,7 @@ def _row_names(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, wh
     if arguments.id is None:
         return rows
     if arguments.id not in table.columns:
-        raise DataFailure(f"--id: {what} has no column {arguments.id!r}. It has {shown(table.columns)}.")
+        raise Failure(DATA, f"--id: {what} has no column {arguments.id!r}. It has {shown(table.columns)}.")
     return table[arguments.id].to_numpy()[rows]
 
 
@@ -389,15 +393,17 @@ class Results:
         self._written = True
         if frame.columns.has_duplicates:
             name = frame.columns[frame.columns.duplicated()][0]
-            raise UsageFailure(f"--keep {name}: the output already has a column of that name. Rename it in the table.")
+            raise Failure(
+                USAGE, f"--keep {name}: the output already has a column of that name. Rename it in the table."
+            )
         self._frames.append(frame) if self._as_json else self._writer.write(frame)
 
     def __exit__(self, *error: Any) -> None:
         import pandas as pd
 
         if error[0] is None and not self._written:
-            failure = DataFailure("no row is complete, so --missing drop leaves none.")
-            self._writer.__exit__(DataFailure, failure, None)
+            failure = Failure(DATA, "no row is complete, so --missing drop leaves none.")
+            self._writer.__exit__(Failure, failure, None)
             raise failure
         self._writer.__exit__(*error)
         if error[0] is not None:
