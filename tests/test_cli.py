@@ -433,7 +433,6 @@ def test_wrong_columns_are_named(table, capsys):
 
 
 USAGE_ERRORS = [
-    ([], USAGE),
     (["learn", "table.csv"], USAGE),
     (["learn", "table.csv", "--method", "svm", "-o", "m"], USAGE),
     (["learn", "table.csv", "--method", "rca", "-o", "m"], USAGE),
@@ -451,8 +450,7 @@ USAGE_ERRORS = [
     (["learn", "table.csv", "--method", "lca", "--set", "reg=-1", "--drop", "kind", "-o", "m"], FIT),
     (["learn", "table.csv", "--method", "nca", "--target", "name", "--drop", "kind", "-o", "no/such/folder/m"], OUTPUT),
     (["learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "."], OUTPUT),
-    (["inspect", "table.csv"], MODEL),
-    (["inspect", "missing.vicinal"], MODEL),
+    (["inspect", "missing.vicinal"], DATA),
     (["score", "table.csv", "table.csv"], MODEL),
     (["score", "table.csv"], USAGE),
     (["compare", "table.csv", "--target", "kind", "--methods", "magic"], USAGE),
@@ -478,6 +476,53 @@ def test_exit_codes(table, capsys, arguments, code):
     assert "error: " in captured.err
     assert "Traceback" not in captured.err
     assert not Path("m").exists()
+
+
+def test_inspect_shows_the_kinds_of_columns_before_anything_is_learned(table, capsys):
+    table["price"] = np.exp(1.5 * np.random.default_rng(0).normal(size=120)).round(2)
+    table.loc[3, "hue"] = np.nan
+    table.to_csv("table.csv", index=False)
+    assert run("inspect", "table.csv") == OK
+    captured = capsys.readouterr()
+    lines = {line.split()[0]: line for line in captured.out.splitlines()[2:]}
+    assert captured.out.startswith("table.csv: 120 rows, 7 columns\n")
+    assert lines["name"].split()[1:4] == ["identifier", "left", "out"]
+    assert "lattice of step 0.01  quantity" in lines["price"]
+    assert "category" in lines["colour"]
+    assert "0/1 columns with --one-hot" in lines["colour"]
+    assert "Pass --log price to use its logarithm" in captured.err
+    assert (
+        run("inspect", "table.csv", "--log", "price", "--drop", "name", "--type", "hue=lattice:0.5", "--json", "-q")
+        == OK
+    )
+    columns = {facts["column"]: facts for facts in json.loads(capsys.readouterr().out)["columns"]}
+    assert columns["price"]["use"] == "logarithm"
+    assert columns["name"]["use"] == "left out"
+    assert columns["hue"]["kind"] == "lattice of step 0.5"
+    assert columns["hue"]["missing"] == 1
+
+
+def test_bare_command_prints_the_help(capsys):
+    assert run() == OK
+    assert capsys.readouterr().out.startswith("usage: vicinal")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["compare", "t.csv", "--taget", "y"], "compare has no option or argument '--taget'. Did you mean --target?"),
+        (["compare", "t.csv", "--reprot=r.html"], "Did you mean --report?"),
+        (["lern", "t.csv"], "Did you mean learn?"),
+        (["learn", "t.csv", "--method", "lda", "-o", "m"], "Did you mean lca?"),
+        (["learn", "t.csv"], "the following arguments are required: --method, -o/--output"),
+    ],
+)
+def test_errors_in_options_are_one_line_with_a_hint(line, message, capsys):
+    assert run(*line) == USAGE
+    err = capsys.readouterr().err
+    assert err.startswith("vicinal: error: ")
+    assert err.count("\n") == 1
+    assert message in err
 
 
 def test_json_and_inspect(table, capsys):
@@ -1316,7 +1361,36 @@ def test_a_report_of_a_model(table, capsys):
             assert row["why"]
     assert run("report", "m.vicinal", "table.csv", "-o", "table.csv") == USAGE
     assert run("report", "m.vicinal", "table.csv", "--target", "knd", "-o", "r.html") == DATA
-    assert run("transform", "m.vicinal", "table.csv", "-o", "book.xlsx") == USAGE
+    assert run("transform", "m.vicinal", "table.csv", "-o", "rows.jsonl") == USAGE
+
+
+def test_json_lines_are_read_and_workbooks_written(table, capsys):
+    needs("openpyxl")
+    table.to_json("table.jsonl", orient="records", lines=True, double_precision=15)
+    for source in ("table.csv", "table.jsonl"):
+        assert run("learn", source, "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+        assert run("transform", "m.vicinal", source, "-o", "book.xlsx", "-q") == OK
+        images = model_io.load("m.vicinal").transform(table[FEATURES])
+        np.testing.assert_allclose(pd.read_excel("book.xlsx").to_numpy(dtype=float)[:, -3:], images, rtol=1e-6)
+    assert (
+        run("compare", "table.jsonl", "--target", "kind", "--methods", "z-scored,rca", "--report", "r.html", "-q") == OK
+    )
+    assert "pd.read_json(&#x27;table.jsonl&#x27;, lines=True" in Path("r.html").read_text()
+    Path("bad.jsonl").write_text('{"a": 1}\n{"a": ')
+    assert run("learn", "bad.jsonl", "--method", "lca", "-o", "m.vicinal") == DATA
+    assert "bad.jsonl" in capsys.readouterr().err
+
+
+def test_none_is_a_value_if_asked_for(folder, capsys):
+    rng = np.random.default_rng(0)
+    size, garage = rng.normal(size=60), rng.choice(["None", "one", "two"], 60)
+    pd.DataFrame({"size": size, "garage": garage}).to_csv("homes.csv", index=False)
+    line = ["compare", "homes.csv", "--target", "garage", "--methods", "z-scored,rca", "--repeats", 1]
+    assert run(*line, "-q") == DATA
+    assert run(*line, "--not-na", "None", "--json", "-q") == OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["classes"] == ["None", "one", "two"]
+    assert found["n_rows"] == 60
 
 
 def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(table, capsys):

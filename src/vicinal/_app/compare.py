@@ -74,6 +74,7 @@ def next_command(comparison: "Comparison", arguments: Namespace) -> str:
         "encoding",
         "decimal",
         "na",
+        "not_na",
         "no_header",
         "array",
         "missing",

@@ -6,10 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._app.console import one_line
-from vicinal._app.errors import OUTPUT, USAGE, Failure
+from vicinal._app.errors import MISSING_EXTRA, OUTPUT, USAGE, Failure
 from vicinal._app.paths import is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
@@ -50,10 +51,11 @@ def write_text(path: str, text: str) -> None:
 def output_format(path: str) -> str:
     """Return the format in which a table is written, by the ending of the file."""
     kind = format_of(path, what="output")
-    if kind == "xlsx":
+    if kind == "jsonl":
+        raise Failure(USAGE, f"{path}: JSON lines can be read but not written. Write .csv, .xlsx or .parquet.")
+    if kind == "xlsx" and find_spec("openpyxl") is None:
         raise Failure(
-            USAGE,
-            f"{path}: workbooks can be read but not written. Write .csv, which spreadsheets can open, or .parquet.",
+            MISSING_EXTRA, "writing .xlsx needs the package 'openpyxl'. Install it with: pip install openpyxl"
         )
     return kind
 

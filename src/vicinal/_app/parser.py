@@ -1,7 +1,10 @@
 """The command line: options, help and examples.  Imports nothing heavy."""
 
 import argparse
-from typing import Any
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from vicinal._app.adapt_options import add_adapt
 from vicinal._app.clusters import cluster_options
@@ -13,12 +16,13 @@ from vicinal._version import __version__
 DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
 METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
-_FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
+_FORMATS = ("csv", "tsv", "parquet", "xlsx", "jsonl", "npy", "npz")
 
 _DESCRIPTION = """\
 Learn metrics and densities from tables, and use them for search, outlier detection and visualisation.
 
   vicinal demo                                                    a demonstration that takes less than a minute
+  vicinal inspect data.csv                                        the kinds of the columns, before anything is learned
   vicinal compare data.csv --target label --report out.html       measure whether a learned metric helps
   vicinal learn data.csv --method lca --drop id -o model.vicinal  fit a metric or a density and save it
   vicinal transform model.vicinal new.csv -o new-rows.parquet     map rows by the learned metric
@@ -32,17 +36,45 @@ Learn metrics and densities from tables, and use them for search, outlier detect
 _EPILOG = """\
 Use `vicinal COMMAND --help` to see the options of a command.
 
-Tables are CSV, TSV, Parquet, XLSX (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
+Tables are CSV, TSV, Parquet, XLSX, JSON lines (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
 stdout, messages and progress to stderr. An output must not be one of the inputs.
 
 Exit codes:
 """
 
 
+class _OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with similar names as a hint."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse the command line; name options that are similar to unknown ones."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if not unknown:
+            return found
+        (commands,) = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        parser = commands.choices[found.command]
+        known = list(parser._option_string_actions)
+        parser.error(
+            f"{found.command} has no option or argument {unknown[0]!r}.{_hint(unknown[0].partition('=')[0], known)}"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """End the command with one line."""
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice is not None:
+            message += "." + _hint(choice[1], re.findall(r"[^,' ]+", choice[2]))
+        self.exit(2, f"vicinal: error: {message.rstrip('.')}. See {self.prog} --help.\n")
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     codes = "".join(f"  {code:>3}  {meaning}\n" for code, meaning in MEANINGS.items())
-    parser = argparse.ArgumentParser(
+    parser = _OneLineParser(
         prog="vicinal",
         description=_DESCRIPTION,
         epilog=_EPILOG + codes,
@@ -56,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_score(commands, table, general)
     _add_outliers(commands, table, prepared, general)
     _add_neighbors(commands, table, general)
-    _add_inspect(commands, general)
+    _add_inspect(commands, table, prepared, general)
     _add_compare(commands, table, prepared, general)
     _add_report(commands, table, general)
     add_adapt(commands, general)
@@ -190,14 +222,15 @@ def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     _add_table_output(neighbors)
 
 
-def _add_inspect(commands: Any, general: _Parser) -> None:
+def _add_inspect(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     inspect = commands.add_parser(
         "inspect",
-        parents=[general],
-        help="describe a model file",
-        description="Describe a model file: its class, parameters, columns and weights.",
+        parents=[table, prepared, general],
+        help="describe the columns of a table, or a model file",
+        description="Describe a table (the kind of each column, what it is used for, and what is unusual about it) or a model file "
+        "(its class, parameters, columns and weights).",
     )
-    _add_model(inspect)
+    add_input(inspect, "model", metavar="FILE", help="a table, by its extension or --format, or a model file")
 
 
 def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
@@ -369,6 +402,12 @@ def _table_options() -> _Parser:
         action="append",
         metavar="TEXT",
         help="a string that marks missing values in CSV and TSV, besides empty cells, NA and nan, as in --na '?'; may be repeated",
+    )
+    group.add_argument(
+        "--not-na",
+        action="append",
+        metavar="TEXT",
+        help="a string that is a value, although it usually marks a missing one, as in --not-na None; may be repeated",
     )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(

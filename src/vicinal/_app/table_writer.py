@@ -11,6 +11,8 @@ from vicinal._app.errors import DATA, Failure
 from vicinal._app.outputs import output_file, output_format, to_stdout, without_formulas
 from vicinal._words import printable
 
+_MOST_ROWS_OF_A_SHEET = 1_048_576
+
 
 class TableWriter:
     """A table that is written block by block, in the format of the file's extension, or to stdout as CSV.
@@ -65,7 +67,7 @@ class TableWriter:
             if self._output.lower().endswith(".gz"):
                 file = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))
             return _Text(file, "\t" if kind == "tsv" else ",", self._spreadsheet)
-        return {"parquet": _Parquet, "npy": _Array, "npz": _Arrays}[kind](file)
+        return {"parquet": _Parquet, "xlsx": _Workbook, "npy": _Array, "npz": _Arrays}[kind](file)
 
 
 def _texts(frame: Any) -> list[str]:
@@ -147,6 +149,26 @@ class _Array:
         self._write_header()
         for rows in self._waiting or ():
             self._file.write(rows.data)
+
+
+class _Workbook:
+    """XLSX, which is written at the end."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._frames = file, []  # type: Any, list[Any]
+
+    def write(self, frame: Any) -> None:
+        self._frames.append(frame)
+        if sum(map(len, self._frames)) >= _MOST_ROWS_OF_A_SHEET:
+            raise Failure(
+                DATA, f"a sheet of .xlsx holds at most {_MOST_ROWS_OF_A_SHEET - 1:,} rows. Write .csv or .parquet."
+            )
+
+    def close(self) -> None:
+        import pandas as pd
+
+        table = without_formulas(pd.concat(self._frames, ignore_index=True))
+        table.to_excel(self._file, index=False, engine="openpyxl")
 
 
 class _Arrays:

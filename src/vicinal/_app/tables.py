@@ -1,4 +1,4 @@
-"""Reading tables: CSV, TSV, Parquet, XLSX, NPY, NPZ, from a file or from stdin ("-")."""
+"""Reading tables: CSV, TSV, Parquet, XLSX, JSON lines, NPY, NPZ, from a file or from stdin ("-")."""
 
 import contextlib
 import gzip
@@ -27,9 +27,16 @@ _ENDINGS = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".xlsx": "xlsx",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".npy": "npy",
     ".npz": "npz",
 }
+# The texts that pandas reads as a missing value.
+_MISSING_MARKS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
 _NAME_ARRAYS = ("names", "feature_names", "columns")
 
 
@@ -44,8 +51,17 @@ class TableOptions(NamedTuple):
     encoding: str = "utf-8"
     decimal: str | None = None
     na: list[str] | None = None
+    not_na: list[str] | None = None
     no_header: bool | Callable[[list[str]], bool] = False
     array: str | None = None
+
+    @property
+    def missing_marks(self) -> dict[str, Any]:
+        """The arguments of pandas that say which texts mean a missing value."""
+        if not self.not_na:
+            return {"na_values": self.na}
+        marks = [mark for mark in _MISSING_MARKS if mark not in self.not_na]
+        return {"na_values": [*marks, *(self.na or ())], "keep_default_na": False}
 
     @classmethod
     def from_arguments(cls, arguments: Namespace) -> Self:
@@ -93,6 +109,14 @@ def format_of(path: str | Path, *, what: str = "file") -> str:
             f"the extension of the {what} {str(path)!r} is not a table format. Expected one of "
             f"{', '.join(_ENDINGS)} (.csv.gz and .tsv.gz can be read).",
         ) from None
+
+
+def is_table(path: str) -> bool:
+    """Return whether the extension of a file is that of a table."""
+    try:
+        return bool(format_of(path))
+    except Failure:
+        return False
 
 
 def table_format(source: str, options: TableOptions) -> str:
@@ -159,6 +183,8 @@ def read_table(
             frame = _read_parquet(file, name, choice)
         elif kind == "xlsx":
             frame = _read_excel(file, name, options)
+        elif kind == "jsonl":
+            frame = _read_json_lines(file, name, options)
         else:
             frame = _read_numpy(file, name, kind, options)
     frame.columns = [str(column) for column in frame.columns]
@@ -218,13 +244,23 @@ def _read_excel(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFra
     sheet = 0 if options.array is None else options.array
     with decoding(name, "a workbook"):
         try:
-            frame = pd.read_excel(file, sheet_name=sheet, header=header, na_values=options.na)
+            frame = pd.read_excel(file, sheet_name=sheet, header=header, **options.missing_marks)
         except ImportError as error:
             raise Failure(MISSING_EXTRA, one_line(error)) from error
     if header is None:
         frame.columns = [f"x{i}" for i in range(frame.shape[1])]
     frame.attrs["array"] = sheet
     return frame
+
+
+def _read_json_lines(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFrame":
+    """Return a table with a JSON object per line."""
+    import pandas as pd
+
+    with decoding(name, "a table of JSON lines (one object per line)"):
+        return pd.read_json(
+            file, lines=True, dtype=False, convert_dates=False, precise_float=True, encoding=options.encoding
+        )
 
 
 def _read_parquet(file: BinaryIO, name: str, choice: ColumnChoice) -> "pd.DataFrame":

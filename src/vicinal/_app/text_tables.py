@@ -89,8 +89,8 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Messages 
         "index_col": False,
         "low_memory": False,
         "decimal": decimal,
-        "na_values": options.na,
         "skipinitialspace": True,
+        **options.missing_marks,
     }
     if int(pd.__version__.partition(".")[0]) < 4:
         # Read the same floats as Python. By default, pandas 2 errs in the last digit, so `score` would not recognise training rows.
