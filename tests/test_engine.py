@@ -893,6 +893,22 @@ def test_far_class_mates_are_not_flushed(kind, dtype, near, mid, far):
     assert got.log_agreement[0] == pytest.approx(expected, rel=1e-4 if dtype == "float32" else 1e-12)
 
 
+@precisions
+def test_log_shares_of_far_classes_are_finite(kind, dtype):
+    """A share below the smallest number of the precision was -inf: from -103 on in float32."""
+    rng, codes = np.random.default_rng(0), np.arange(300) % 3
+    X = rng.normal(size=(300, 2))
+    for far in (12.0, 40.0):
+        rows, queries = (X + far * (codes == 1)[:, None]).astype(dtype), rng.normal(size=(20, 2)).astype(dtype)
+        placed = placed_rows(kind, rows, match=Match("class", codes), own=False)
+        scores = -0.5 * np.square(queries[:, None].astype(float) - rows[None].astype(float)).sum(axis=2)
+        whole = np.logaddexp.reduce(scores, axis=1)
+        expected = np.stack([np.logaddexp.reduce(scores[:, codes == c], axis=1) - whole for c in range(3)], axis=1)
+        np.testing.assert_allclose(
+            placed.class_log_shares(queries), expected, rtol=1e-4 if dtype == "float32" else 1e-11
+        )
+
+
 def test_gaussian_agreement_of_a_far_row_keeps_its_digits(kind):
     # As the difference of two log-sums of -5e15 it was off by 0.04.
     rng = np.random.default_rng(0)

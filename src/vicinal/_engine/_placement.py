@@ -94,12 +94,22 @@ class Placement:
         return self.placed.class_shares(self.problem.queries(queries, left_out))
 
     def class_log_shares(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
-        """Return the logarithms of `class_shares`, to a relative error; -inf for a class without a point.
-
-        A share below the smallest number of the working precision may be -inf as well.
-        """
-        log_shares = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True).log_shares
+        """Return the logarithms of `class_shares`, to a relative error; -inf for a class without a point."""
+        asked, points = self.problem.queries(queries, left_out), self.problem.points
+        log_sums, log_shares = self.placed.log_sums(asked, by_class=True)
         assert log_shares is not None
+        assert points.classes is not None
+        weights = np.zeros(len(points.classes)) if points.log_weights is None else points.log_weights
+        are_lost = (log_shares < np.log(_LEAST_MEAN[points.rows.dtype])) & (log_sums > -np.inf)[:, None]
+        for code in np.flatnonzero(are_lost.any(axis=0)):
+            # A share that underflows beside those of the other classes is the quotient of two sums.
+            of_class = np.where(points.classes == code, weights, -np.inf)
+            if not np.isfinite(of_class).any():
+                continue
+            lost = np.flatnonzero(are_lost[:, code])
+            alone = self.problem.reweighted(of_class).at(self.kernel).placed
+            sums = alone.log_sums(_some(asked, lost, len(weights))).log_sums
+            log_shares[lost, code] = sums - log_sums[lost]
         return log_shares
 
     def softmax_means(
