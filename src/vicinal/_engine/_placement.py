@@ -10,6 +10,7 @@ from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
 from vicinal._engine._accuracy import (
+    FARTHEST_IMAGE,
     LARGEST_LOG_SUM,
     TIED,
     entropies_are_accurate,
@@ -28,6 +29,7 @@ from vicinal._engine._contract import (
     Squares,
     by_metric,
     finite,
+    listed_parts,
     to_images,
 )
 from vicinal._engine._families import Frames, Kernel
@@ -66,7 +68,42 @@ class Placement:
         if on_device(asked.rows) and not self.placed.takes_tensors:
             found = self.placed.log_sums(replace(asked, rows=as_host(asked.rows))).log_sums
             return like(found, asked.rows, array_namespace(asked.rows).float64)
-        return self.placed.log_sums(asked).log_sums
+        log_sums = self.placed.log_sums(asked).log_sums
+        given = self.problem.given_rows
+        if not self.shared or given is None or given.dtype != np.float64 or on_device(asked.rows):
+            return log_sums
+        return self._with_far_rows(asked, log_sums, given, None if asked.rows is None else np.asarray(queries))
+
+    def _with_far_rows(
+        self, asked: Queries, log_sums: np.ndarray, given: np.ndarray, new: np.ndarray | None
+    ) -> np.ndarray:
+        """Return log-sums, with those of queries whose images have lost digits from differences of the rows as given.
+
+        An image at a distance of 1e10 from the centre is rounded to 1e-6, and so is its distance from a neighbour, although the
+        difference of both rows is exact.
+        """
+        is_far = np.isfinite(log_sums)
+        for part, images in self._images_in_parts(asked):
+            is_far[part] &= np.abs(images).max(axis=1) > FARTHEST_IMAGE
+        far = np.flatnonzero(is_far)
+        if not len(far):
+            return log_sums
+        points = self.problem.points
+        positions = far if asked.positions is None else asked.positions[far]
+        rows = given[positions] if new is None else new[far]
+        some = _some(asked, far, self.problem.n_points)
+        for query, point, scores in listed_pairs(self.placed, some, log_sums[far] - _NEGLIGIBLE_NATS):
+            for part in listed_parts(len(query), 2 * self.problem.n_features):
+                images = to_images(rows[query[part]] - given[point[part]], self.placed.metric)
+                scores[part] = -0.5 * np.einsum("ij,ij->i", images, images)
+            if points.log_weights is not None:
+                scores += points.log_weights[point]
+            starts, counts = groups_of_queries(query)
+            largest = np.maximum.reduceat(scores, starts)
+            with np.errstate(under="ignore"):
+                total = np.add.reduceat(np.exp(scores - np.repeat(largest, counts)), starts)
+            log_sums[far[query[starts]]] = largest + np.log(total)
+        return log_sums
 
     @property
     def expected_share(self) -> float:
