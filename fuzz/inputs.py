@@ -59,9 +59,9 @@ _ASKED = {
 }
 ESTIMATORS = {
     "AnchorNCA": lambda: v.AnchorNCA(max_iter=2, random_state=0),
-    "BinnedTargetMetric": lambda: v.BinnedTargetMetric(v.RCA(), n_bins=3),
-    "ConstrainedGaussianMixture": lambda: v.ConstrainedGaussianMixture(2, max_iter=20),
-    "ConstrainedKMeans": lambda: v.ConstrainedKMeans(2, n_init=1),
+    "BinnedTargetMetric": lambda: v.companions.BinnedTargetMetric(v.RCA(), n_bins=3),
+    "ConstrainedGaussianMixture": lambda: v.companions.ConstrainedGaussianMixture(2, max_iter=20),
+    "ConstrainedKMeans": lambda: v.companions.ConstrainedKMeans(2, n_init=1),
     "DensityClassifier": lambda: v.DensityClassifier(v.ParzenWindows(1.0)),
     "DensityImputer": lambda: v.DensityImputer(v.ParzenWindows(1.0)),
     "DensityOutlierDetector": lambda: v.DensityOutlierDetector(v.ParzenWindows(1.0)),
@@ -71,7 +71,7 @@ ESTIMATORS = {
     "LCA, diagonal": lambda: v.LCA("diag", reg=0.1, max_iter=10),
     "LCAGauss": lambda: v.LCAGauss(reg=0.1, reg_gauss=0.1, max_iter=10),
     "LocalLCA": lambda: v.LocalLCA(reg=0.1),
-    "MMC": lambda: v.MMC(max_iter=20),
+    "MMC": lambda: v.companions.MMC(max_iter=20),
     "ManifoldParzen": lambda: v.ManifoldParzen(n_neighbors=3, n_components=1),
     "NCA": lambda: v.NCA(max_iter=5, random_state=0),
     "NCA, lda": lambda: v.NCA(1, init="lda", max_iter=3, random_state=0),

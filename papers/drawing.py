@@ -17,7 +17,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v")
 LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 # Text that can be read when the page shows the picture at half its size.
-_STYLE = {
+_STYLE: Any = {
     "font.size": 14.0,
     "axes.titlesize": 15.0,
     "axes.labelsize": 15.0,

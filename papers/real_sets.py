@@ -101,7 +101,7 @@ def _arrays(name: str, about: dict[str, Any], data_home: str | PathLike[str] | N
         raise ValueError(f"{path} must hold {about['shape']} values in all, got {X.shape}. Rebuild the file.")
     X = np.ascontiguousarray(X, dtype=about.get("dtype", "float64"))
     # Dividing gives the number nearest to a decimal fraction; multiplying by 1e-3 would not.
-    arrays = {"X": X / X.dtype.type(about["divisor"]) if "divisor" in about else X, "y": None}
+    arrays: dict[str, Any] = {"X": X / X.dtype.type(about["divisor"]) if "divisor" in about else X, "y": None}
     labels = [stored[part.replace("X", "y")] for part in parts if part.replace("X", "y") in stored]
     if labels:
         y = np.concatenate(labels)

@@ -71,22 +71,24 @@ FITS = {
     "AnchorNCA:rows and options": lambda: vicinal.AnchorNCA(
         1, init="identity", solver=vicinal.Adam(batch_size=4), hard_negatives=1, random_state=0, max_iter=2
     ).fit(X.astype(np.float32), pairs=PAIRS),
-    "BinnedTargetMetric": lambda: vicinal.BinnedTargetMetric(RCA(1), n_bins=3).fit(TABLE, X[:, 0]),
-    "ConstrainedGaussianMixture": lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS),
-    "ConstrainedGaussianMixture:tied": lambda: vicinal.ConstrainedGaussianMixture(
+    "BinnedTargetMetric": lambda: vicinal.companions.BinnedTargetMetric(RCA(1), n_bins=3).fit(TABLE, X[:, 0]),
+    "ConstrainedGaussianMixture": lambda: vicinal.companions.ConstrainedGaussianMixture(2, random_state=0).fit(
+        X, CHUNKLETS
+    ),
+    "ConstrainedGaussianMixture:tied": lambda: vicinal.companions.ConstrainedGaussianMixture(
         2, covariance_type="tied", random_state=0
     ).fit(X),
-    "ConstrainedGaussianMixture:diag": lambda: vicinal.ConstrainedGaussianMixture(
+    "ConstrainedGaussianMixture:diag": lambda: vicinal.companions.ConstrainedGaussianMixture(
         2, covariance_type="diag", count_by="points", random_state=0
     ).fit(X.astype(np.float32), CHUNKLETS),
-    "ConstrainedGaussianMixture:apart": lambda: vicinal.ConstrainedGaussianMixture(
+    "ConstrainedGaussianMixture:apart": lambda: vicinal.companions.ConstrainedGaussianMixture(
         2, init=RCA(shrinkage=0.5), random_state=0
     ).fit(X, CHUNKLETS, [[0, 2], [10, 11]]),
-    "ConstrainedGaussianMixture:spherical": lambda: vicinal.ConstrainedGaussianMixture(
+    "ConstrainedGaussianMixture:spherical": lambda: vicinal.companions.ConstrainedGaussianMixture(
         2, covariance_type="spherical", random_state=0
     ).fit(TABLE, CHUNKLETS),
-    "ConstrainedKMeans": lambda: vicinal.ConstrainedKMeans(2, n_init=1, random_state=0).fit(X, CHUNKLETS),
-    "ConstrainedKMeans:plain": lambda: vicinal.ConstrainedKMeans(2, n_init=1, random_state=0).fit(TABLE),
+    "ConstrainedKMeans": lambda: vicinal.companions.ConstrainedKMeans(2, n_init=1, random_state=0).fit(X, CHUNKLETS),
+    "ConstrainedKMeans:plain": lambda: vicinal.companions.ConstrainedKMeans(2, n_init=1, random_state=0).fit(TABLE),
     "DensityClassifier": lambda: vicinal.DensityClassifier().fit(X, Y),
     "DensityClassifier:pipelines": lambda: vicinal.DensityClassifier(
         make_pipeline(StandardScaler(), ParzenWindows(0.5)), priors="uniform"
@@ -129,8 +131,8 @@ FITS = {
     "LocalLCA:mean": lambda: vicinal.LocalLCA(1, 4, 0.01, shared=0.5, center="mean", reg=0.0).fit(TABLE, None, WEIGHT),
     "LocalLCA:noise": lambda: vicinal.LocalLCA(2, 5, 0.1, shared=0, center="row").fit(X),
     "LocalLCA:shared": lambda: vicinal.LocalLCA(0, 5, 0, shared=1, center="row", reg=0.0).fit(X),
-    "MMC": lambda: vicinal.MMC().fit(X, CHUNKLETS),
-    "MMC:diagonal": lambda: vicinal.MMC(structure="diag").fit(TABLE, Y),
+    "MMC": lambda: vicinal.companions.MMC().fit(X, CHUNKLETS),
+    "MMC:diagonal": lambda: vicinal.companions.MMC(structure="diag").fit(TABLE, Y),
     "ManifoldParzen": lambda: ManifoldParzen(n_neighbors=3, n_components=1).fit(X),
     "ManifoldParzen:metric": lambda: ManifoldParzen(n_neighbors=3, metric=LCA(reg=0.0).fit(X), n_components=1).fit(
         X, sample_weight=WEIGHT

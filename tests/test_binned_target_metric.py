@@ -11,7 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import MMC, NCA, RCA, BinnedTargetMetric
+from vicinal import NCA, RCA
+from vicinal.companions import MMC, BinnedTargetMetric
 
 
 @parametrize_with_checks([BinnedTargetMetric()])

@@ -13,20 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 import vicinal
-from vicinal import (
-    LCA,
-    MMC,
-    NCA,
-    AnchorNCA,
-    ConstrainedGaussianMixture,
-    ConstrainedKMeans,
-    LCAGauss,
-    NeuralNCA,
-    PairNCA,
-    StochasticEM,
-    StochasticGradient,
-    io,
-)
+from vicinal import LCA, NCA, AnchorNCA, LCAGauss, NeuralNCA, PairNCA, StochasticEM, StochasticGradient, io
+from vicinal.companions import MMC, ConstrainedGaussianMixture, ConstrainedKMeans
 
 N, D = 60, 3
 X = np.random.default_rng(0).normal(size=(N, D)) @ [[1.0, 0.5, 0.0], [0.0, 0.3, 0.0], [0.0, 0.0, 2.0]]
@@ -272,8 +260,9 @@ def estimators():
 def test_the_table_names_every_estimator_with_a_callback():
     with_callback = {
         name
-        for name in vicinal.__all__
-        if hasattr(getattr(vicinal, name), "get_params") and "callback" in signature(getattr(vicinal, name)).parameters
+        for module in (vicinal, vicinal.companions)
+        for name in module.__all__
+        if hasattr(getattr(module, name), "get_params") and "callback" in signature(getattr(module, name)).parameters
     }
     assert with_callback == {type(estimator).__name__ for estimator in estimators()}
 

@@ -9,8 +9,9 @@ from scipy.stats import multivariate_normal
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
-from vicinal import RCA, ConstrainedGaussianMixture, simulate_pairs
+from vicinal import RCA
 from vicinal._rca.cannot_link import CannotLinks
+from vicinal.companions import ConstrainedGaussianMixture, simulate_pairs
 from vicinal.quality import clustering_accuracy
 
 GRAPHS = {

@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from vicinal import (
-    chunklets_from_pairs,
-    expected_chunklet_size,
-    simulate_chunklets,
-    simulate_pairs,
-    simulate_teachers,
-)
+from vicinal import chunklets_from_pairs
+from vicinal.companions import expected_chunklet_size, simulate_chunklets, simulate_pairs, simulate_teachers
 
 
 def assert_well_formed(entries, y):

@@ -2,7 +2,6 @@
 
 import argparse
 import errno
-import gzip
 import io
 import json
 import os
@@ -27,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import io as model_io
+from vicinal._app.errors import MEANINGS
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import add_input, add_output, same_file
 from vicinal._app.words import in_command_words
@@ -434,7 +434,6 @@ def test_wrong_columns_are_named(table, capsys):
 
 
 USAGE_ERRORS = [
-    ([], USAGE),
     (["learn", "table.csv"], USAGE),
     (["learn", "table.csv", "--method", "svm", "-o", "m"], USAGE),
     (["learn", "table.csv", "--method", "rca", "-o", "m"], USAGE),
@@ -452,8 +451,7 @@ USAGE_ERRORS = [
     (["learn", "table.csv", "--method", "lca", "--set", "reg=-1", "--drop", "kind", "-o", "m"], FIT),
     (["learn", "table.csv", "--method", "nca", "--target", "name", "--drop", "kind", "-o", "no/such/folder/m"], OUTPUT),
     (["learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "."], OUTPUT),
-    (["inspect", "table.csv"], MODEL),
-    (["inspect", "missing.vicinal"], MODEL),
+    (["inspect", "missing.vicinal"], DATA),
     (["score", "table.csv", "table.csv"], MODEL),
     (["score", "table.csv"], USAGE),
     (["compare", "table.csv", "--target", "kind", "--methods", "magic"], USAGE),
@@ -479,6 +477,53 @@ def test_exit_codes(table, capsys, arguments, code):
     assert "error: " in captured.err
     assert "Traceback" not in captured.err
     assert not Path("m").exists()
+
+
+def test_inspect_shows_the_kinds_of_columns_before_anything_is_learned(table, capsys):
+    table["price"] = np.exp(1.5 * np.random.default_rng(0).normal(size=120)).round(2)
+    table.loc[3, "hue"] = np.nan
+    table.to_csv("table.csv", index=False)
+    assert run("inspect", "table.csv") == OK
+    captured = capsys.readouterr()
+    lines = {line.split()[0]: line for line in captured.out.splitlines()[2:]}
+    assert captured.out.startswith("table.csv: 120 rows, 7 columns\n")
+    assert lines["name"].split()[1:4] == ["identifier", "left", "out"]
+    assert "lattice of step 0.01  quantity" in lines["price"]
+    assert "category" in lines["colour"]
+    assert "0/1 columns with --one-hot" in lines["colour"]
+    assert "Pass --log price to use its logarithm" in captured.err
+    assert (
+        run("inspect", "table.csv", "--log", "price", "--drop", "name", "--type", "hue=lattice:0.5", "--json", "-q")
+        == OK
+    )
+    columns = {facts["column"]: facts for facts in json.loads(capsys.readouterr().out)["columns"]}
+    assert columns["price"]["use"] == "logarithm"
+    assert columns["name"]["use"] == "left out"
+    assert columns["hue"]["kind"] == "lattice of step 0.5"
+    assert columns["hue"]["missing"] == 1
+
+
+def test_bare_command_prints_the_help(capsys):
+    assert run() == OK
+    assert capsys.readouterr().out.startswith("usage: vicinal")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["compare", "t.csv", "--taget", "y"], "compare has no option or argument '--taget'. Did you mean --target?"),
+        (["compare", "t.csv", "--reprot=r.html"], "Did you mean --report?"),
+        (["lern", "t.csv"], "Did you mean learn?"),
+        (["learn", "t.csv", "--method", "lda", "-o", "m"], "Did you mean lca?"),
+        (["learn", "t.csv"], "the following arguments are required: --method, -o/--output"),
+    ],
+)
+def test_errors_in_options_are_one_line_with_a_hint(line, message, capsys):
+    assert run(*line) == USAGE
+    err = capsys.readouterr().err
+    assert err.startswith("vicinal: error: ")
+    assert err.count("\n") == 1
+    assert message in err
 
 
 def test_json_and_inspect(table, capsys):
@@ -978,6 +1023,7 @@ SHARED = {
     ("transform", "data", "output"): "transform other.vicinal IN -o OUT",
     ("score", "model", "output"): "score IN other.csv -o OUT",
     ("score", "data", "output"): "score other.vicinal IN -o OUT",
+    ("outliers", "data", "output"): "outliers IN -o OUT",
     ("neighbors", "model", "output"): "neighbors IN other.csv -o OUT",
     ("neighbors", "data", "output"): "neighbors other.vicinal IN -o OUT",
     ("neighbors", "query", "output"): "neighbors other.vicinal other.csv --query IN -o OUT",
@@ -1138,6 +1184,7 @@ WRITING = {
     "learn": "learn table.csv --method parzen --drop kind -o old.vicinal",
     "transform": "transform m.vicinal table.csv -o old.csv",
     "score": "score m.vicinal table.csv -o old.parquet",
+    "outliers": "outliers table.csv -o old.csv",
     "neighbors": "neighbors m.vicinal table.csv -o old.npz",
     "compare": "compare table.csv --target kind --methods euclidean,parzen-scott --repeats 1 --report old.html",
     "report": "report m.vicinal table.csv -o page.html",
@@ -1258,53 +1305,6 @@ def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
     assert capsys.readouterr().out == Path("out.csv").read_text()
 
 
-@pytest.mark.parametrize("more", [[], ["--max-rows", "10"]])
-def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monkeypatch, more):
-    """A gzip file of 262 KB used to unpack to gigabytes in memory."""
-    monkeypatch.setattr("vicinal._app.unpacking._UNPACKED", 1 << 20)
-    with gzip.open("bomb.csv.gz", "wb") as file:
-        file.write(b"a,b\n" + b"1,2\n" * 500_000)
-    assert Path("bomb.csv.gz").stat().st_size < 10_000
-    assert run("learn", "bomb.csv.gz", "--method", "lca", "-o", "m.vicinal", *more) == DATA
-    assert "unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
-    np.savez_compressed("bomb.npz", X=np.zeros((200_000, 2)))
-    assert run("learn", "bomb.npz", "--method", "lca", "-o", "m.vicinal", *more) == DATA
-    assert "unpacks to more than 1 MB" in capsys.readouterr().err
-    # Parquet had no limit: a column of one value takes no room at all.
-    pd.DataFrame({"a": np.zeros(300_000), "b": np.arange(300_000) % 2.0}).to_parquet("bomb.parquet")
-    assert Path("bomb.parquet").stat().st_size < 10_000
-    assert run("learn", "bomb.parquet", "--method", "lca", "-o", "m.vicinal", *more) == DATA
-    assert "bomb.parquet unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
-    # A folder of such files, and a large one, is read in blocks, which had no limit.
-    Path("bombs").mkdir()
-    for name in ("a", "b"):
-        pd.DataFrame({"a": np.zeros(50_000), "b": np.arange(50_000) % 2.0}).to_parquet(f"bombs/{name}.parquet")
-    assert run("learn", "bombs", "--method", "parzen", "-o", "m.vicinal", *more) == DATA
-    assert "bombs unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
-    monkeypatch.setattr("vicinal._app.blocks.LARGE", 1 << 10)
-    assert run("learn", "bomb.parquet", "--method", "parzen", "-o", "m.vicinal", *more) == DATA
-    assert "bomb.parquet unpacks to more than 1 MB" in capsys.readouterr().err
-    assert not Path("m.vicinal").exists()
-
-
-def test_a_long_text_that_every_row_of_a_parquet_file_repeats_is_refused_before_it_is_written_out(folder, capsys):
-    """The value is in the file once, and would be in memory three hundred times."""
-    rng = np.random.default_rng(0)
-    size = rng.normal(size=300)
-    note = pa.DictionaryArray.from_arrays(np.zeros(300, dtype=np.int32), ["x" * 1_000_000])
-    pq.write_table(pa.table({"size": size, "note": note}), "bomb.parquet", store_schema=False)
-    pd.DataFrame({"size": size, "note": "x" * 3_000}).to_parquet("long.parquet")
-    assert Path("bomb.parquet").stat().st_size < 200_000
-    assert run("learn", "bomb.parquet", "--method", "parzen", "-o", "m.vicinal") == DATA
-    assert "bomb.parquet unpacks to more than 256 MB" in capsys.readouterr().err
-    # A column that is not read is not counted, and the user may allow more or less.
-    assert run("learn", "bomb.parquet", "--method", "parzen", "--columns", "size", "-o", "m.vicinal") == OK
-    assert run("learn", "long.parquet", "--method", "parzen", "-o", "m.vicinal", "--max-unpacked", "2 MB") == OK
-    assert run("learn", "long.parquet", "--method", "parzen", "-o", "m.vicinal", "--max-unpacked", "500 KB") == DATA
-    assert "as --max-unpacked allows" in capsys.readouterr().err
-    assert run("learn", "long.parquet", "--method", "parzen", "-o", "m.vicinal", "--max-unpacked", "much") == USAGE
-
-
 def test_many_columns_are_refused_before_they_are_read(folder, capsys, monkeypatch):
     monkeypatch.setattr("vicinal._app.learn._MOST_COLUMNS", 20)
     rng = np.random.default_rng(0)
@@ -1350,7 +1350,7 @@ def test_a_workbook_is_read(table, capsys):
     assert run("learn", "book.xlsx", "--array", "second", "--method", "lca", "--drop", "kind", "-o", "m.vicinal") == OK
     assert "from 50 rows" in capsys.readouterr().err
     assert run("learn", "book.xlsx", "--array", "third", "--method", "lca", "-o", "m.vicinal") == DATA
-    assert "which has 'first', 'second'" in capsys.readouterr().err
+    assert "cannot read book.xlsx as a workbook: Worksheet named 'third' not found" in capsys.readouterr().err
     Path("bad.xlsx").write_bytes(b"PK no")
     assert run("learn", "bad.xlsx", "--method", "lca", "-o", "m.vicinal") == DATA
 
@@ -1383,7 +1383,36 @@ def test_a_report_of_a_model(table, capsys):
             assert row["why"]
     assert run("report", "m.vicinal", "table.csv", "-o", "table.csv") == USAGE
     assert run("report", "m.vicinal", "table.csv", "--target", "knd", "-o", "r.html") == DATA
-    assert run("transform", "m.vicinal", "table.csv", "-o", "book.xlsx") == USAGE
+    assert run("transform", "m.vicinal", "table.csv", "-o", "rows.jsonl") == USAGE
+
+
+def test_json_lines_are_read_and_workbooks_written(table, capsys):
+    needs("openpyxl")
+    table.to_json("table.jsonl", orient="records", lines=True, double_precision=15)
+    for source in ("table.csv", "table.jsonl"):
+        assert run("learn", source, "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+        assert run("transform", "m.vicinal", source, "-o", "book.xlsx", "-q") == OK
+        images = model_io.load("m.vicinal").transform(table[FEATURES])
+        np.testing.assert_allclose(pd.read_excel("book.xlsx").to_numpy(dtype=float)[:, -3:], images, rtol=1e-6)
+    assert (
+        run("compare", "table.jsonl", "--target", "kind", "--methods", "z-scored,rca", "--report", "r.html", "-q") == OK
+    )
+    assert "pd.read_json(&#x27;table.jsonl&#x27;, lines=True" in Path("r.html").read_text()
+    Path("bad.jsonl").write_text('{"a": 1}\n{"a": ')
+    assert run("learn", "bad.jsonl", "--method", "lca", "-o", "m.vicinal") == DATA
+    assert "bad.jsonl" in capsys.readouterr().err
+
+
+def test_none_is_a_value_if_asked_for(folder, capsys):
+    rng = np.random.default_rng(0)
+    size, garage = rng.normal(size=60), rng.choice(["None", "one", "two"], 60)
+    pd.DataFrame({"size": size, "garage": garage}).to_csv("homes.csv", index=False)
+    line = ["compare", "homes.csv", "--target", "garage", "--methods", "z-scored,rca", "--repeats", 1]
+    assert run(*line, "-q") == DATA
+    assert run(*line, "--not-na", "None", "--json", "-q") == OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["classes"] == ["None", "one", "two"]
+    assert found["n_rows"] == 60
 
 
 def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(table, capsys):
@@ -1711,3 +1740,103 @@ main(sys.argv[1:])
     for name in ("metrics", "densities"):
         mine, other = ([{**method, "seconds": 0} for method in result[name]] for result in results)
         assert mine == other
+
+
+def test_help_and_documentation_list_all_exit_codes(capsys):
+    assert run("--help") == OK
+    listed = capsys.readouterr().out.partition("Exit codes:")[2]
+    page = (Path(__file__).parents[1] / "docs" / "command.md").read_text(encoding="utf-8").partition("| code |")[2]
+    documented = {
+        int(code) for codes in re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE) for code in codes.split(",")
+    }
+    assert {int(code) for code in re.findall(r"^ +(\d+) ", listed, re.MULTILINE)} == documented == set(MEANINGS)
+
+
+# -- outliers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def odd_rows(folder):
+    """400 ordinary rows, of which one has a wrong value and two have gaps."""
+    rng = np.random.default_rng(0)
+    price = np.exp(rng.normal(9.0, 0.5, 400)).round(2)
+    table = pd.DataFrame(
+        {
+            "name": [f"r{i}" for i in range(400)],
+            "price": price,
+            "carat": (price / 9000 + rng.normal(0, 0.05, 400)).round(2),
+        }
+    )
+    table["depth"] = rng.normal(61.0, 1.4, 400).round(1)
+    table.loc[5, "carat"] = 17.5
+    table.loc[9, "carat"] = np.nan
+    table.loc[10, "depth"] = np.nan
+    table.to_csv("rows.csv", index=False)
+    return table
+
+
+def test_outliers_goes_from_a_table_to_explained_rows(odd_rows, capsys):
+    assert run("outliers", "rows.csv", "--keep", "name", "-o", "out.csv") == OK
+    assert "3 outliers in 400 rows, flagged at p <= 0.01." in capsys.readouterr().err
+    found = pd.read_csv("out.csv")
+    assert list(found.columns) == ["name", "row", "score", "p_value", "outlier", "log_density", "why"]
+    assert found["row"][0] == 5
+    assert found["name"][0] == "r5"
+    assert re.fullmatch(r"carat: expected \d+\.\d\d to \d+\.\d\d, got 17\.50", found["why"][0])
+    assert len(found) == 3
+    assert found["p_value"].is_monotonic_increasing
+    assert run("outliers", "rows.csv", "--top", "7", "--method", "lca", "-o", "top.csv", "-q") == OK
+    top = pd.read_csv("top.csv")
+    assert len(top) == 7
+    assert top["why"].notna().all()
+    assert run("outliers", "rows.csv", "--all", "-o", "all.csv", "-q") == OK
+    assert len(pd.read_csv("all.csv")) == 400
+
+
+def test_score_writes_the_rows_that_are_asked_for(odd_rows, capsys):
+    assert run("learn", "rows.csv", "--method", "parzen", "--missing", "marginalise", "-o", "m.vicinal", "-q") == OK
+    assert run("score", "m.vicinal", "rows.csv", "-o", "all.csv", "-q") == OK
+    scores = pd.read_csv("all.csv")
+    np.testing.assert_array_equal(scores["outlier"], scores["p_value"] <= 0.01)
+    assert (scores["p_value"][[9, 10]] > 0.01).all()
+    assert run("score", "m.vicinal", "rows.csv", "--sort", "-o", "sorted.csv", "-q") == OK
+    in_order = pd.read_csv("sorted.csv")
+    assert in_order["score"].is_monotonic_increasing
+    assert in_order["p_value"].is_monotonic_increasing
+    assert run("score", "m.vicinal", "rows.csv", "--only-outliers", "--level", "0.05", "-o", "some.csv") == OK
+    assert "outliers in 400 rows, flagged at p <= 0.05." in capsys.readouterr().err
+    assert 18 <= len(pd.read_csv("some.csv")) <= 20
+    assert run("score", "m.vicinal", "rows.csv", "--top", "3", "--explain", "-o", "top.csv", "-q") == OK
+    top = pd.read_csv("top.csv")
+    assert top["row"].tolist() == in_order["row"][:3].tolist()
+    assert top["why"].notna().all()
+
+
+def test_few_rows_are_told_that_no_p_value_is_so_small(odd_rows, capsys):
+    odd_rows[20:60].to_csv("few.csv", index=False)
+    assert run("outliers", "few.csv", "-o", "out.csv") == OK
+    said = capsys.readouterr().err
+    assert "0 outliers in 40 rows, flagged at p <= 0.01; the smallest p-value among 40 training rows is 0.025" in said
+    assert len(pd.read_csv("out.csv")) == 0
+
+
+def test_the_error_about_missing_values_offers_to_learn_from_the_known_ones(odd_rows, capsys):
+    assert run("learn", "rows.csv", "--method", "parzen", "-o", "m.vicinal") == DATA
+    assert "Pass --missing marginalise to learn densities from the known values" in capsys.readouterr().err
+
+
+def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
+    """Two clusters and an independent column: the ten rows with gaps had the ten smallest p-values, and that column was blamed."""
+    rng = np.random.default_rng(1)
+    side = rng.integers(0, 2, size=300) * 12.0
+    table = pd.DataFrame(
+        {"a": side + rng.normal(size=300), "b": side + rng.normal(size=300), "c": rng.normal(size=300)}
+    )
+    table.loc[:9, ["a", "b"]] = np.nan
+    table.to_csv("t.csv", index=False)
+    for missing in ("impute", "marginalise"):
+        assert run("learn", "t.csv", "--method", "parzen", "--missing", missing, "-o", "m.vicinal", "-q") == OK
+        assert run("score", "m.vicinal", "--training", "-o", "s.csv", "-q") == OK
+        p_values = pd.read_csv("s.csv")["p_value"]
+        assert p_values[:10].median() > 0.2
+        assert p_values[:10].min() > 0.01

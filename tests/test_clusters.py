@@ -23,7 +23,7 @@ from vicinal.cli import main
 
 distributed = needs("distributed")
 
-OK, USAGE, DATA, MISSING_EXTRA, WORKERS, INTERRUPTED = 0, 2, 3, 7, 9, 130
+OK, USAGE, DATA, MISSING_EXTRA, WORKERS, INTERRUPTED = 0, 2, 3, 7, 8, 130
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Dask
 
 

@@ -345,7 +345,7 @@ def test_labels_of_every_kind():
 
 BAD = [
     ("few rows", {"X": np.eye(3)}, "at least 10 rows, got 3"),
-    ("nan", {"X": np.full((20, 2), np.nan)}, "NaN"),
+    ("nan", {"X": np.full((20, 2), np.nan)}, "hold no value at all"),
     ("one class", {"y": np.zeros(20)}, "only one class"),
     ("identifier", {"y": np.arange(20)}, "looks like an identifier"),
     ("fractions as classes", {"y": np.linspace(0, 1, 20), "task": "classes"}, "fractional numbers"),

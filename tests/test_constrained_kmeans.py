@@ -10,7 +10,8 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import ConstrainedKMeans, chunklets_from_pairs, simulate_pairs
+from vicinal import chunklets_from_pairs
+from vicinal.companions import ConstrainedKMeans, simulate_pairs
 from vicinal.quality import clustering_accuracy
 
 

@@ -8,7 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import RCA, ConstrainedGaussianMixture, simulate_pairs
+from vicinal import RCA
+from vicinal.companions import ConstrainedGaussianMixture, simulate_pairs
 from vicinal.quality import clustering_accuracy
 
 KINDS = ["full", "tied", "diag", "spherical"]

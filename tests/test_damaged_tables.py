@@ -5,7 +5,6 @@ import io
 import os
 import sys
 import warnings
-import zipfile
 from functools import cache
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from fuzz.harness import Case, damaged
 from needs import needs
 
-from vicinal._app.errors import DATA, USAGE, DataFailure, Failure
+from vicinal._app.errors import DATA, USAGE, Failure
 from vicinal._app.table_writer import TableWriter
 from vicinal._app.tables import TableOptions, read_table
 from vicinal.cli import main
@@ -110,50 +109,6 @@ def test_damage_is_exit_code_3_and_one_sentence(ending, content, tmp_path, capsy
     assert said.count("\n") == 1
     assert f"table.{ending}" in said
     assert not (tmp_path / "m.vicinal").exists()
-
-
-_SHEET = (
-    '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>{}</sheetData></worksheet>'
-)
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        '<row r="1"><c r="A1"/></row><row r="1048576"><c r="XFD1048576"><v>2</v></c></row>',
-        '<row r="1"><c r="A1"><v>1</v></c></row><row r="100000000000"><c><v>2</v></c></row>',
-        '<row r="1"><c r="A1"><v>1</v></c></row><row r="1e11"><c><v>2</v></c></row>',
-        '<row><c r="ZZZ1"><v>1</v></c></row>' + "<row><c><v>2</v></c></row>" * 500,
-    ],
-)
-def test_cells_far_from_the_others_do_not_fill_the_memory(rows, tmp_path, capsys, monkeypatch):
-    """A workbook of 5 kB took more than 100 GB: openpyxl and pandas make all cells up to the last row and column."""
-    needs("openpyxl")
-    monkeypatch.chdir(tmp_path)
-    with zipfile.ZipFile(io.BytesIO(whole("xlsx"))) as old, zipfile.ZipFile("far.xlsx", "w") as new:
-        for name in old.namelist():
-            new.writestr(name, _SHEET.format(rows) if name.endswith("sheet1.xml") else old.read(name))
-    with monkeypatch.context() as patch:
-        patch.setattr(pd, "read_excel", None)  # it is refused before
-        assert main(["learn", "far.xlsx", "--method", "parzen", "-o", "m.vicinal"]) == DATA
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "far.xlsx has a sheet with at least" in said
-    assert "--max-unpacked" in said
-
-
-def test_empty_cells_of_a_workbook_count_towards_the_size_that_the_option_allows(tmp_path, monkeypatch):
-    openpyxl = needs("openpyxl")
-    monkeypatch.chdir(tmp_path)
-    book = openpyxl.Workbook()
-    for row, column, value in ((1, 1, "a"), (1, 2, "b"), (2, 1, 0.5), (2, 2, 1.5), (5000, 2, 2.5)):
-        book.active.cell(row, column, value)
-    book.save("table.xlsx")
-    frame = read_table("table.xlsx", TableOptions(max_unpacked=f"{5000 * 2 * 32 / 1024} KB"))
-    assert frame.shape == (4999, 2)
-    assert frame["b"].iloc[-1] == 2.5
-    with pytest.raises(DataFailure, match="at least 5,000 rows and 2 columns"):
-        read_table("table.xlsx", TableOptions(max_unpacked="312 KB"))
 
 
 @pytest.mark.parametrize("decimal", [".", ","])

@@ -30,11 +30,11 @@ from vicinal import (
     ManifoldParzen,
     ParzenWindows,
     Selection,
-    TrainingRowsWarning,
     io,
 )
 from vicinal._density.incomplete import rank_by_known
 from vicinal._density.steps import Steps
+from vicinal.results import TrainingRowsWarning
 
 AS_NEW = (
     "fit_predict judges the training rows leave-one-out, predict treats the same rows as new ones that "
@@ -49,7 +49,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks([DensityOutlierDetector()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
-@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.results.TrainingRowsWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -58,7 +58,7 @@ def test_scikit_learn_checks(estimator, check):
 @pytest.mark.parametrize(
     "estimator", [DensityOutlierDetector(ParzenWindows(0.5)), DensityOutlierDetector(KernelDensity())], ids=str
 )
-@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.results.TrainingRowsWarning")
 def test_scikit_learn_checks_of_other_settings(estimator):
     check_conventions(estimator, EXPECTED_FAILURES)
 

@@ -1,5 +1,7 @@
 """Test the explanations of unusual rows."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,7 @@ from vicinal import (
     LocalLCA,
     ManifoldParzen,
     ParzenWindows,
+    TableEncoder,
     io,
 )
 from vicinal._density import explanation
@@ -288,3 +291,139 @@ def test_a_pipeline_explains_rows_with_gaps_under_the_density_of_their_known_col
     assert found.shares[0, 1] == 1.0
     assert (found.shares[1] == 1.0).all()
     assert found.shares[2].max() < 1.0
+
+
+# -- what is said --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def odd_table():
+    """Prices with cents, whole years, a column with two modes and a correlated pair, with some wrong values."""
+    rng = np.random.default_rng(3)
+    n = 400
+    length = rng.normal(200.0, 14.0, n).round()
+    frame = pd.DataFrame(
+        {
+            "price": np.exp(rng.normal(9.0, 0.4, n)).round(2),
+            "year": rng.integers(1952, 2008, n),
+            "rad": np.where(rng.random(n) < 0.5, rng.integers(1, 9, n), 24),
+            "flipper": length,
+            "mass": (50.0 * length - 5800.0 + rng.normal(0.0, 300.0, n)).round(-1),
+        }
+    )
+    frame.loc[7, "flipper"] = 290.0
+    frame.loc[11, "price"] = 98_765.43
+    frame.loc[13, "year"] = 1890
+    frame.loc[17, ["flipper", "mass"]] = [176.0, 5400.0]
+    return frame
+
+
+@pytest.fixture
+def odd_detector(odd_table):
+    return DensityOutlierDetector(
+        make_pipeline(TableEncoder(), TableEncoder().fit(odd_table).dequantizer(), StandardScaler(), LCA(reg=0.05)),
+        contamination=0.1,
+    ).fit(odd_table)
+
+
+def test_the_value_of_a_reason_lies_outside_of_its_interval(odd_table, odd_detector):
+    """490 of 2,717 did not: "rad: expected 0.1165 to 9.82, got 1". In 50 of 979 rows no value was out of range."""
+    found = odd_detector.explain(rows=np.flatnonzero(odd_detector.labels_ == -1))
+    assert len(found.details) == 40
+    for i, reasons in enumerate(found.details):
+        assert reasons
+        for reason in reasons:
+            together = np.isnan(reason.low)
+            assert together or reason.value < reason.low or reason.value > reason.high
+            column = odd_table[found.names[reason.column]]
+            assert together or column.min() <= reason.low <= reason.high <= column.max()
+        assert found.reasons(i)[0].startswith("unusual combination") == np.isnan(reasons[0].low)
+        assert all(text.split("got ")[-1] not in text.split("got ")[0].split() for text in found.reasons(i))
+
+
+def test_a_row_without_a_value_out_of_range_is_an_unusual_combination():
+    """The hole of a ring: every value is in the middle of its interval."""
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, size=400)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.05 * rng.normal(size=(400, 2))
+    found = (
+        DensityOutlierDetector(ParzenWindows(0.15))
+        .fit(pd.DataFrame(ring, columns=["a", "b"]))
+        .explain(pd.DataFrame([[0.0, 0.0]], columns=["a", "b"]))
+    )
+    assert sorted(reason.column for reason in found.details[0]) == [0, 1]
+    assert found.reasons(0)[0].startswith("unusual combination: ")
+    assert found.to_frame()["low"].isna().all()
+
+
+def test_a_wrong_value_does_not_blame_the_columns_that_depend_on_it(odd_detector):
+    """A flipper that was too long had the body mass blamed as well."""
+    found = odd_detector.explain(rows=[7])
+    assert [found.names[reason.column] for reason in found.details[0]] == ["flipper"]
+    assert found.shares[0, 4] < 0.05  # at first sight the mass is surprising, given that flipper
+
+
+def test_numbers_are_written_as_in_the_table(odd_detector):
+    """A price was "1.034e+04", and 17.5 was 17."""
+    price, year = odd_detector.explain(rows=[11, 13]).reasons(0)[0], odd_detector.explain(rows=[11, 13]).reasons(1)[0]
+    assert re.fullmatch(r"price: expected \d+,\d{3}\.\d\d to \d\d,\d{3}\.\d\d, got 98,765\.43", price), price
+    assert re.fullmatch(r"year: expected \d{4} to \d{4}, got 1890", year), year
+    whole = pd.DataFrame({"a": np.arange(300) % 20, "b": np.arange(300) % 7})
+    detector = DensityOutlierDetector(make_pipeline(StandardScaler(), ParzenWindows(0.3))).fit(whole)
+    assert detector.explain(pd.DataFrame({"a": [47.5], "b": [3.0]})).reasons(0)[0].endswith(", got 47.5")
+
+
+def test_an_explanation_is_a_table_and_shows_itself(odd_detector):
+    found = odd_detector.explain(rows=[7, 11])
+    frame = found.to_frame()
+    assert list(frame.columns) == ["row", "column", "value", "low", "high", "share", "reason"]
+    assert frame["row"].iloc[0] == 7
+    assert frame.loc[frame["row"] == 7, "column"].tolist() == ["flipper"]
+    assert "<table>" in found._repr_html_()
+    assert "flipper: expected" in found._repr_html_()
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed_table(odd_table):
+    rng = np.random.default_rng(1)
+    when = pd.date_range("2020-01-01", periods=len(odd_table), freq="D")
+    mixed = odd_table.assign(
+        when=when, kind=rng.choice(["a", "b"], len(odd_table)), ok=rng.random(len(odd_table)) < 0.5
+    )
+    mixed.loc[::9, "price"] = np.nan
+    return mixed
+
+
+def test_a_detector_takes_any_table(mixed_table):
+    with pytest.warns(UserWarning, match="'kind'"):
+        detector = DensityOutlierDetector().fit(mixed_table)
+    table = detector.scored_table(mixed_table)
+    assert list(table.columns) == ["score", "p_value", "outlier", "log_density", "why"]
+    assert table["outlier"].sum() == 4
+    assert table["why"][11].startswith("price: expected ")
+    assert detector.predict(mixed_table[["kind", *mixed_table.columns.drop("kind")]].tail(3)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "density", [ParzenWindows(), LCA(), ManifoldParzen()], ids=lambda density: type(density).__name__
+)
+def test_a_density_names_the_columns_that_are_no_numbers(mixed_table, density):
+    """NumPy's "The DType <class 'numpy.dtypes.DateTime64DType'> could not be promoted" was the message, or none at all."""
+    for columns in (["when", "year"], ["when"]):
+        with pytest.raises(ValueError, match=r"got dates or times\. Columns without numbers: when\. .*TableEncoder"):
+            density.fit(mixed_table[columns])
+    with pytest.raises(ValueError, match="Columns without numbers: kind"):
+        density.fit(mixed_table[["kind", "year"]])
+
+
+def test_a_detector_in_a_pipeline_explains_in_the_units_of_the_table(odd_table):
+    pipeline = make_pipeline(StandardScaler(), DensityOutlierDetector(LCA(reg=0.05))).fit(odd_table)
+    detector = DensityOutlierDetector.from_pipeline(pipeline)
+    scaled = pipeline[:-1].transform(odd_table)
+    np.testing.assert_allclose(detector.p_values(odd_table), pipeline[-1].p_values(scaled))
+    assert detector.explain(rows=[7]).reasons(0)[0].endswith("got 290")
+    with pytest.raises(TypeError, match="ends in a DensityOutlierDetector, got one that ends in StandardScaler"):
+        DensityOutlierDetector.from_pipeline(make_pipeline(StandardScaler()))

@@ -13,7 +13,6 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import sklearn
 from needs import needs
 from sklearn.base import BaseEstimator, clone
@@ -42,9 +41,15 @@ pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
 # How to fit each public estimator: each entry makes a fitted one. Several entries for what differs in state.
 HOW_TO_FIT = {
-    "BinnedTargetMetric": [lambda: vicinal.BinnedTargetMetric(RCA(n_components=2), n_bins=4).fit(TABLE, X[:, 0])],
-    "ConstrainedGaussianMixture": [lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS)],
-    "ConstrainedKMeans": [lambda: vicinal.ConstrainedKMeans(3, n_init=2, random_state=0).fit(TABLE, CHUNKLETS)],
+    "BinnedTargetMetric": [
+        lambda: vicinal.companions.BinnedTargetMetric(RCA(n_components=2), n_bins=4).fit(TABLE, X[:, 0])
+    ],
+    "ConstrainedGaussianMixture": [
+        lambda: vicinal.companions.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS)
+    ],
+    "ConstrainedKMeans": [
+        lambda: vicinal.companions.ConstrainedKMeans(3, n_init=2, random_state=0).fit(TABLE, CHUNKLETS)
+    ],
     "DensityClassifier": [
         lambda: vicinal.DensityClassifier(ParzenWindows()).fit(X, CLASSES == 0),
         lambda: vicinal.DensityClassifier(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(TABLE, NAMES),
@@ -76,7 +81,10 @@ HOW_TO_FIT = {
         lambda: vicinal.LocalLCA(reg=0.0).fit(X),
         lambda: vicinal.LocalLCA(1, 4, 0.01, shared=0.5, center="mean", reg=0.0).fit(TABLE, None, WEIGHT),
     ],
-    "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
+    "MMC": [
+        lambda: vicinal.companions.MMC().fit(X, CLASSES),
+        lambda: vicinal.companions.MMC(structure="diag").fit(TABLE, NAMES),
+    ],
     "AnchorNCA": [lambda: vicinal.AnchorNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
@@ -131,8 +139,9 @@ HOW_TO_FIT = {
 }
 ESTIMATORS = [
     name
-    for name in vicinal.__all__
-    if isinstance(getattr(vicinal, name), type) and issubclass(getattr(vicinal, name), BaseEstimator)
+    for module in (vicinal, vicinal.companions)
+    for name in module.__all__
+    if isinstance(getattr(module, name), type) and issubclass(getattr(module, name), BaseEstimator)
 ]
 METHODS = ("p_values", "transform", "score_samples", "predict", "predict_proba", "decision_function")
 
@@ -169,7 +178,7 @@ def through_a_file(value, tmp_path):
 
 
 def assert_identical(a, b, place="estimator"):
-    """Same types, same bits, same memory order, all the way down."""
+    """Same types and same bits, all the way down."""
     assert type(a) is type(b), f"{place}: {type(a)} became {type(b)}"
     if isinstance(a, np.ndarray) and a.dtype == object:
         assert a.shape == b.shape, place
@@ -177,16 +186,6 @@ def assert_identical(a, b, place="estimator"):
     elif isinstance(a, (np.ndarray, np.generic)):
         assert (a.dtype, a.shape) == (b.dtype, b.shape), place
         assert a.tobytes() == b.tobytes(), place
-        if a.ndim > 1 and (a.flags.c_contiguous or a.flags.f_contiguous):
-            assert (a.flags.c_contiguous, a.flags.f_contiguous) == (
-                b.flags.c_contiguous,
-                b.flags.f_contiguous,
-            ), place
-    elif scipy.sparse.issparse(a):
-        names = ("row", "col") if a.format == "coo" else ("indices", "indptr")
-        assert a.shape == b.shape, place
-        for name in ("data", *names):
-            assert_identical(getattr(a, name), getattr(b, name), f"{place}.{name}")
     elif hasattr(a, "state_dict"):
         assert (str(a), a.training) == (str(b), b.training), place
         for (name, left), (other, right) in zip(a.state_dict().items(), b.state_dict().items(), strict=True):
@@ -290,10 +289,10 @@ VALUES = [
     "", "text", "a\u0000b", "\udc80 lone surrogate", "<script>", [], (), [1, (2, [3.0])], (None,), {},
     {"a": 1, 2: (3,), (4, 5): [6], None: None}, np.float32(0.1), np.int8(-3), np.uint64(2**63),
     np.bool_(True),
-    np.float64("nan"), np.str_("é"), np.str_(""), np.datetime64("2020-01-01"), np.complex64(1 + 2j),
+    np.float64("nan"), np.str_("é"), np.str_(""), np.datetime64("2020-01-01"),
     np.array(1.5), np.array("zero-dim"), np.array([], dtype=np.float32), np.empty((0, 3)),
     np.zeros((2, 0, 3), int),
-    np.array([True, False]), np.array(["a", "long text", ""]), np.array([b"x", b"yz"]), np.array([1 + 2j, 3]),
+    np.array([True, False]), np.array(["a", "long text", ""]), np.array([b"x", b"yz"]),
     np.array(["2020-01-01", "NaT"], dtype="M8[ns]"), np.array([1, 2], dtype="m8[s]"),
     np.array([1.0, 2.0], dtype=">f8"),
     np.array(["é", "b"], dtype=">U3"), np.arange(6.0).reshape(2, 3).T, np.asfortranarray(np.eye(2, 3)),
@@ -301,8 +300,6 @@ VALUES = [
     np.arange(10.0).reshape(5, 2)[:, 1],
     np.array(["a", 1, None, 2.5, True], dtype=object), np.array([[1, "x"], [(2,), [3]]], dtype=object),
     np.array(None, dtype=object), np.array([], dtype=object), np.arange(3, dtype=np.float16),
-    scipy.sparse.csr_array(np.eye(3)), scipy.sparse.csc_matrix(np.eye(2, 3, dtype=np.float32)),
-    scipy.sparse.coo_array(([1, 2], ([0, 1], [2, 0])), shape=(3, 4)), scipy.sparse.csr_array((0, 5)),
     np.random.RandomState(5), Engine("cpu", threads=2), ParzenWindows(0.5), [ParzenWindows(), {"x": RCA()}],
 ]  # fmt: skip
 
@@ -325,17 +322,6 @@ def test_random_states_go_on_where_they_were(tmp_path):
     np.testing.assert_array_equal(same.normal(size=9), state.normal(size=9))
 
 
-def test_shared_arrays_are_stored_once_and_shared_again(tmp_path):
-    same = round_trip(ParzenWindows().fit(X), tmp_path)
-    assert same.covariance_ is same.mixture_.covariance
-    density, names, transposed = ParzenWindows().fit(X), np.array(["a", "b"]), np.eye(2, 3, order="F")
-    values = through_a_file([density, density.mixture_.centres, names, transposed, names, transposed], tmp_path)
-    assert values[0].mixture_.centres is values[1]
-    assert values[2] is values[4]
-    assert values[3] is values[5]
-    assert (tmp_path / "model.vicinal").stat().st_size < 1.9 * X.nbytes + 4096
-
-
 def test_loaded_arrays_can_be_written(tmp_path):
     density = round_trip(ParzenWindows().fit(X), tmp_path)
     density.covariance_[0, 0] = 7.0
@@ -348,14 +334,6 @@ def test_pipelines_come_back(tmp_path):
     assert_identical(pipeline, same)
     np.testing.assert_array_equal(same.transform(TABLE), pipeline.transform(TABLE))
     np.testing.assert_array_equal(same.score_samples(TABLE), pipeline.score_samples(TABLE))
-
-
-def test_metadata_requests_come_back(tmp_path):
-    with sklearn.config_context(enable_metadata_routing=True):
-        density = ParzenWindows().set_fit_request(sample_weight="importance")
-        same = round_trip(density, tmp_path)
-        assert str(same.get_metadata_routing()) == str(density.get_metadata_routing())
-        assert str(same.get_metadata_routing()) != str(ParzenWindows().get_metadata_routing())
 
 
 def test_files_of_an_older_version_get_the_defaults_of_new_parameters():
@@ -442,8 +420,8 @@ def _circle():
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (vicinal.ConstrainedKMeans(init=print), r"init holds a function, print,.*set_params\(init=None\)"),
-        (ManifoldParzen(metric=vicinal.ConstrainedKMeans(init=print), n_components=1, n_neighbors=5), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
+        (vicinal.companions.ConstrainedKMeans(init=print), r"init holds a function, print,.*set_params\(init=None\)"),
+        (ManifoldParzen(metric=vicinal.companions.ConstrainedKMeans(init=print), n_components=1, n_neighbors=5), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
         (NCA(random_state=np.random.default_rng(0)), "random_state holds a .*Generator.*RandomState"),
         (ParzenWindows(object()), "bandwidth holds a builtins.object"),
         (ParzenWindows({1, 2}), "bandwidth holds a builtins.set"),
@@ -671,7 +649,7 @@ def test_arrays_that_do_not_fit_the_file(arrays, data, tmp_path):
 def mixture_tree(**changes):
     fields = {
         "centres": {"is": "array", "name": "a"},
-        "covariance": {"is": "array", "name": "a"},
+        "covariance": {"is": "array", "name": "c"},
         "engine": None,
         "feature_names": None,
         "log_weights": {"is": "array", "name": "b"},
@@ -686,11 +664,6 @@ def array_tree(name):
 
 def engine_tree(**fields):
     return {"is": "record", "class": "Engine", "fields": fields}
-
-
-def sparse_tree(data, indices, indptr, **changes):
-    parts = {"data": array_tree(data), "indices": array_tree(indices), "indptr": array_tree(indptr)}
-    return value_tree({"is": "sparse", "class": "csr_array", "shape": [2, 2], "parts": parts, **changes})
 
 
 def random_tree(key, **changes):
@@ -737,10 +710,6 @@ MALICIOUS_TREES = {
     "more keys": estimator_tree(more=1),
     "not an estimator": [1],
     "nothing": None,
-    "metadata of no method": estimator_tree(metadata_request={"owner": {"a": True}}),
-    "metadata of a private method": estimator_tree(metadata_request={"__class__": {"a": True}}),
-    "metadata a list": estimator_tree(metadata_request=[1]),
-    "metadata alias": estimator_tree(metadata_request={"fit": {"sample_weight": 7}}),
     "deep": value_tree(nested(200)),
     "dict with keys that cannot be": value_tree({"is": "dict", "items": [[[1], 1]]}),
     "dict of no pairs": value_tree({"is": "dict", "items": [[1]]}),
@@ -762,10 +731,6 @@ MALICIOUS_TREES = {
     "array of texts": value_tree({"is": "array", "name": "u", "dtype": "<U2"}),
     "array of long texts": value_tree({"is": "array", "name": "u", "dtype": "<U90000000"}),
     "array of no texts": value_tree({"is": "array", "name": "u", "dtype": "<U0"}),
-    "array with other axes": value_tree({"is": "array", "name": "a", "axes": [0, 2]}),
-    "array with an axis twice": value_tree({"is": "array", "name": "a", "axes": [0, 0]}),
-    "array with axes of text": value_tree({"is": "array", "name": "a", "axes": ["0", "1"]}),
-    "array in two ways": value_tree([{"is": "array", "name": "a", "axes": a} for a in ([0, 1], [1, 0])]),
     "objects short": value_tree({"is": "objects", "shape": [3], "items": [1]}),
     "objects absurd": value_tree({"is": "objects", "shape": [2**62, 0], "items": []}),
     "engine of no kind": estimator_tree(parameters={"engine": engine_tree(kind="gpu")}),
@@ -774,10 +739,6 @@ MALICIOUS_TREES = {
     "mixture that does not fit": estimator_tree(attributes=mixture_tree(log_weights=array_tree("a"))),
     "mixture of integers": estimator_tree(attributes=mixture_tree(centres=array_tree("u"))),
     "mixture without centres": estimator_tree(attributes=mixture_tree(centres=3)),
-    "sparse out of range": sparse_tree("b", "i", "p"),
-    "sparse of floats": sparse_tree("b", "b", "p"),
-    "sparse of another class": sparse_tree("b", "p", "p", **{"class": "load_npz"}),
-    "sparse with other parts": sparse_tree("b", "p", "p", **{"class": "coo_array"}),
     "random state out of range": random_tree("k", position=10**6),
     "random state before the range": random_tree("k", position=-1),
     "random state too short": random_tree("u"),
@@ -801,6 +762,8 @@ def table(**arrays):
 
 ARRAYS, DATA = table(
     a=np.eye(2),
+    c=np.eye(2),
+    d=np.eye(2),
     b=np.log([0.5, 0.5]),
     i=np.array([0, 10**9]),
     p=np.array([0, 1, 2]),
@@ -822,7 +785,7 @@ def test_malicious_descriptions(name, tmp_path):
 
 def test_the_malicious_descriptions_are_close_to_good_ones(tmp_path):
     path = tmp_path / "model.vicinal"
-    attributes = {"n_features_in_": 2, "constants": None, "covariance_": array_tree("a"), **mixture_tree()}
+    attributes = {"n_features_in_": 2, "constants": None, "covariance_": array_tree("d"), **mixture_tree()}
     path_of_fit = {"objectives_": array_tree("e"), "n_iter_": 0, "converged_": True}
     path.write_bytes(forge_model(estimator_tree(attributes={**attributes, **path_of_fit}), ARRAYS, DATA))
     assert np.isfinite(io.load(path).score([[0.0, 0.0]]))

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import MMC, simulate_pairs
+from vicinal.companions import MMC, simulate_pairs
 
 
 @parametrize_with_checks([MMC()])

@@ -20,9 +20,10 @@ EVIL = "<script>window.hacked=1</script>"
 def estimator_classes():
     return [
         found
-        for name in vicinal.__all__
+        for module in (vicinal, vicinal.companions)
+        for name in module.__all__
         if name != "NeuralNCA"  # needs torch
-        and inspect.isclass(found := getattr(vicinal, name))
+        and inspect.isclass(found := getattr(module, name))
         and issubclass(found, BaseEstimator)
     ]
 

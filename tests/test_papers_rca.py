@@ -19,7 +19,8 @@ from papers.rca import (
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_iris
 
-from vicinal import MMC, RCA
+from vicinal import RCA
+from vicinal.companions import MMC
 from vicinal.quality import neighbor_purity
 
 QUICK = Setting()

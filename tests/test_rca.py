@@ -21,8 +21,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import RCA, simulate_teachers
+from vicinal import RCA
 from vicinal._rca.shrinkage import contrast_shrinkage
+from vicinal.companions import simulate_teachers
 
 # Many tests are about data on which directions are dropped; those about the warning ask for it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*directions are kept:UserWarning")

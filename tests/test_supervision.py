@@ -12,12 +12,8 @@ from sklearn.exceptions import DataConversionWarning
 
 import vicinal
 from vicinal import (
-    MMC,
     NCA,
     RCA,
-    BinnedTargetMetric,
-    ConstrainedGaussianMixture,
-    ConstrainedKMeans,
     DensityClassifier,
     ManifoldParzen,
     NeuralNCA,
@@ -31,12 +27,18 @@ from vicinal import (
     chunklets_from_labels,
     chunklets_from_pairs,
     quality,
+)
+from vicinal._plot.parts import check_labels
+from vicinal._supervision import code_classes, code_groups, code_labels, is_missing, read_numbers, read_values
+from vicinal.companions import (
+    MMC,
+    BinnedTargetMetric,
+    ConstrainedGaussianMixture,
+    ConstrainedKMeans,
     simulate_chunklets,
     simulate_pairs,
     simulate_teachers,
 )
-from vicinal._plot.parts import check_labels
-from vicinal._supervision import code_classes, code_groups, code_labels, is_missing, read_numbers, read_values
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

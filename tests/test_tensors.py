@@ -168,9 +168,9 @@ def test_which_engine_says_torch_for_a_tensor_unless_another_is_named(device):
 
 
 OTHERS = {
-    "BinnedTargetMetric": lambda: vicinal.BinnedTargetMetric(vicinal.RCA()),
-    "ConstrainedKMeans": lambda: vicinal.ConstrainedKMeans(2, random_state=0),
-    "ConstrainedGaussianMixture": lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0),
+    "BinnedTargetMetric": lambda: vicinal.companions.BinnedTargetMetric(vicinal.RCA()),
+    "ConstrainedKMeans": lambda: vicinal.companions.ConstrainedKMeans(2, random_state=0),
+    "ConstrainedGaussianMixture": lambda: vicinal.companions.ConstrainedGaussianMixture(2, random_state=0),
     "DensityClassifier": lambda: vicinal.DensityClassifier(vicinal.ParzenWindows("loo")),
     "DensityImputer": lambda: vicinal.DensityImputer(),
     "DensityOutlierDetector": lambda: vicinal.DensityOutlierDetector(),
@@ -178,7 +178,7 @@ OTHERS = {
         make_pipeline(StandardScaler(), vicinal.ParzenWindows("loo"))
     ),
     "Dequantizer": lambda: vicinal.Dequantizer(),
-    "MMC": lambda: vicinal.MMC(max_iter=3),
+    "MMC": lambda: vicinal.companions.MMC(max_iter=3),
     "OnlineRCA": lambda: vicinal.OnlineRCA(),
     "ParzenMeanShift": lambda: vicinal.ParzenMeanShift(),
     "RCA": lambda: vicinal.RCA(),
@@ -187,7 +187,7 @@ ANSWERS = ("transform", "score_samples", "decision_function", "p_values", "predi
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore::vicinal.TrainingRowsWarning")
+@pytest.mark.filterwarnings("ignore::vicinal.results.TrainingRowsWarning")
 @pytest.mark.parametrize("name", OTHERS)
 def test_estimators_without_an_engine_take_tensors_too(device, name, monkeypatch):
     X, y = rows()

@@ -49,7 +49,7 @@ def test_type_checkers_see_the_public_names():
     assert {*expected, "__version__"} == {*vicinal.__all__}
 
 
-@pytest.mark.parametrize("name", ["datasets", "io", "plot", "quality", "tables"])
+@pytest.mark.parametrize("name", ["companions", "datasets", "io", "plot", "quality", "results", "tables"])
 def test_modules_show_their_public_names_only(name):
     if name == "plot":
         needs("matplotlib")

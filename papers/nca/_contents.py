@@ -71,9 +71,9 @@ CONTENTS: list[Entry] = [
     Entry("Eq. 7", "its gradient", "_nca/objectives.py", "test_nca_objectives.py::test_gradient_by_differences"),
     Entry(
         "sec. 2",
-        "truncated sums: stochastic gradients, and few neighbours",
+        "truncated sums: stochastic gradients, and pairs that the engine skips with a certificate",
         "_nca/stochastic.py",
-        "test_nca_stochastic.py::test_keeping_all_neighbors_is_exact",
+        "test_engine_pruning.py::test_auto_of_nca_is_exact_where_few_pairs_have_to_be_visited",
     ),
     Entry(
         "sec. 3",

@@ -9,8 +9,9 @@ from sklearn.decomposition import PCA
 from papers.drawing import curve, mean_and_error
 from papers.experiment import Setting
 from papers.face_pairs import make_faces
-from vicinal import ChunkletRows, simulate_teachers
+from vicinal.companions import simulate_teachers
 from vicinal.quality import neighbor_purity
+from vicinal.results import ChunkletRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

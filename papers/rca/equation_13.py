@@ -14,7 +14,8 @@ import numpy as np
 
 from papers.drawing import bars, curve, mean_and_error, panels, plus_minus
 from papers.experiment import Claim, Records, Setting, Summary, Table
-from vicinal import RCA, simulate_chunklets
+from vicinal import RCA
+from vicinal.companions import simulate_chunklets
 from vicinal.quality import neighbor_purity
 
 if TYPE_CHECKING:

@@ -10,8 +10,10 @@ import numpy as np
 
 from papers.drawing import dots, panels, plus_minus
 from papers.experiment import Claim, Records, Setting, Summary, Table
-from vicinal import RCA, ChunkletRows, ConstrainedKMeans, simulate_chunklets
+from vicinal import RCA
+from vicinal.companions import ConstrainedKMeans, simulate_chunklets
 from vicinal.quality import clustering_accuracy
+from vicinal.results import ChunkletRows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

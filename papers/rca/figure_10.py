@@ -22,7 +22,8 @@ from sklearn.metrics import rand_score
 from papers.drawing import bars, mean_and_error, panels, plus_minus
 from papers.experiment import Claim, Records, Setting, Summary, Table
 from papers.rca._uci import QUICK_SETS, SETS, STAND_IN, rows_of
-from vicinal import MMC, RCA, ConstrainedGaussianMixture, ConstrainedKMeans, simulate_pairs
+from vicinal import RCA
+from vicinal.companions import MMC, ConstrainedGaussianMixture, ConstrainedKMeans, simulate_pairs
 from vicinal.quality import balanced_rand_score
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import numpy as np
 from papers.drawing import mean_and_error, panels, plus_minus
 from papers.experiment import Claim, Records, Setting, Summary, Table
 from papers.rca._faces import PLACES, STAND_IN, coefficients, discriminants, draw_purity, purity, taught
-from vicinal import RCA, expected_chunklet_size
+from vicinal import RCA
+from vicinal.companions import expected_chunklet_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,7 +27,8 @@ from papers.rca._faces import (
     taught_both_ways,
 )
 from papers.rca._xing import N_STEPS, xing_metric
-from vicinal import MMC, RCA
+from vicinal import RCA
+from vicinal.companions import MMC
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,9 @@ import numpy as np
 from papers.drawing import curve, mean_and_error, panels, plus_minus
 from papers.experiment import Claim, Records, Setting, Summary, Table
 from papers.rca._faces import PLACES, STAND_IN, coefficients, purity
-from vicinal import RCA, ChunkletRows, simulate_chunklets
+from vicinal import RCA
+from vicinal.companions import simulate_chunklets
+from vicinal.results import ChunkletRows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,8 +20,9 @@ from papers.drawing import curve, mean_and_error, panels
 from papers.experiment import Claim, Records, Setting, Summary, Table
 from papers.rca._faces import STAND_IN, coefficients, faces, taught
 from papers.rca._film import Film, drawn_film
-from vicinal import RCA, ChunkletRows
+from vicinal import RCA
 from vicinal.quality import neighbor_purity
+from vicinal.results import ChunkletRows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

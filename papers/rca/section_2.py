@@ -21,7 +21,7 @@ from sklearn.preprocessing import scale
 from papers.drawing import bars, mean_and_error, panels, plus_minus
 from papers.experiment import Claim, Records, Setting, Summary, Table
 from papers.rca._uci import QUICK_SETS, SETS, STAND_IN, rows_of
-from vicinal import ConstrainedGaussianMixture
+from vicinal.companions import ConstrainedGaussianMixture
 from vicinal.quality import balanced_rand_score
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from papers.drawing import curve, mean_and_error, panels
 from papers.experiment import Claim, Records, Setting, Summary, Table
 from papers.rca._faces import STAND_IN, coefficients, pairs_within, taught_both_ways
 from papers.rca._xing import xing_metric
-from vicinal import MMC, RCA
+from vicinal import RCA
+from vicinal.companions import MMC
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

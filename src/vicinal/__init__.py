@@ -30,17 +30,17 @@ from typing import TYPE_CHECKING, Any
 from vicinal._version import __version__ as __version__
 
 if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals __all__
+    from vicinal import companions as companions
     from vicinal import datasets as datasets
     from vicinal import io as io
     from vicinal import plot as plot
     from vicinal import quality as quality
+    from vicinal import results as results
     from vicinal import retrieval as retrieval
     from vicinal import tables as tables
     from vicinal._compare.compare import compare as compare
-    from vicinal._compare.results import Comparison as Comparison
     from vicinal._density.classifier import DensityClassifier as DensityClassifier
     from vicinal._density.outliers import DensityOutlierDetector as DensityOutlierDetector
-    from vicinal._density.outliers import TrainingRowsWarning as TrainingRowsWarning
     from vicinal._density.parzen import ParzenWindows as ParzenWindows
     from vicinal._density.parzen_mean_shift import ParzenMeanShift as ParzenMeanShift
     from vicinal._density.selection import Selection as Selection
@@ -62,23 +62,12 @@ if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals
     from vicinal._nca.pair_nca import PairNCA as PairNCA
     from vicinal._nca.soft_neighbors import SoftNeighborsClassifier as SoftNeighborsClassifier
     from vicinal._nca.soft_neighbors import SoftNeighborsRegressor as SoftNeighborsRegressor
-    from vicinal._rca.binned_target_metric import BinnedTargetMetric as BinnedTargetMetric
-    from vicinal._rca.constrained_kmeans import ConstrainedKMeans as ConstrainedKMeans
-    from vicinal._rca.constrained_mixture import ConstrainedGaussianMixture as ConstrainedGaussianMixture
-    from vicinal._rca.mmc import MMC as MMC
     from vicinal._rca.online_rca import OnlineRCA as OnlineRCA
     from vicinal._rca.rca import RCA as RCA
-    from vicinal._report import Report as Report
     from vicinal._report import report as report
-    from vicinal._supervision import ChunkletReport as ChunkletReport
-    from vicinal._supervision import ChunkletRows as ChunkletRows
     from vicinal._supervision import chunklets_from_groups as chunklets_from_groups
     from vicinal._supervision import chunklets_from_labels as chunklets_from_labels
     from vicinal._supervision import chunklets_from_pairs as chunklets_from_pairs
-    from vicinal._supervision import expected_chunklet_size as expected_chunklet_size
-    from vicinal._supervision import simulate_chunklets as simulate_chunklets
-    from vicinal._supervision import simulate_pairs as simulate_pairs
-    from vicinal._supervision import simulate_teachers as simulate_teachers
     from vicinal._tables import Dequantizer as Dequantizer
     from vicinal._tables import TableEncoder as TableEncoder
 
@@ -87,12 +76,6 @@ if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals
 _HOME = {
     "Adam": "_nca.options",
     "AnchorNCA": "_nca.anchor_nca",
-    "BinnedTargetMetric": "_rca.binned_target_metric",
-    "ChunkletReport": "_supervision",
-    "ChunkletRows": "_supervision",
-    "Comparison": "_compare.results",
-    "ConstrainedGaussianMixture": "_rca.constrained_mixture",
-    "ConstrainedKMeans": "_rca.constrained_kmeans",
     "DensityClassifier": "_density.classifier",
     "DensityImputer": "_lca.imputer",
     "DensityOutlierDetector": "_density.outliers",
@@ -102,7 +85,6 @@ _HOME = {
     "LCAGauss": "_lca.lca_gauss",
     "LocalLCA": "_lca.local_lca",
     "ManifoldParzen": "_manifold_parzen.manifold_parzen",
-    "MMC": "_rca.mmc",
     "NCA": "_nca.nca",
     "Objective": "_nca.options",
     "OnlineRCA": "_rca.online_rca",
@@ -112,26 +94,20 @@ _HOME = {
     "ParzenWindows": "_density.parzen",
     "RCA": "_rca.rca",
     "Selection": "_density.selection",
-    "Report": "_report",
     "Shrinkage": "_lca.options",
     "SoftNeighborsClassifier": "_nca.soft_neighbors",
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
     "StochasticEM": "_lca.options",
     "StochasticGradient": "_nca.options",
     "TableEncoder": "_tables",
-    "TrainingRowsWarning": "_density.outliers",
     "chunklets_from_groups": "_supervision",
     "chunklets_from_labels": "_supervision",
     "chunklets_from_pairs": "_supervision",
     "compare": "_compare.compare",
-    "expected_chunklet_size": "_supervision",
     "report": "_report",
-    "simulate_chunklets": "_supervision",
-    "simulate_pairs": "_supervision",
-    "simulate_teachers": "_supervision",
     "which_engine": "_engine",
 }
-_MODULES = {"datasets", "io", "plot", "quality", "retrieval", "tables"}
+_MODULES = {"companions", "datasets", "io", "plot", "quality", "results", "retrieval", "tables"}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 

@@ -62,6 +62,9 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     """
     allocate_blas_memory()
     X, columns = _rows_and_names(as_host(X))
+    times = [name for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind in "mM"] if is_frame(X) else []
+    if times or (isinstance(X, np.ndarray) and X.dtype.kind in "mM"):
+        raise ValueError(_no_numbers(X, "dates or times"))
     try:
         reset = options.pop("reset", True)
         if columns is None:
@@ -180,14 +183,7 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
     names = None if getattr(X, "columns", None) is None else list(X.columns)
     X = X.kept() if isinstance(X, ArrayRows) else X
     if "could not convert string" in message:
-        where = ""
-        if names is not None:
-            texts = np.array([getattr(kind, "kind", "O") not in "biuf" for kind in X.dtypes])
-            where = f" Columns without numbers: {shown_columns(texts, names)}."
-        return (
-            f"X must hold numbers, got text ({message}).{where} Drop such columns, or use vicinal.tables.prepare to make numbers "
-            "of them."
-        )
+        return _no_numbers(X, f"text ({message})")
     if "contains NaN" in message:
         where = _columns_where(np.isnan, X, names)
         return (
@@ -198,6 +194,25 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
     if "contains infinity" in message:
         return f"{message.rstrip('.')}{_columns_where(np.isinf, X, names)}."
     return None
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether rows are a DataFrame of pandas."""
+    return hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "iloc")
+
+
+def without_numbers(X: Any) -> list[Any]:
+    """Return the columns of a DataFrame that are neither numbers nor booleans: text, categories, dates."""
+    return [name for name, kind in zip(X.columns, X.dtypes, strict=True) if getattr(kind, "kind", "O") not in "biuf"]
+
+
+def _no_numbers(X: Any, got: str) -> str:
+    """Return the message about rows that are not numbers."""
+    where = f" Columns without numbers: {', '.join(map(str, without_numbers(X)[:8]))}." if is_frame(X) else ""
+    return (
+        f"X must hold numbers, got {got}.{where} Drop such columns, or make numbers of them: make_pipeline(TableEncoder(), "
+        "StandardScaler(), estimator). (DensityOutlierDetector and compare do this themselves.)"
+    )
 
 
 def _columns_where(test: Any, X: Any, names: list[Any] | None) -> str:

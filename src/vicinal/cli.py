@@ -24,6 +24,7 @@ _COMMANDS = {
     "learn": ("learn", "learn"),
     "transform": ("use", "transform"),
     "score": ("use", "score"),
+    "outliers": ("outliers", "outliers"),
     "neighbors": ("use", "neighbors"),
     "inspect": ("inspect", "inspect"),
     "compare": ("compare", "compare"),
@@ -70,7 +71,11 @@ class _Signals:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code (see docs/command.md)."""
-    arguments = make_parser().parse_args(argv)
+    parser = make_parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help()
+        return errors.OK
+    arguments = parser.parse_args(argv)
     console = Console(quiet=arguments.quiet)
     signals = _Signals()
     restore = signals.install()

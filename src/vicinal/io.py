@@ -190,12 +190,10 @@ def load_components(path: str | PathLike[str]) -> NDArray[Any]:
     return _read(path, _components_of)
 
 
-def _read(path: str | PathLike[str], make: Callable[[Any, Any, int], Any]) -> Any:
+def _read(path: str | PathLike[str], make: Callable[[Any, Any], Any]) -> Any:
     text, arrays = read_arrays(path)
     try:
-        tree, n_characters = parse_model(text), len(text)
-        del text  # it was parsed, and memory is counted
-        return make(tree, arrays, n_characters)
+        return make(parse_model(text), arrays)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
         reason = str(error) if isinstance(error, ValueError) else f"its description is not valid ({error!r})."
@@ -203,14 +201,14 @@ def _read(path: str | PathLike[str], make: Callable[[Any, Any, int], Any]) -> An
         raise ValueError(f"cannot load {os.fspath(path)!r}: {reason}") from error
 
 
-def _estimator_of(tree: Any, arrays: Any, n_characters: int) -> BaseEstimator:
-    reader = Reader(arrays, n_characters)
+def _estimator_of(tree: Any, arrays: Any) -> BaseEstimator:
+    reader = Reader(arrays)
     estimator = reader.estimator(tree["estimator"])
     reader.warn_of_other_scikit_learn(str(tree["sklearn"]))
     return estimator
 
 
-def _description_of(tree: Any, arrays: Any, n_characters: int) -> dict[str, Any]:
+def _description_of(tree: Any, arrays: Any) -> dict[str, Any]:
     estimator = tree["estimator"]
     return {
         "class": estimator["class"],
@@ -233,7 +231,7 @@ def _brief(tree: Any) -> Any:
     )
 
 
-def _components_of(tree: Any, arrays: Any, n_characters: int) -> NDArray[Any]:
+def _components_of(tree: Any, arrays: Any) -> NDArray[Any]:
     estimator = tree["estimator"]
     attributes = estimator["attributes"]
     if "components_" not in attributes:

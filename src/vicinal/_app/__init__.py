@@ -8,10 +8,9 @@
           console.py         messages and progress        errors.py   failures and their exit codes
 
       commands               learn.py (large_tables.py for tables larger than memory), use.py (transform, score, neighbors),
-                             compare.py, report.py, adapt.py, inspect.py, demo.py
+                             outliers.py, compare.py, report.py, adapt.py, inspect.py, demo.py
 
-      reading                tables.py (text_tables.py for CSV), blocks.py for large tables, vectors.py for embeddings, pairs.py,
-                             unpacking.py limits compressed files
+      reading                tables.py (text_tables.py for CSV), blocks.py for large tables, vectors.py for embeddings, pairs.py
       columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves and loads models;
                              row_scores.py scores and explains rows; clusters.py starts Dask workers, to
                              which sharing.py gives blocks of a table or parts of its rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from vicinal._app.adapt_report import adapt_page
 from vicinal._app.console import Console, count, one_line
-from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
+from vicinal._app.errors import DATA, FIT, USAGE, Failure
 from vicinal._app.models import make_engine, save_model
 from vicinal._app.outputs import write_json, write_lines, write_text
 from vicinal._app.tables import TableOptions
@@ -51,15 +51,15 @@ def adapt(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     names = [name.strip() for name in arguments.methods.split(",") if name.strip()]
     if not names or set(names) - set(METHODS):
-        raise UsageFailure(f"--methods: expected some of {', '.join(METHODS)}, got {arguments.methods!r}.")
+        raise Failure(USAGE, f"--methods: expected some of {', '.join(METHODS)}, got {arguments.methods!r}.")
     if arguments.labels is not None and arguments.queries is not None:
-        raise UsageFailure(
-            "--labels refer to the rows of CORPUS and not to those of --queries. Pass --pairs with --queries."
+        raise Failure(
+            USAGE, "--labels refer to the rows of CORPUS and not to those of --queries. Pass --pairs with --queries."
         )
     if arguments.query_texts is not None and arguments.queries is None:
-        raise UsageFailure("--query-texts refer to --queries, which were not passed. Pass only --texts.")
+        raise Failure(USAGE, "--query-texts refer to --queries, which were not passed. Pass only --texts.")
     engine = make_engine(arguments)
-    options = TableOptions(max_unpacked=arguments.max_unpacked)
+    options = TableOptions()
     known = _read(arguments, console, options)
     texts = _texts(arguments, console, options, known)
     models, seconds = {"raw": None}, {"raw": 0.0}
@@ -102,8 +102,9 @@ def _read(arguments: Namespace, console: Console, options: TableOptions) -> Know
     corpus = read_vectors(arguments.corpus, console, options, arguments.vector)
     queries = None if arguments.queries is None else read_vectors(arguments.queries, console, options, arguments.vector)
     if queries is not None and queries.shape[1] != corpus.shape[1]:
-        raise DataFailure(
-            f"--queries {arguments.queries}: expected {corpus.shape[1]} columns, as in the corpus, got {queries.shape[1]}."
+        raise Failure(
+            DATA,
+            f"--queries {arguments.queries}: expected {corpus.shape[1]} columns, as in the corpus, got {queries.shape[1]}.",
         )
     codes = None
     if arguments.labels is not None:
@@ -115,9 +116,10 @@ def _read(arguments: Namespace, console: Console, options: TableOptions) -> Know
         )
         parts = _parts_of_pairs(pairs, len(corpus), queries, arguments.seed)
     if min(map(len, parts)) < 1 or sum(map(len, parts)) < _LEAST_PAIRS:
-        raise DataFailure(
+        raise Failure(
+            DATA,
             f"{count(sum(map(len, parts)), 'pair' if codes is None else 'row')} cannot be divided into parts for learning, for choosing a "
-            f"method and for measuring it, because chains of pairs stay together. At least {_LEAST_PAIRS} in several groups are needed."
+            f"method and for measuring it, because chains of pairs stay together. At least {_LEAST_PAIRS} in several groups are needed.",
         )
     return Known(corpus, queries, codes, *parts)
 
@@ -173,7 +175,7 @@ def _fitted(name: str, known: Known, seed: int, console: Console) -> Any:
                 method = AnchorNCA(min(_LARGEST_RANK, rows.shape[1]), random_state=seed)
                 method.fit(rows, **{"pairs" if known.codes is None else "y": alike})
     except (ValueError, np.linalg.LinAlgError) as error:
-        raise FitFailure(f"{name}: {one_line(error)}") from error
+        raise Failure(FIT, f"{name}: {one_line(error)}") from error
     return make_pipeline(unit, method, Normalizer().fit(method.transform(rows[:1])))
 
 

@@ -17,8 +17,6 @@ model is written, and the verdict says so.
 Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
 """
 
-MAX_UNPACKED_HELP = "the largest size to which a compressed table (.gz, Parquet, XLSX, NPZ) may unpack, as in '4 GB'; default 256 MB, or 100 times its size"
-
 
 def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
     """Add the command to the parser's commands."""
@@ -43,7 +41,6 @@ def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
     adapt.add_argument(
         "--vector", metavar="COL", help="the column of vectors in Parquet, or the array in .npz; default: the only one"
     )
-    adapt.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     adapt.add_argument(
         "--methods",
         metavar="NAMES",
@@ -52,12 +49,3 @@ def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
     )
     add_output(adapt, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
     add_output(adapt, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")
-
-
-def size_text(text: str) -> str:
-    """Return an amount of memory as the user wrote it, or an error that says how to write one."""
-    import re
-
-    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
-        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
-    return text

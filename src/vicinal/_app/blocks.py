@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._app.console import Console, Messages, count, one_line
-from vicinal._app.errors import DataFailure, need
+from vicinal._app.errors import DATA, Failure, need
 from vicinal._app.tables import (
     ALL_COLUMNS,
     ColumnChoice,
@@ -22,7 +22,6 @@ from vicinal._app.tables import (
     table_format,
 )
 from vicinal._app.text_tables import decoding, text_table
-from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, size_of_values, text_columns, with_plain_texts
 from vicinal._rows_in_files import open_rows
 from vicinal._tables import objects_as_text
 
@@ -89,13 +88,13 @@ class TableBlocks:
             frame = frame if chosen is None else frame[chosen]
             columns = len(frame.columns)
             if not columns:
-                raise DataFailure(f"{self.source} has no columns.")
+                raise Failure(DATA, f"{self.source} has no columns.")
             if len(frame):
                 seen += len(frame)
                 yield objects_as_text(frame)
         if not seen:
             # A file of another format than text without rows has no block, and then the columns are not known.
-            raise DataFailure(f"{self.source} has {count(columns, 'column') + ' but ' if columns else ''}no rows.")
+            raise Failure(DATA, f"{self.source} has {count(columns, 'column') + ' but ' if columns else ''}no rows.")
 
     def _with_failures(self, frames: Iterator[Any]) -> Iterator[Any]:
         """Yield the same frames; errors while reading become failures of the command."""
@@ -117,8 +116,6 @@ class TableBlocks:
     def _read_text(self) -> Iterator[Any]:
         import pandas as pd
 
-        if self._types is None and self.source.lower().endswith(".gz"):
-            refuse_gzip_bomb(self.source, self._options.max_unpacked)
         with self._opened() as file:
             console = self._console if self._types is None else None  # the header is reported only once
             text = text_table(file, self.source, self._kind, self._options, console, self._choice)
@@ -149,29 +146,22 @@ class TableBlocks:
 
     def _read_parquet(self) -> Iterator[Any]:
         need("pyarrow", "reading Parquet")
-        from pyarrow import Table, dataset
-        from pyarrow.parquet import ParquetFile, read_schema
+        from pyarrow import dataset
+        from pyarrow.parquet import ParquetFile
 
         with decoding(self.source, "a Parquet table"):
             files = dataset.dataset(self.source, format="parquet").files
         if not files:
-            raise DataFailure(f"cannot read {self.source}: the folder holds no Parquet file.")
-        whole, unpacked = UnpackLimit(self.source, sum(map(os.path.getsize, files)), self._options.max_unpacked), 0
+            raise Failure(DATA, f"cannot read {self.source}: the folder holds no Parquet file.")
         for place, path in enumerate(files):
-            with decoding(path, "a Parquet table"):
-                schema = read_schema(path)
-            texts = text_columns(schema)
-            limit = UnpackLimit(path, os.path.getsize(path), self._options.max_unpacked)
-            with decoding(path, "a Parquet table"), ParquetFile(path, read_dictionary=texts) as content:
-                chosen = self._choice.of([str(name) for name in schema.names], path)
-                # A block is small, but some commands concatenate the blocks, and a decompression bomb has any number of them.
-                unpacked += size_of_values(content.metadata, chosen)
-                whole.check(unpacked)
+            with decoding(path, "a Parquet table"), ParquetFile(path) as content:
+                columns = [str(name) for name in content.schema_arrow.names]
+                chosen = self._choice.of(columns, path)
                 n_read, n_rows = 0, max(content.metadata.num_rows, 1)
-                for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):
+                for batch in content.iter_batches(_rows_in_block(len(chosen or columns)), columns=chosen):
                     n_read += len(batch)
                     self.share = (place + n_read / n_rows) / len(files)
-                    yield with_plain_texts(Table.from_batches([batch]), texts, limit).to_pandas()
+                    yield batch.to_pandas()
 
     def _read_array(self) -> Iterator[Any]:
         rows = map_array(self.source)
@@ -193,8 +183,8 @@ class TableBlocks:
                     yield frame_of_array(part, self.source)
         except ValueError as error:
             reason = one_line(error)  # which names the array, unless there is none
-            raise DataFailure(
-                f"cannot read {self.source}: {reason}." if isinstance(error, OSError) else reason
+            raise Failure(
+                DATA, f"cannot read {self.source}: {reason}." if isinstance(error, OSError) else reason
             ) from error
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vicinal._app.console import Console, count, one_line
-from vicinal._app.errors import WORKERS, Failure, UsageFailure, need
+from vicinal._app.errors import USAGE, WORKERS, Failure, need
 
 _SECONDS_TO_CONNECT = 20
 # The environment in which workers are started. By default, Dask lets the C library return every large array to the system as soon as
@@ -65,9 +65,10 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
         try:
             client = stack.enter_context(Client(address, timeout=_SECONDS_TO_CONNECT))
         except (OSError, ValueError, TimeoutError) as error:
-            raise UsageFailure(
+            raise Failure(
+                USAGE,
                 f"--cluster {arguments.cluster}: no scheduler answers at this address ({one_line(error)}). Start one with `dask scheduler`, "
-                "and pass the address that it prints, as in tcp://192.168.0.1:8786."
+                "and pass the address that it prints, as in tcp://192.168.0.1:8786.",
             ) from error
         if arguments.cluster is None:
             client.register_plugin(OwnWorker())
@@ -80,4 +81,4 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
         try:
             yield
         except ClusterError as error:
-            raise Failure(one_line(error), WORKERS) from error
+            raise Failure(WORKERS, one_line(error)) from error

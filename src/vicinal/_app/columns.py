@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vicinal._app.console import Console, Messages, count, one_line, shown
-from vicinal._app.errors import DataFailure, UsageFailure
+from vicinal._app.errors import DATA, USAGE, Failure
 from vicinal._app.tables import check_columns, split_names
 from vicinal._tables import (
     COMMAND_WORDS,
@@ -63,11 +63,11 @@ def prepare(
     drop = [*split_names(arguments.drop, frame.columns), *also_drop]
     check_columns(drop, frame.columns, "--drop")
     if label is not None and label in drop:
-        raise UsageFailure(f"{label_option} and --drop both name {label!r}. Leave it out of --drop.")
+        raise Failure(USAGE, f"{label_option} and --drop both name {label!r}. Leave it out of --drop.")
     try:
         types = parse_types(arguments.type, frame.columns)
     except TableError as error:
-        raise UsageFailure(f"--type: {one_line(error)}") from error
+        raise Failure(USAGE, f"--type: {one_line(error)}") from error
     try:
         prepared = prepare_table(
             frame,
@@ -85,7 +85,7 @@ def prepare(
         )
     except TableError as error:
         print_notes(error.notes, console)
-        raise DataFailure(one_line(error).replace("types:", "--type:").replace("log:", "--log:")) from error
+        raise Failure(DATA, one_line(error).replace("types:", "--type:").replace("log:", "--log:")) from error
     print_notes(prepared.notes, console)
     return prepared
 
@@ -97,9 +97,10 @@ def measured(prepared: PreparedTable, console: Console, method: str) -> Prepared
     """
     narrow = prepared.measured(COMMAND_WORDS)
     if not narrow.X.shape[1]:
-        raise DataFailure(
+        raise Failure(
+            DATA,
             f"{method} learns from quantities, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
-            "--type COL=lattice to treat a column of whole numbers as a quantity, or --type COL=continuous for one whose values repeat."
+            "--type COL=lattice to treat a column of whole numbers as a quantity, or --type COL=continuous for one whose values repeat.",
         )
     print_notes(narrow.notes[len(prepared.notes) :], console)
     return narrow
@@ -191,7 +192,7 @@ def pick_features(
         numbers = np.asarray(encoder.transform(frame))
         _warn_of_unseen(encoder.unseen(frame), console)
     except TableError as error:
-        raise DataFailure(one_line(error)) from error
+        raise Failure(DATA, one_line(error)) from error
     rows = _complete_rows(numbers, features, missing, console, whole)
     names = encoder.get_feature_names_out()
     _refuse_infinite(numbers[rows], names)
@@ -206,9 +207,10 @@ def _names_of(frame: "pd.DataFrame", model: "Model") -> list[str]:
         return [str(name) for name in model.names]
     numeric = [name for name in frame if is_numeric_dtype(frame[name])]
     if len(numeric) != model.n_features:
-        raise DataFailure(
+        raise Failure(
+            DATA,
             f"the model was fitted without column names on {count(model.n_features, 'column')}; the table has "
-            f"{count(len(numeric), 'numeric column')} ({shown(numeric)}). Pass a table with just those columns, in the same order."
+            f"{count(len(numeric), 'numeric column')} ({shown(numeric)}). Pass a table with just those columns, in the same order.",
         )
     return numeric
 
@@ -242,12 +244,13 @@ def _complete_rows(
         f"({counts})"
     )
     if missing != "drop":
-        raise DataFailure(
+        raise Failure(
+            DATA,
             f"{found}. Pass --missing drop to leave those rows out. (A model that was learned with --missing impute fills them "
-            "in; `score --missing marginalise` scores the known values of a row.)"
+            "in; `score --missing marginalise` scores the known values of a row.)",
         )
     if incomplete.all() and whole:
-        raise DataFailure(f"{found}: no row is complete, so --missing drop leaves none.")
+        raise Failure(DATA, f"{found}: no row is complete, so --missing drop leaves none.")
     console.say(f"left out {count(int(incomplete.sum()), 'row')} with missing values.")
     return np.flatnonzero(~incomplete)
 
@@ -256,4 +259,4 @@ def _refuse_infinite(numbers: np.ndarray, names: Iterable[str]) -> None:
     try:
         refuse_infinite(numbers, [str(name) for name in names])
     except TableError as error:
-        raise DataFailure(one_line(error)) from error
+        raise Failure(DATA, one_line(error)) from error

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from vicinal._app.columns import prepare
 from vicinal._app.console import Console, one_line
-from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
+from vicinal._app.errors import DATA, OUTPUT, USAGE, Failure
 from vicinal._app.models import make_engine
 from vicinal._app.outputs import output_failure, write_json, write_lines, write_text
 from vicinal._app.parser import make_parser
@@ -74,6 +74,7 @@ def next_command(comparison: "Comparison", arguments: Namespace) -> str:
         "encoding",
         "decimal",
         "na",
+        "not_na",
         "no_header",
         "array",
         "missing",
@@ -154,9 +155,9 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
             "metrics": "--methods",
             "densities": "--methods",
         }
-        raise DataFailure(one_line(error.worded(**words))) from error
+        raise Failure(DATA, one_line(error.worded(**words))) from error
     except ValueError as error:
-        raise DataFailure(one_line(error)) from error
+        raise Failure(DATA, one_line(error)) from error
     except OSError as error:  # of the file that holds finished work
         raise output_failure(settings.get("keep"), error) from error
     if not arguments.interrupted():
@@ -187,7 +188,7 @@ def _chosen(arguments: Namespace) -> dict[str, list[str]]:
     unknown = [name for name in names if name not in metrics and name not in densities]
     if unknown or not names:
         known = ", ".join(dict.fromkeys([*metrics, *densities]))
-        raise UsageFailure(f"--methods: unknown: {', '.join(unknown) or 'nothing'}. Choose from {known}.")
+        raise Failure(USAGE, f"--methods: unknown: {', '.join(unknown) or 'nothing'}. Choose from {known}.")
     return {
         "metrics": [name for name in names if name in metrics],
         "densities": [name for name in names if name in densities],
@@ -227,19 +228,19 @@ def _partial_file(arguments: Namespace) -> str | None:
     """
     if arguments.report is None:
         if arguments.resume:
-            raise UsageFailure("--resume needs --report FILE, because finished folds are kept beside it.")
+            raise Failure(USAGE, "--resume needs --report FILE, because finished folds are kept beside it.")
         return None
     if is_special(arguments.report):
         return None  # nothing can be kept beside a device
     path = arguments.report + PARTIAL
     if arguments.resume and not os.path.exists(path):
-        raise UsageFailure(f"--resume: there is no {path} to continue from. Omit --resume.")
+        raise Failure(USAGE, f"--resume: there is no {path} to continue from. Omit --resume.")
     if not arguments.resume and os.path.exists(path):
         with open(path, "rb") as file:
             beginning = file.read(len(_PARTIAL_BEGINNING))
         if not _PARTIAL_BEGINNING.startswith(beginning):  # a kill can leave an empty file
-            raise OutputFailure(
-                f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
+            raise Failure(
+                OUTPUT, f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
             )
         Path(path).unlink(missing_ok=True)
     return path

@@ -8,7 +8,7 @@ import numpy as np
 
 from vicinal._app.compare import run
 from vicinal._app.console import Console
-from vicinal._app.errors import OutputFailure, need
+from vicinal._app.errors import OUTPUT, Failure, need
 from vicinal._app.models import make_engine
 from vicinal._app.outputs import output_file, write_json, write_lines, write_text
 from vicinal._app.parser import DEMO_FILES
@@ -32,7 +32,7 @@ def demo(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     need("matplotlib", "the picture of the demonstration")
     if not os.path.isdir(arguments.folder):
-        raise OutputFailure(f"--folder {arguments.folder}: there is no such folder.")
+        raise Failure(OUTPUT, f"--folder {arguments.folder}: there is no such folder.")
     files = {name.rpartition(".")[2]: os.path.join(arguments.folder, name) for name in DEMO_FILES}
     for path in files.values():
         check_writable(path)

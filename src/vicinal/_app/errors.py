@@ -4,61 +4,33 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
-OK = 0
-BUG = 1
-USAGE = 2
-DATA = 3
-MODEL = 4
-OUTPUT = 5
-FIT = 6
-MISSING_EXTRA = 7
-WORKERS = 9
-INTERRUPTED = 130
-TERMINATED = 143
-BROKEN_PIPE = 141
+OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, MISSING_EXTRA, WORKERS = range(9)
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
+MEANINGS = {
+    OK: "success",
+    BUG: "a bug in vicinal",
+    USAGE: "the command line is not valid",
+    DATA: "the data cannot be used",
+    MODEL: "the model file cannot be used",
+    OUTPUT: "the output cannot be written",
+    FIT: "the method cannot be fitted to these data",
+    MISSING_EXTRA: "a package is missing",
+    WORKERS: "the Dask workers were lost",
+    INTERRUPTED: "interrupted",
+    BROKEN_PIPE: "the program that reads stdout has ended",
+    TERMINATED: "terminated",
+}
 
 
 class Failure(Exception):
-    """A failure that the user can fix: a message without a traceback, and an exit code."""
+    """A failure that the user can fix: an exit code, and a message without a traceback."""
 
-    def __init__(self, message: str, code: int = BUG) -> None:  # a default, so that a worker can send a failure
-        super().__init__(message)
-        self.code = code
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
 
-
-class UsageFailure(Failure):
-    """The command line is not valid."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, USAGE)
-
-
-class DataFailure(Failure):
-    """The data cannot be read or used."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, DATA)
-
-
-class ModelFailure(Failure):
-    """The model file cannot be used."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, MODEL)
-
-
-class OutputFailure(Failure):
-    """The result cannot be written."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, OUTPUT)
-
-
-class FitFailure(Failure):
-    """The method cannot be fitted to these data."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, FIT)
+    def __str__(self) -> str:
+        return self.message
 
 
 @contextlib.contextmanager
@@ -70,7 +42,7 @@ def about_table(source: str | None, inputs: Iterable[str] = ()) -> Iterator[None
         name = "stdin" if source == "-" else source
         if failure.code != DATA or name is None or any(path in str(failure) for path in (name, *inputs)):
             raise
-        raise DataFailure(f"{name}: {failure}") from failure
+        raise Failure(DATA, f"{name}: {failure}") from failure
 
 
 def need(module: str, what: str, extra: str = "app") -> ModuleType:
@@ -81,7 +53,7 @@ def need(module: str, what: str, extra: str = "app") -> ModuleType:
         return import_module(module)
     except ImportError as error:
         raise Failure(
+            MISSING_EXTRA,
             f"{what} needs the package {module.partition('.')[0]!r}, which could not be imported ({error}). "
             f"Install it with: pip install 'vicinal[{extra}]'",
-            MISSING_EXTRA,
         ) from error

@@ -1,4 +1,4 @@
-"""`vicinal inspect`: describe a model file."""
+"""`vicinal inspect`: describe the columns of a table, or a model file."""
 
 import os
 from argparse import Namespace
@@ -7,20 +7,85 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer, StandardScaler
 
+from vicinal._app.columns import prepare
 from vicinal._app.console import Console, count, shown
+from vicinal._app.errors import Failure, need
 from vicinal._app.models import Model, load_model, steps_of
 from vicinal._app.outputs import write_json, write_lines
+from vicinal._app.tables import ColumnChoice, TableOptions, is_table, read_table, split_names
+from vicinal._tables import column_types, parse_types
 from vicinal._words import on_one_line
+
+_WIDEST = 48  # characters of a cell
 
 
 def inspect(arguments: Namespace, console: Console) -> None:
     """Run the command."""
+    if arguments.format or arguments.model == "-" or is_table(arguments.model):
+        _inspect_table(arguments, console)
+        return
     model = load_model(arguments.model, None)
     facts = describe(model, arguments.model)
     if arguments.json:
         write_json(facts)
     else:
         write_lines(as_text(facts))
+
+
+_USES = {
+    "continuous": "quantity",
+    "lattice": "quantity",
+    "tied": "metrics only",
+    "boolean": "metrics only",
+    "date": "metrics only",
+    "category": "0/1 columns with --one-hot",
+}
+
+
+def _inspect_table(arguments: Namespace, console: Console) -> None:
+    """Print the kind of each column of a table, and notes on what is unusual."""
+    need("pandas", "vicinal inspect")
+    options = TableOptions.from_arguments(arguments)
+    frame = read_table(arguments.model, options, console, ColumnChoice(arguments.columns))
+    arguments.missing = "marginalise"  # gaps are listed, and no reason to stop
+    try:
+        prepare(frame, console, arguments)
+    except Failure as failure:
+        console.warn(f"nothing can be learned from this table: {failure}")
+    drop, log = split_names(arguments.drop, frame.columns), split_names(arguments.log, frame.columns)
+    types = column_types(frame, parse_types(arguments.type, frame.columns))
+    columns = [
+        {
+            "column": name,
+            "kind": str(kind),
+            "use": "left out" if name in drop else "logarithm" if name in log else _USES.get(kind.kind, "left out"),
+            "values": int(frame[name].nunique()),
+            "missing": int(frame[name].isna().sum()),
+            "range": _range(frame[name]),
+        }
+        for name, kind in types.items()
+    ]
+    if arguments.json:
+        write_json({"file": arguments.model, "rows": len(frame), "columns": columns})
+        return
+    table = [["column", "kind", "use", "values", "missing", "range"]]
+    for facts in columns:
+        texts = (f"{value:,}" if isinstance(value, int) else value for value in facts.values())
+        table.append([on_one_line(str(text))[:_WIDEST] for text in texts])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    title = f"{on_one_line(arguments.model)}: {count(len(frame), 'row')}, {count(len(columns), 'column')}"
+    write_lines("\n".join([title, "", *lines]))
+
+
+def _range(column: Any) -> str:
+    """Return the smallest and the largest value of a column of numbers, or the most frequent ones of another column."""
+    known = column.dropna()
+    if not len(known):
+        return ""
+    if known.dtype.kind in "iuf":
+        return f"{known.min():,.6g} to {known.max():,.6g}"
+    return ", ".join(str(value) for value in known.astype(str).value_counts().index[:3])
 
 
 def describe(model: Model, path: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from vicinal._app.blocks import in_turn
 from vicinal._app.columns import measured, note_unused_label, prepare
 from vicinal._app.console import Console, Messages, count, one_line, shown
-from vicinal._app.errors import DataFailure, FitFailure
+from vicinal._app.errors import DATA, FIT, Failure
 from vicinal._app.models import set_engine
 from vicinal._app.tables import check_columns
 from vicinal._app.words import in_command_words
@@ -152,15 +152,16 @@ def _numbers(
         for name, texts in encoder.unseen(frame).items():
             console.warn(f"{name!r} holds values that the first rows did not have: {shown(dict.fromkeys(texts))}.")
     except TableError as error:
-        raise DataFailure(one_line(error)) from error
+        raise Failure(DATA, one_line(error)) from error
     missing = np.isnan(values).any(axis=1)
     label = options.get("label")
     if label is not None and not options.get("partial"):
         missing |= frame[label].isna().to_numpy()
     if missing.any() and arguments.missing == "refuse":
-        raise DataFailure(
+        raise Failure(
+            DATA,
             f"missing values in {count(int(missing.sum()), 'row')} of {len(frame):,}. Pass --missing drop to leave those rows out, "
-            "or --max-rows N to learn from a sample, which can be filled in with --missing impute."
+            "or --max-rows N to learn from a sample, which can be filled in with --missing impute.",
         )
     kept = np.flatnonzero(~missing)
     return values[kept], kept
@@ -175,7 +176,7 @@ def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any],
     try:
         estimator.fit(rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
+        raise Failure(FIT, f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
     if hasattr(estimator, "gather"):
         most = resident_rows(engine, rows.shape[1], rows.dtype)  # the candidates of a step
         if len(rows) > most:

@@ -13,13 +13,14 @@ from vicinal._app import large_tables
 from vicinal._app.blocks import TableBlocks, open_table
 from vicinal._app.columns import measured, note_dependence, note_unused_label, prepare
 from vicinal._app.console import Console, count, one_line, shown
-from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
+from vicinal._app.errors import DATA, FIT, USAGE, Failure
 from vicinal._app.large_tables import LargeTable
 from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
 from vicinal._app.outputs import write_json
 from vicinal._app.pairs import as_row_numbers, read_pair_table
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns
 from vicinal._app.words import in_command_words
+from vicinal._density.steps import fit_prepared
 from vicinal._engine import Engine
 from vicinal._lca.lca import LIMITS
 from vicinal._tables import Note, PreparedTable
@@ -106,8 +107,9 @@ def _whole(blocks: "TableBlocks | list[pd.DataFrame]", arguments: Namespace) -> 
         table = pd.concat(blocks, ignore_index=True)
         return table, len(table)
     if arguments.pairs is not None:
-        raise UsageFailure(
-            "--pairs may refer to rows that --max-rows leaves out of a large table. Pass only one of these options."
+        raise Failure(
+            USAGE,
+            "--pairs may refer to rows that --max-rows leaves out of a large table. Pass only one of these options.",
         )
     return large_tables.random_rows(blocks, arguments.max_rows, arguments.seed)
 
@@ -183,9 +185,9 @@ def _check_supervision(arguments: Namespace) -> None:
     method, given = arguments.method, arguments.target or arguments.groups or arguments.pairs
     if method not in _UNSUPERVISED and not given:
         ways = "--target COL, --groups COL or --pairs FILE"
-        raise UsageFailure(f"{method} needs to know which rows belong together: pass {ways}.")
+        raise Failure(USAGE, f"{method} needs to know which rows belong together: pass {ways}.")
     if method in _UNSUPERVISED and arguments.pairs:
-        raise UsageFailure(f"{method} learns without labels and does not accept --pairs, which is for rca and nca.")
+        raise Failure(USAGE, f"{method} learns without labels and does not accept --pairs, which is for rca and nca.")
 
 
 def _labels(method: str, labels: "pd.Series", estimator: Any, console: Console) -> np.ndarray:
@@ -206,8 +208,7 @@ def _labels(method: str, labels: "pd.Series", estimator: Any, console: Console) 
 def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, console: Console) -> np.ndarray:
     """Return pairs of positions among the kept rows."""
     ids = None if arguments.id is None else table[arguments.id].astype(str)
-    options = TableOptions(max_unpacked=arguments.max_unpacked)
-    frame = read_pair_table(arguments.pairs, console, options, None if ids is None else set(ids))
+    frame = read_pair_table(arguments.pairs, console, TableOptions(), None if ids is None else set(ids))
     if ids is not None:
         pairs = _look_up(frame, ids, arguments)
     else:
@@ -215,9 +216,10 @@ def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, c
         values = as_row_numbers(frame, arguments.pairs, remedy)
         outside = (values < 0) | (values >= len(table))
         if outside.any():
-            raise DataFailure(
+            raise Failure(
+                DATA,
                 f"--pairs {arguments.pairs}: row numbers must be 0 to {len(table) - 1}, got {values[outside][0]} "
-                f"({int(outside.sum())} out of range)."
+                f"({int(outside.sum())} out of range).",
             )
         pairs = values
     position = np.full(len(table), -1)
@@ -231,12 +233,12 @@ def _read_pairs(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, c
 
 def _look_up(frame: "pd.DataFrame", keys: "pd.Series", arguments: Namespace) -> np.ndarray:
     if keys.duplicated().any():
-        raise DataFailure(f"--id {arguments.id}: {keys[keys.duplicated()].iloc[0]!r} occurs in more than one row.")
+        raise Failure(DATA, f"--id {arguments.id}: {keys[keys.duplicated()].iloc[0]!r} occurs in more than one row.")
     position = dict(zip(keys, range(len(keys)), strict=True))
     wanted = frame.astype(str).to_numpy()
     unknown = [name for name in dict.fromkeys(wanted.ravel()) if name not in position]
     if unknown:
-        raise DataFailure(f"--pairs {arguments.pairs}: {shown(unknown)} not found in the column {arguments.id!r}.")
+        raise Failure(DATA, f"--pairs {arguments.pairs}: {shown(unknown)} not found in the column {arguments.id!r}.")
     return np.array([[position[name] for name in pair] for pair in wanted])
 
 
@@ -251,47 +253,39 @@ def _fit(
     """Return the encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
     if isinstance(prepared, large_tables.LargeTable):
         return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
-    import pandas as pd
     from sklearn.decomposition import PCA
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import StandardScaler
     from sklearn.utils import get_tags
 
     from vicinal import DensityImputer
 
     set_engine(estimator, engine_for(engine, len(prepared.X)))
     if arguments.missing == "marginalise" and not get_tags(estimator).input_tags.allow_nan:
-        raise UsageFailure(
-            f"--missing marginalise is for lca, lca-gauss and parzen. Pass --missing impute for {arguments.method}."
+        raise Failure(
+            USAGE,
+            f"--missing marginalise is for lca, lca-gauss and parzen. Pass --missing impute for {arguments.method}.",
         )
-    # Keep the names, so that a model can name the columns that make a row unusual.
-    rows, steps = prepared.X, [("columns", prepared.encoder.set_output(transform="pandas"))]
-    noise = prepared.encoder.dequantizer() if arguments.method in _UNSUPERVISED else None
-    if noise is not None:
-        steps.append(("noise", noise))
-        rows = pd.DataFrame(noise.transform_training_rows(rows), columns=rows.columns)
+    more: list[tuple[str, Any]] = []
+    if arguments.missing == "impute":
+        # The imputer is added even if the training rows have no gaps, because new rows may have some.
+        more.append(("impute", DensityImputer(random_state=arguments.seed)))
+    if arguments.method == "rca" and prepared.X.shape[1] > _MOST_COLUMNS:
+        n_components = min(len(prepared.X) - 1, _MOST_COMPONENTS)
+        more.append(("components", PCA(n_components, random_state=arguments.seed)))
     try:
-        if not arguments.no_scale:
-            steps.append(("scale", StandardScaler().fit(rows)))
-            rows = steps[-1][1].transform(rows)
-        if arguments.missing == "impute":
-            # The imputer is added even if the training rows have no gaps, because new rows may have some.
-            imputer = DensityImputer(random_state=arguments.seed)
-            steps.append(("impute", imputer))
-            rows = imputer.fit_transform(rows)
-        if arguments.method == "rca" and rows.shape[1] > _MOST_COLUMNS:
-            n_components = min(len(rows) - 1, _MOST_COMPONENTS)
-            steps.append(("components", PCA(n_components, random_state=arguments.seed).fit(rows)))
-            rows = steps[-1][1].transform(rows)
-        estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **supervision)
+        model = fit_prepared(
+            estimator,
+            prepared,
+            noise=arguments.method in _UNSUPERVISED,
+            scale=not arguments.no_scale,
+            more=more,
+            supervision=supervision,
+        )
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
+        raise Failure(FIT, f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which reported the passes
-    set_engine(
-        estimator, None
-    )  # a model does not contain the threads and the memory settings of the machine that made it
-    return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
+    set_engine(estimator, None)  # a model does not contain the settings of the machine that made it
+    return model
 
 
 def _summary(

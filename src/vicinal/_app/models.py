@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vicinal._app.console import one_line, shown
-from vicinal._app.errors import ModelFailure, UsageFailure
+from vicinal._app.errors import MODEL, USAGE, Failure
 from vicinal._app.outputs import output_failure
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def make_estimator(method: str, assignments: Iterable[str], seed: int, *, class_
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
-            raise UsageFailure(f"--set expects NAME=VALUE, got {assignment!r}.")
+            raise Failure(USAGE, f"--set expects NAME=VALUE, got {assignment!r}.")
         try:
             set_parameter(estimator, name, _literal(text))
         except (TypeError, ValueError) as error:
-            raise UsageFailure(f"--set {assignment}: {one_line(error)}") from error
+            raise Failure(USAGE, f"--set {assignment}: {one_line(error)}") from error
     return estimator
 
 
@@ -55,8 +55,8 @@ def set_parameter(estimator: Any, name: str, value: Any) -> None:
     fields = [f"{key}__{field.name}" for key, kind in records.items() for field in dataclasses.fields(kind)]
     known = sorted({*estimator.get_params(deep=False)} - {"engine", "callback"} | {*fields})
     if name not in known:
-        raise UsageFailure(
-            f"--set {name}: {type(estimator).__name__} has no such parameter. It has {shown(known, most=40)}."
+        raise Failure(
+            USAGE, f"--set {name}: {type(estimator).__name__} has no such parameter. It has {shown(known, most=40)}."
         )
     parameter = name.partition("__")[0]
     if name in fields and not isinstance(getattr(estimator, parameter), records[parameter]):
@@ -80,7 +80,7 @@ def make_engine(arguments: Namespace) -> "Engine":
     try:
         return Engine(threads=arguments.threads, memory=arguments.memory)
     except ValueError as error:
-        raise UsageFailure(f"--memory: {error}") from error
+        raise Failure(USAGE, f"--memory: {error}") from error
 
 
 def engine_for(engine: "Engine", n_rows: int) -> "Engine":
@@ -169,18 +169,19 @@ def load_model(path: str, engine: "Engine | None") -> Model:
     try:
         pipeline = whole = _flattened(io.load(path))
     except FileNotFoundError as error:
-        raise ModelFailure(f"cannot load {path}: there is no such file.") from error
+        raise Failure(MODEL, f"cannot load {path}: there is no such file.") from error
     except (ValueError, OSError) as error:
-        raise ModelFailure(one_line(error)) from error
+        raise Failure(MODEL, one_line(error)) from error
     steps = steps_of(whole)
     if all(isinstance(step, TableEncoder) for step in steps):
-        raise ModelFailure(
+        raise Failure(
+            MODEL,
             f"{path} holds {'only a TableEncoder, which prepares tables' if steps else 'no estimator'}. Save a pipeline that "
-            "ends with a metric or a density."
+            "ends with a metric or a density.",
         )
     estimator = learned_step(whole)
     if not hasattr(whole, "n_features_in_"):
-        raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
+        raise Failure(MODEL, f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)
     encoder, log_scale = None, Steps(whole).log_volume()
     if isinstance(steps[0], TableEncoder):

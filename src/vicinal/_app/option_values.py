@@ -49,3 +49,12 @@ def rate(text: str) -> float:
     if not 0 < value < 1:
         raise ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
     return value
+
+
+def size_text(text: str) -> str:
+    """Return an amount of memory as the user wrote it, or an error that says how to write one."""
+    import re
+
+    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
+        raise ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
+    return text

@@ -6,10 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._app.console import one_line
-from vicinal._app.errors import OutputFailure, UsageFailure
+from vicinal._app.errors import MISSING_EXTRA, OUTPUT, USAGE, Failure
 from vicinal._app.paths import is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
@@ -36,9 +37,9 @@ def output_file(path: str) -> Iterator[IO[bytes]]:
         raise output_failure(path, error) from error
 
 
-def output_failure(path: str | None, error: OSError) -> OutputFailure:
+def output_failure(path: str | None, error: OSError) -> Failure:
     """Return the failure for an OSError; errors of `replacing` already name the file and the reason."""
-    return OutputFailure(f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error))
+    return Failure(OUTPUT, f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error))
 
 
 def write_text(path: str, text: str) -> None:
@@ -50,9 +51,11 @@ def write_text(path: str, text: str) -> None:
 def output_format(path: str) -> str:
     """Return the format in which a table is written, by the ending of the file."""
     kind = format_of(path, what="output")
-    if kind == "xlsx":
-        raise UsageFailure(
-            f"{path}: workbooks can be read but not written. Write .csv, which spreadsheets can open, or .parquet."
+    if kind == "jsonl":
+        raise Failure(USAGE, f"{path}: JSON lines can be read but not written. Write .csv, .xlsx or .parquet.")
+    if kind == "xlsx" and find_spec("openpyxl") is None:
+        raise Failure(
+            MISSING_EXTRA, "writing .xlsx needs the package 'openpyxl'. Install it with: pip install openpyxl"
         )
     return kind
 
@@ -86,7 +89,7 @@ def write_lines(text: str) -> None:
 def to_stdout() -> Iterator[TextIO]:
     """Provide stdout as UTF-8 and flush it, so that a full disk or a closed pipe raises an error here and not at exit."""
     if sys.stdout is None:
-        raise OutputFailure("cannot write to stdout: it is closed.")
+        raise Failure(OUTPUT, "cannot write to stdout: it is closed.")
     try:
         buffer = getattr(sys.stdout, "buffer", None)
         if buffer is None:  # a test's or a notebook's replacement
@@ -104,7 +107,7 @@ def to_stdout() -> Iterator[TextIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputFailure(f"cannot write to stdout: {error.strerror or error}.") from error
+        raise Failure(OUTPUT, f"cannot write to stdout: {error.strerror or error}.") from error
 
 
 def silence_stdout() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vicinal._app.console import Console, count
-from vicinal._app.errors import DataFailure
+from vicinal._app.errors import DATA, Failure
 from vicinal._app.tables import TableOptions, read_table
 from vicinal._app.text_tables import is_number
 
@@ -39,13 +39,13 @@ def read_pair_table(
 
     frame = read_table(path, options._replace(no_header=begins_with_pair))
     if frame.shape[1] < 2:
-        raise DataFailure(f"--pairs {path}: expected two columns, got one.")
+        raise Failure(DATA, f"--pairs {path}: expected two columns, got one.")
     if frame.shape[1] > 2:
         console.warn(f"--pairs {path}: only the first two of {frame.shape[1]} columns are read.")
     frame = frame.iloc[:, :2]
     missing = int(frame.isna().to_numpy().sum())
     if missing:
-        raise DataFailure(f"--pairs {path}: {count(missing, 'entry')} missing.")
+        raise Failure(DATA, f"--pairs {path}: {count(missing, 'entry')} missing.")
     return frame
 
 
@@ -53,7 +53,7 @@ def as_row_numbers(frame: "pd.DataFrame", path: str, remedy: str = "") -> np.nda
     """Return a table of pairs as whole numbers."""
     pairs = frame.to_numpy()
     if pairs.dtype.kind not in "iu":
-        raise DataFailure(
-            f"--pairs {path}: expected row numbers (whole numbers from 0), got {pairs.flat[0]!r}.{remedy}"
+        raise Failure(
+            DATA, f"--pairs {path}: expected row numbers (whole numbers from 0), got {pairs.flat[0]!r}.{remedy}"
         )
     return pairs

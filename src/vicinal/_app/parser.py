@@ -1,25 +1,32 @@
 """The command line: options, help and examples.  Imports nothing heavy."""
 
 import argparse
-from typing import Any
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
+from vicinal._app.adapt_options import add_adapt
 from vicinal._app.clusters import cluster_options
-from vicinal._app.option_values import level, positive, rate, seed, two_or_more
+from vicinal._app.errors import MEANINGS
+from vicinal._app.option_values import level, positive, rate, seed, size_text, two_or_more
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
+DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
 METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
-_FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
+_FORMATS = ("csv", "tsv", "parquet", "xlsx", "jsonl", "npy", "npz")
 
 _DESCRIPTION = """\
 Learn metrics and densities from tables, and use them for search, outlier detection and visualisation.
 
   vicinal demo                                                    a demonstration that takes less than a minute
+  vicinal inspect data.csv                                        the kinds of the columns, before anything is learned
   vicinal compare data.csv --target label --report out.html       measure whether a learned metric helps
   vicinal learn data.csv --method lca --drop id -o model.vicinal  fit a metric or a density and save it
   vicinal transform model.vicinal new.csv -o new-rows.parquet     map rows by the learned metric
+  vicinal outliers data.csv                                       the unusual rows of a table, with reasons
   vicinal score model.vicinal new.csv                             log-density, p-value and outlier flag per row
   vicinal neighbors model.vicinal data.csv --query new.csv -k 10  nearest rows under the learned metric
   vicinal report model.vicinal data.csv -o page.html              a page about a model and some rows
@@ -29,18 +36,49 @@ Learn metrics and densities from tables, and use them for search, outlier detect
 _EPILOG = """\
 Use `vicinal COMMAND --help` to see the options of a command.
 
-Tables are CSV, TSV, Parquet, XLSX (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
+Tables are CSV, TSV, Parquet, XLSX, JSON lines (read only), NPY or NPZ files, by their extension, or - for stdin. Data are printed to
 stdout, messages and progress to stderr. An output must not be one of the inputs.
 
-Exit codes: 0 success, 1 a bug in vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these
-data, 7 a package is missing, 130 interrupted.
+Exit codes:
 """
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with similar names as a hint."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse the command line; name options that are similar to unknown ones."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if not unknown:
+            return found
+        (commands,) = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        parser = commands.choices[found.command]
+        known = list(parser._option_string_actions)
+        parser.error(
+            f"{found.command} has no option or argument {unknown[0]!r}.{_hint(unknown[0].partition('=')[0], known)}"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """End the command with one line."""
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice is not None:
+            message += "." + _hint(choice[1], re.findall(r"[^,' ]+", choice[2]))
+        self.exit(2, f"vicinal: error: {message.rstrip('.')}. See {self.prog} --help.\n")
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
-        prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    codes = "".join(f"  {code:>3}  {meaning}\n" for code, meaning in MEANINGS.items())
+    parser = _OneLineParser(
+        prog="vicinal",
+        description=_DESCRIPTION,
+        epilog=_EPILOG + codes,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -48,8 +86,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_learn(commands, table, prepared, general)
     _add_transform(commands, table, general)
     _add_score(commands, table, general)
+    _add_outliers(commands, table, prepared, general)
     _add_neighbors(commands, table, general)
-    _add_inspect(commands, general)
+    _add_inspect(commands, table, prepared, general)
     _add_compare(commands, table, prepared, general)
     _add_report(commands, table, general)
     add_adapt(commands, general)
@@ -134,8 +173,24 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
         help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
     score.add_argument("--explain", action="store_true", help="add a column 'why' that explains each outlier")
+    score.add_argument("--only-outliers", action="store_true", help="write only the rows that are flagged")
+    score.add_argument("--sort", action="store_true", help="sort the rows by their score, the most unusual one first")
     _add_choice_of_outliers(score)
     _add_table_output(score)
+
+
+def _add_outliers(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
+    outliers = commands.add_parser(
+        "outliers", parents=[table, prepared, general], help="the unusual rows of a table, and why they are unusual", description=_OUTLIERS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_input(outliers, "data", metavar="DATA", help="a table, or - for stdin")
+    outliers.add_argument(
+        "--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen"
+    )
+    outliers.add_argument("--all", action="store_true", help="write all rows, the most unusual one first")
+    _add_choice_of_outliers(outliers)
+    _add_table_output(outliers)
 
 
 def _add_choice_of_outliers(parser: _Parser) -> None:
@@ -145,8 +200,6 @@ def _add_choice_of_outliers(parser: _Parser) -> None:
     parser.add_argument(
         "--top", type=positive, metavar="N", help="write only the N most unusual rows, the most unusual one first"
     )
-    parser.add_argument("--only-outliers", action="store_true", help="write only the rows that are flagged")
-    parser.add_argument("--sort", action="store_true", help="sort the rows by their score, the most unusual one first")
     parser.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
@@ -169,14 +222,15 @@ def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     _add_table_output(neighbors)
 
 
-def _add_inspect(commands: Any, general: _Parser) -> None:
+def _add_inspect(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     inspect = commands.add_parser(
         "inspect",
-        parents=[general],
-        help="describe a model file",
-        description="Describe a model file: its class, parameters, columns and weights.",
+        parents=[table, prepared, general],
+        help="describe the columns of a table, or a model file",
+        description="Describe a table (the kind of each column, what it is used for, and what is unusual about it) or a model file "
+        "(its class, parameters, columns and weights).",
     )
-    _add_model(inspect)
+    add_input(inspect, "model", metavar="FILE", help="a table, by its extension or --format, or a model file")
 
 
 def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
@@ -288,6 +342,13 @@ each outlier the columns that are unusual given the others, the values that were
 values. A row that equals a training row exactly is scored without that training row, because its own kernel would always make it
 look normal; --as-new turns this off.
 """
+_OUTLIERS = """\
+Learn a density from the quantities of a table and write its unusual rows, the most unusual one first, with the reasons.
+
+Every row is scored without itself; a row with missing values is scored by its known values. Columns of the output: --keep, row
+(number in DATA, from 0), score (lower is more unusual), p_value (the share of the rows that are at least as unusual), outlier (1 if
+the p-value is at most --level), log_density and why. To score other rows later, use learn and score.
+"""
 _NEIGHBORS = """\
 Find the nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
 
@@ -342,13 +403,18 @@ def _table_options() -> _Parser:
         metavar="TEXT",
         help="a string that marks missing values in CSV and TSV, besides empty cells, NA and nan, as in --na '?'; may be repeated",
     )
+    group.add_argument(
+        "--not-na",
+        action="append",
+        metavar="TEXT",
+        help="a string that is a value, although it usually marks a missing one, as in --not-na None; may be repeated",
+    )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(
         "--array",
         metavar="NAME",
         help="the array of an NPZ file, or the sheet of an XLSX file, that holds the table; default X, or the only one, or the first",
     )
-    group.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     group.add_argument(
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),

@@ -13,7 +13,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from vicinal._app.errors import DataFailure, ModelFailure, OutputFailure, UsageFailure
+from vicinal._app.errors import DATA, MODEL, OUTPUT, USAGE, Failure
 
 PARTIAL = ".partial"  # the extension of a file that holds finished work
 
@@ -90,36 +90,37 @@ def check_paths(arguments: Namespace) -> None:
                 if not declared.folder:
                     check(path, declared.label)
                 elif role == "inputs" and not os.path.isdir(path):
-                    raise DataFailure(f"the folder {path!r} of {declared.label} does not exist.")
+                    raise Failure(DATA, f"the folder {path!r} of {declared.label} does not exist.")
 
 
 def _check_readable(path: str, label: str) -> None:
     """Raise an error for a missing file or a folder, with the exit code of that kind of input."""
-    kind = ModelFailure if label == "MODEL" else DataFailure
+    code = MODEL if label == "MODEL" else DATA
     verb = "load" if label == "MODEL" else "read"
     if not os.path.lexists(path):
-        raise kind(f"cannot {verb} {path}: there is no such file.")
+        raise Failure(code, f"cannot {verb} {path}: there is no such file.")
     if os.path.isdir(path):
-        raise kind(f"cannot {verb} {path}: it is a folder.")
+        raise Failure(code, f"cannot {verb} {path}: it is a folder.")
 
 
 def check_writable(path: str, label: str | None = None) -> None:
     """Raise an error before any work if the output cannot be written."""
     if path == "-":
-        raise UsageFailure(
-            "models and reports are written to files. Pass a file name instead of '-', which is for tables and text."
+        raise Failure(
+            USAGE,
+            "models and reports are written to files. Pass a file name instead of '-', which is for tables and text.",
         )
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     if os.path.isdir(target):
-        raise OutputFailure(f"cannot write {path}: it is a folder. Name a file in it.")
+        raise Failure(OUTPUT, f"cannot write {path}: it is a folder. Name a file in it.")
     if not os.path.isdir(folder):
-        raise OutputFailure(f"cannot write {path}: the folder {folder!r} does not exist.")
+        raise Failure(OUTPUT, f"cannot write {path}: the folder {folder!r} does not exist.")
     existing = os.path.exists(target)
     # A device is written directly; a file is replaced by another one in its folder.
     in_place = is_special(target)
     if (existing and not os.access(target, os.W_OK)) or not (in_place or os.access(folder, os.W_OK)):
-        raise OutputFailure(f"cannot write {path}: permission denied.")
+        raise Failure(OUTPUT, f"cannot write {path}: permission denied.")
 
 
 def _given(arguments: Namespace, role: str) -> list[Place]:
@@ -168,7 +169,7 @@ def keep_apart(inputs: list[Place], outputs: list[Place]) -> None:
 def _refuse(output: Place, other: Place, rule: str) -> NoReturn:
     first, second = (label if isinstance(path, int) else f"{label} {path}" for label, path in (output, other))
     kind = "folder" if os.path.isdir(output[1]) else "file"
-    raise UsageFailure(f"{first} is the same {kind} as {second}: {rule}. Choose another path for {output[0]}.")
+    raise Failure(USAGE, f"{first} is the same {kind} as {second}: {rule}. Choose another path for {output[0]}.")
 
 
 def same_file(first: str | int, second: str | int) -> bool:

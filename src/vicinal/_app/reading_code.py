@@ -20,7 +20,8 @@ def loading_code(arguments: Namespace, kind: str, options: TableOptions, table: 
         extra = "" if table.attrs["sep"] == "," else f", sep={table.attrs['sep']!r}"
         extra += "" if options.encoding == "utf-8" else f", encoding={options.encoding!r}"
         extra += "" if options.decimal is None else f", decimal={options.decimal!r}"
-        extra += "" if options.na is None else f", na_values={options.na!r}"
+        marks = options.missing_marks if options.na or options.not_na else {}
+        extra += "".join(f", {name}={value!r}" for name, value in marks.items())
         extra += ", header=None" if options.no_header else ""
         lines.append(f"table = pd.read_csv({source!r}{extra}, skipinitialspace=True)")
         if options.no_header:
@@ -30,6 +31,10 @@ def loading_code(arguments: Namespace, kind: str, options: TableOptions, table: 
     elif kind == "xlsx":
         extra = ", header=None" if options.no_header else ""
         lines.append(f"table = pd.read_excel({source!r}, sheet_name={table.attrs['array']!r}{extra})")
+    elif kind == "jsonl":
+        lines.append(
+            f"table = pd.read_json({source!r}, lines=True, dtype=False, convert_dates=False, precise_float=True)"
+        )
     elif kind == "npy":
         lines.insert(0, "import numpy as np")
         lines.append(f"table = pd.DataFrame(np.load({source!r}))")

@@ -7,7 +7,7 @@ import numpy as np
 
 from vicinal._app.columns import Picked
 from vicinal._app.console import Console, count, one_line
-from vicinal._app.errors import DataFailure, ModelFailure
+from vicinal._app.errors import DATA, MODEL, Failure
 from vicinal._app.models import Model
 from vicinal._app.outputs import write_json, write_text
 from vicinal._app.row_scores import rows_to_score, scores_and_reasons
@@ -36,8 +36,9 @@ def report(arguments: Namespace, console: Console) -> None:
         check_columns([arguments.target], table.columns, "--target")
         y = table[arguments.target].iloc[picked.rows]
         if y.isna().any():
-            raise DataFailure(
-                f"--target {arguments.target}: {int(y.isna().sum())} rows have no value. Remove these rows from the table."
+            raise Failure(
+                DATA,
+                f"--target {arguments.target}: {int(y.isna().sum())} rows have no value. Remove these rows from the table.",
             )
         y = y.to_numpy()
     X = picked.features.to_numpy(dtype=np.float64)
@@ -47,7 +48,7 @@ def report(arguments: Namespace, console: Console) -> None:
         console.say(note)
         notes.append(f"{note[0].upper()}{note[1:]}")
     if len(X) < 3:
-        raise DataFailure(f"a report needs at least 3 rows, got {len(X)}.")
+        raise Failure(DATA, f"a report needs at least 3 rows, got {len(X)}.")
     names = [str(name) for name in picked.features.columns]
     row_names = np.asarray(picked.rows) if arguments.id is None else _named_rows(arguments, table, picked)
     outliers = None
@@ -71,9 +72,9 @@ def report(arguments: Namespace, console: Console) -> None:
             seed=arguments.seed,
         )
     except NotImplementedError as error:  # a metric of scikit-learn whose solver has no map
-        raise ModelFailure(one_line(error)) from error
+        raise Failure(MODEL, one_line(error)) from error
     except ComparisonError as error:
-        raise DataFailure(one_line(error.worded(y="--target"))) from error
+        raise Failure(DATA, one_line(error.worded(y="--target"))) from error
     arguments.check_interrupted()
     write_text(arguments.output, page.html())
     console.say(f"wrote {arguments.output}.")
@@ -90,7 +91,7 @@ def _filled(model: Model, features: "pd.DataFrame", X: np.ndarray) -> tuple[np.n
     place = next((i for i, step in enumerate(steps) if isinstance(step, DensityImputer)), None)
     before = Steps(model.whole[: place + 1]) if place else None
     if place is None or (before is not None and not before.by_column):
-        raise DataFailure("the table has missing values, which a plane cannot show. Pass --missing drop.")
+        raise Failure(DATA, "the table has missing values, which a plane cannot show. Pass --missing drop.")
     rows = model.whole[: place + 1].transform(features)
     rows = np.asarray(before.in_units(np.asarray(rows)) if before is not None else rows)
     gaps = np.isnan(X)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vicinal._app.console import Console, Messages, count, one_line
-from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
+from vicinal._app.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal._app.sharing import ROWS_IN_PART, each_part
 from vicinal._density.scored_table import reasons_of_rows, scored_table
 
@@ -42,9 +42,9 @@ def apply_to_rows(method: Any, features: "pd.DataFrame") -> np.ndarray:
     try:
         return np.asarray(method(rows))
     except (NotFittedError, NotImplementedError) as error:
-        raise ModelFailure(one_line(error)) from error
+        raise Failure(MODEL, one_line(error)) from error
     except (ValueError, TypeError) as error:
-        raise DataFailure(one_line(error)) from error
+        raise Failure(DATA, one_line(error)) from error
 
 
 def parts_of(features: "pd.DataFrame") -> list[Any]:
@@ -65,7 +65,7 @@ def score_table(
         doing = f"scoring {count(len(table), 'row')}"
         found = each_part(partial(_score_part, detector, as_new), parts_of(table), console, doing)
     except (ValueError, TypeError) as error:
-        raise DataFailure(one_line(error)) from error
+        raise Failure(DATA, one_line(error)) from error
     own = np.concatenate([positions for _, positions in found])
     note_training_rows(own, console)
     return pd.concat([part for part, _ in found]), own
@@ -80,7 +80,7 @@ def explain_rows(detector: "DensityOutlierDetector", table: Any, own: np.ndarray
     try:
         return reasons_of_rows(detector, table, own, chosen)
     except (TypeError, ValueError) as error:
-        raise ModelFailure(f"--explain: {one_line(error)}") from error
+        raise Failure(MODEL, f"--explain: {one_line(error)}") from error
 
 
 def detector_of(model: "Model", level: float | None = None) -> "DensityOutlierDetector":
@@ -91,8 +91,9 @@ def detector_of(model: "Model", level: float | None = None) -> "DensityOutlierDe
 
     if isinstance(model.estimator, DensityOutlierDetector):  # saved from Python
         if level not in (None, model.estimator.contamination):
-            raise UsageFailure(
-                "--level: the model is a DensityOutlierDetector, whose level was chosen when it was fitted. Omit --level."
+            raise Failure(
+                USAGE,
+                "--level: the model is a DensityOutlierDetector, whose level was chosen when it was fitted. Omit --level.",
             )
         return DensityOutlierDetector.from_pipeline(model.pipeline)
     try:
@@ -100,9 +101,9 @@ def detector_of(model: "Model", level: float | None = None) -> "DensityOutlierDe
             model.pipeline, **({} if level is None else {"contamination": level})
         )
     except NotFittedError as error:
-        raise ModelFailure(one_line(error)) from error
+        raise Failure(MODEL, one_line(error)) from error
     except (ValueError, TypeError) as error:
-        raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
+        raise Failure(FIT, f"the training rows cannot be scored without themselves: {one_line(error)}") from error
 
 
 def level_text(detector: "DensityOutlierDetector") -> str:
@@ -122,6 +123,6 @@ def scores_and_reasons(
     strangest = np.argsort(scores["score"].to_numpy(), kind="stable")[:most]
     try:
         why = explain_rows(detector, table, own, strangest)
-    except ModelFailure:
+    except Failure:
         why = [""] * len(own)
     return scores, strangest, [why[i] for i in strangest]

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._app.errors import DataFailure
+from vicinal._app.errors import DATA, Failure
 from vicinal._app.outputs import output_file, output_format, to_stdout, without_formulas
 from vicinal._words import printable
+
+_MOST_ROWS_OF_A_SHEET = 1_048_576
 
 
 class TableWriter:
@@ -53,15 +55,16 @@ class TableWriter:
         assert self._output is not None
         kind, texts = output_format(self._output), _texts(frame)
         if texts and kind == "npy":
-            raise DataFailure(
-                f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet."
+            raise Failure(
+                DATA,
+                f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet.",
             )
         file: Any = self._stack.enter_context(output_file(self._output))
         if kind in ("csv", "tsv"):
             if self._output.lower().endswith(".gz"):
                 file = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))
             return _Text(file, "\t" if kind == "tsv" else ",")
-        return {"parquet": _Parquet, "npy": _Array, "npz": _Arrays}[kind](file)
+        return {"parquet": _Parquet, "xlsx": _Workbook, "npy": _Array, "npz": _Arrays}[kind](file)
 
 
 def _texts(frame: Any) -> list[str]:
@@ -100,8 +103,8 @@ class _Parquet:
         try:
             table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataFailure(
-                f"a column does not have the same type in all blocks of the table ({error}). Write .csv instead."
+            raise Failure(
+                DATA, f"a column does not have the same type in all blocks of the table ({error}). Write .csv instead."
             ) from error
         if self._writer is None:
             self._writer = ParquetWriter(self._file, table.schema)
@@ -141,6 +144,26 @@ class _Array:
         self._write_header()
         for rows in self._waiting or ():
             self._file.write(rows.data)
+
+
+class _Workbook:
+    """XLSX, which is written at the end."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._frames = file, []  # type: Any, list[Any]
+
+    def write(self, frame: Any) -> None:
+        self._frames.append(frame)
+        if sum(map(len, self._frames)) >= _MOST_ROWS_OF_A_SHEET:
+            raise Failure(
+                DATA, f"a sheet of .xlsx holds at most {_MOST_ROWS_OF_A_SHEET - 1:,} rows. Write .csv or .parquet."
+            )
+
+    def close(self) -> None:
+        import pandas as pd
+
+        table = without_formulas(pd.concat(self._frames, ignore_index=True))
+        table.to_excel(self._file, index=False, engine="openpyxl")
 
 
 class _Arrays:

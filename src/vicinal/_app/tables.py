@@ -1,4 +1,4 @@
-"""Reading tables: CSV, TSV, Parquet, XLSX, NPY, NPZ, from a file or from stdin ("-")."""
+"""Reading tables: CSV, TSV, Parquet, XLSX, JSON lines, NPY, NPZ, from a file or from stdin ("-")."""
 
 import contextlib
 import gzip
@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 
 from vicinal._app.console import Messages, count, one_line, shown
-from vicinal._app.errors import DataFailure, UsageFailure, need
+from vicinal._app.errors import DATA, MISSING_EXTRA, USAGE, Failure, need
 from vicinal._app.text_tables import decoding, text_table
-from vicinal._app.unpacking import read_parquet, refuse_far_cells, refuse_gzip_bomb, refuse_zip_bomb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,9 +27,16 @@ _ENDINGS = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".xlsx": "xlsx",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".npy": "npy",
     ".npz": "npz",
 }
+# The texts that pandas reads as a missing value.
+_MISSING_MARKS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
 _NAME_ARRAYS = ("names", "feature_names", "columns")
 
 
@@ -45,9 +51,17 @@ class TableOptions(NamedTuple):
     encoding: str = "utf-8"
     decimal: str | None = None
     na: list[str] | None = None
+    not_na: list[str] | None = None
     no_header: bool | Callable[[list[str]], bool] = False
     array: str | None = None
-    max_unpacked: str | None = None
+
+    @property
+    def missing_marks(self) -> dict[str, Any]:
+        """The arguments of pandas that say which texts mean a missing value."""
+        if not self.not_na:
+            return {"na_values": self.na}
+        marks = [mark for mark in _MISSING_MARKS if mark not in self.not_na]
+        return {"na_values": [*marks, *(self.na or ())], "keep_default_na": False}
 
     @classmethod
     def from_arguments(cls, arguments: Namespace) -> Self:
@@ -73,7 +87,7 @@ class ColumnChoice(NamedTuple):
         """Return the columns to read, in the order of the table; None for all."""
         if self.options is None:
             if self.most is not None and len(columns) > self.most:
-                raise DataFailure(f"{name} has {count(len(columns), 'column')}: {self.refusal}")
+                raise Failure(DATA, f"{name} has {count(len(columns), 'column')}: {self.refusal}")
             return None
         wanted = split_names(self.options, columns)
         check_columns(wanted, columns, "--columns")
@@ -90,10 +104,19 @@ def format_of(path: str | Path, *, what: str = "file") -> str:
     try:
         return _ENDINGS[ending.lower()]
     except KeyError:
-        raise UsageFailure(
+        raise Failure(
+            USAGE,
             f"the extension of the {what} {str(path)!r} is not a table format. Expected one of "
-            f"{', '.join(_ENDINGS)} (.csv.gz and .tsv.gz can be read)."
+            f"{', '.join(_ENDINGS)} (.csv.gz and .tsv.gz can be read).",
         ) from None
+
+
+def is_table(path: str) -> bool:
+    """Return whether the extension of a file is that of a table."""
+    try:
+        return bool(format_of(path))
+    except Failure:
+        return False
 
 
 def table_format(source: str, options: TableOptions) -> str:
@@ -104,8 +127,8 @@ def table_format(source: str, options: TableOptions) -> str:
         return "zarr" if Path(source).suffix == ".zarr" else "parquet"
     try:
         return format_of(source)
-    except UsageFailure as failure:
-        raise UsageFailure(f"{failure} Or pass its format with --format.") from None
+    except Failure as failure:
+        raise Failure(USAGE, f"{failure} Or pass its format with --format.") from None
 
 
 def split_names(options: Any, columns: Any) -> list[str]:
@@ -124,7 +147,7 @@ def check_columns(names: Iterable[str], columns: Collection[str], option: str) -
         if name not in columns:
             near = nearest_names(name, [column for column in columns if column not in names], 3)
             hint = f" Did you mean {shown(near)}?" if near else ""
-            raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
+            raise Failure(DATA, f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
 def read_table(
@@ -153,22 +176,24 @@ def read_table(
 
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
-    with reading_errors(name), _opened(source, options) as file:
+    with reading_errors(name), _opened(source) as file:
         if kind in ("csv", "tsv"):
             frame = _read_text(file, name, kind, options, console, choice)
         elif kind == "parquet":
-            frame = _read_parquet(file, name, options, choice)
+            frame = _read_parquet(file, name, choice)
         elif kind == "xlsx":
             frame = _read_excel(file, name, options)
+        elif kind == "jsonl":
+            frame = _read_json_lines(file, name, options)
         else:
             frame = _read_numpy(file, name, kind, options)
     frame.columns = [str(column) for column in frame.columns]
     chosen = choice.of(list(frame.columns), name)
     frame = frame if chosen is None else frame[chosen]
     if not len(frame.columns):
-        raise DataFailure(f"{name} has no columns.")
+        raise Failure(DATA, f"{name} has no columns.")
     if not len(frame):
-        raise DataFailure(f"{name} has {count(len(frame.columns), 'column')} but no rows.")
+        raise Failure(DATA, f"{name} has {count(len(frame.columns), 'column')} but no rows.")
     return frame if vectors else objects_as_text(frame)
 
 
@@ -178,28 +203,26 @@ def reading_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
+        raise Failure(DATA, f"cannot read {name}: {error.strerror or one_line(error)}.") from error
     except EOFError as error:
-        raise DataFailure(f"cannot read {name}: the file ends too early. It may be incomplete.") from error
+        raise Failure(DATA, f"cannot read {name}: the file ends too early. It may be incomplete.") from error
     except zlib.error as error:
-        raise DataFailure(f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
+        raise Failure(DATA, f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
     except MemoryError as error:
-        raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
+        raise Failure(DATA, f"cannot read {name}: it does not fit into memory.") from error
 
 
-def _opened(source: str, options: TableOptions) -> BinaryIO:
+def _opened(source: str) -> BinaryIO:
     if source == "-":
         if sys.stdin is None:
-            raise DataFailure("cannot read stdin: it is closed.")
+            raise Failure(DATA, "cannot read stdin: it is closed.")
         return io.BytesIO(sys.stdin.buffer.read())
     if Path(source).is_dir():
-        raise DataFailure(
-            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files, and Zarr arrays.)"
+        raise Failure(
+            DATA,
+            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files, and Zarr arrays.)",
         )
-    if not source.lower().endswith(".gz"):
-        return open(source, "rb")
-    refuse_gzip_bomb(source, options.max_unpacked)
-    return cast(BinaryIO, gzip.open(source))
+    return cast(BinaryIO, gzip.open(source)) if source.lower().endswith(".gz") else open(source, "rb")
 
 
 def _read_text(
@@ -217,37 +240,43 @@ def _read_excel(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFra
     """Return the first sheet of a workbook, or the one that ``--array`` names."""
     import pandas as pd
 
-    need("openpyxl", "reading .xlsx", "xlsx")
+    header = None if options.no_header is True else 0
+    sheet = 0 if options.array is None else options.array
     with decoding(name, "a workbook"):
-        refuse_zip_bomb(file, name, options.max_unpacked)
-        sheets = pd.ExcelFile(file, engine="openpyxl")
-        if options.array is not None and options.array not in sheets.sheet_names:
-            raise DataFailure(
-                f"--array {options.array!r} is not a sheet of {name}, which has {shown(sheets.sheet_names)}."
-            )
-        chosen = options.array or sheets.sheet_names[0]
-        refuse_far_cells(file, name, sheets.book[chosen], options.max_unpacked)
-        header = None if options.no_header is True else 0
-        frame = pd.read_excel(sheets, sheet_name=chosen, header=header, na_values=options.na)
-    if options.no_header is True:
+        try:
+            frame = pd.read_excel(file, sheet_name=sheet, header=header, **options.missing_marks)
+        except ImportError as error:
+            raise Failure(MISSING_EXTRA, one_line(error)) from error
+    if header is None:
         frame.columns = [f"x{i}" for i in range(frame.shape[1])]
-    frame.attrs["array"] = chosen
+    frame.attrs["array"] = sheet
     return frame
 
 
-def _read_parquet(file: BinaryIO, name: str, options: TableOptions, choice: ColumnChoice) -> "pd.DataFrame":
+def _read_json_lines(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFrame":
+    """Return a table with a JSON object per line."""
+    import pandas as pd
+
+    with decoding(name, "a table of JSON lines (one object per line)"):
+        return pd.read_json(
+            file, lines=True, dtype=False, convert_dates=False, precise_float=True, encoding=options.encoding
+        )
+
+
+def _read_parquet(file: BinaryIO, name: str, choice: ColumnChoice) -> "pd.DataFrame":
     need("pyarrow", "reading Parquet")
+    from pyarrow.parquet import ParquetFile
+
     with decoding(name, "a Parquet table"):
-        table = read_parquet(file.read(), name, options.max_unpacked, lambda columns: choice.of(columns, name))
-        return table.to_pandas().reset_index(drop=True)
+        content = ParquetFile(file)
+        columns = choice.of([str(column) for column in content.schema_arrow.names], name)
+        return content.read(columns=columns).to_pandas().reset_index(drop=True)
 
 
 def _read_numpy(file: BinaryIO, name: str, kind: str, options: TableOptions) -> "pd.DataFrame":
     import numpy as np
 
-    with _numpy_errors(file, name, kind) as start:
-        if start.startswith(b"PK"):
-            refuse_zip_bomb(file, name, options.max_unpacked)
+    with _numpy_errors(file, name, kind):
         content = np.load(file, allow_pickle=False)
         if kind != "npz" and not hasattr(content, "files"):
             return frame_of_array(content, name)
@@ -257,18 +286,18 @@ def _read_numpy(file: BinaryIO, name: str, kind: str, options: TableOptions) -> 
 
 
 @contextlib.contextmanager
-def _numpy_errors(file: BinaryIO, name: str, kind: str) -> Iterator[bytes]:
-    """Turn errors of NumPy about a file into failures of the command; yield the first bytes of the file."""
+def _numpy_errors(file: BinaryIO, name: str, kind: str) -> Iterator[None]:
+    """Turn errors of NumPy about a file into failures of the command."""
     import numpy as np
 
     start = file.read(6)
     file.seek(0)
     if not start.startswith((np.lib.format.MAGIC_PREFIX, b"PK")):
         # Without this check np.load would treat the file as a pickle, and its message would suggest loading it unsafely.
-        raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
+        raise Failure(DATA, f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
     more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
     with decoding(name, kind.upper(), more):
-        yield start
+        yield
 
 
 def map_array(path: str) -> "np.ndarray":
@@ -290,11 +319,12 @@ def _frame_of_arrays(arrays: "dict[str, np.ndarray]", name: str, wanted: str | N
         elif len(arrays) == 1:
             wanted = next(iter(arrays))
         else:
-            raise DataFailure(
-                f"{name} holds the arrays {shown(arrays)}, and it is not clear which is the table. Choose one with --array."
+            raise Failure(
+                DATA,
+                f"{name} holds the arrays {shown(arrays)}, and it is not clear which is the table. Choose one with --array.",
             )
     if wanted not in arrays:
-        raise DataFailure(f"--array {wanted!r} is not in {name}, which holds {shown(arrays)}.")
+        raise Failure(DATA, f"--array {wanted!r} is not in {name}, which holds {shown(arrays)}.")
     table = arrays[wanted]
     names = next(
         (
@@ -319,10 +349,12 @@ def frame_of_array(array: "np.ndarray", name: str, names: Iterable[Any] | None =
     if array.dtype.names:
         return pd.DataFrame({field: array[field] for field in array.dtype.names})
     if array.dtype.kind not in "iufb":
-        raise DataFailure(f"{name} holds an array of {array.dtype}; expected numbers.")
+        raise Failure(DATA, f"{name} holds an array of {array.dtype}; expected numbers.")
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
-        raise DataFailure(f"{name} holds an array of shape {array.shape}; expected rows and columns (two dimensions).")
+        raise Failure(
+            DATA, f"{name} holds an array of shape {array.shape}; expected rows and columns (two dimensions)."
+        )
     columns = [f"x{i}" for i in range(array.shape[1])] if names is None else [str(value) for value in names]
     return pd.DataFrame(array, columns=columns)

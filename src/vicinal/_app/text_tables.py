@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from vicinal._app.console import Messages, one_line, shown
-from vicinal._app.errors import DataFailure, Failure, UsageFailure
+from vicinal._app.errors import DATA, USAGE, Failure
 
 _SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 1 << 16  # the number of bytes from which the separator is detected
@@ -46,14 +46,15 @@ class TextTable(NamedTuple):
                 warnings.filterwarnings("ignore", message="The 'float_precision' argument is deprecated")
                 yield
         except UnicodeError as error:
-            raise DataFailure(f"{self.name} is not {self.encoding} text: {_undecodable(error)}.") from error
+            raise Failure(DATA, f"{self.name} is not {self.encoding} text: {_undecodable(error)}.") from error
         except pd.errors.EmptyDataError as error:
-            raise DataFailure(f"{self.name} is empty.") from error
+            raise Failure(DATA, f"{self.name} is empty.") from error
         except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
             reason = one_line(error).removeprefix("Error tokenizing data. C error: ")
-            raise DataFailure(
+            raise Failure(
+                DATA,
                 f"{self.name} is not a table: {reason}. Every line needs as many fields as the first one, separated by "
-                f"{self.sep!r} (--sep changes it)."
+                f"{self.sep!r} (--sep changes it).",
             ) from error
 
     def named(self, frame: Any) -> Any:
@@ -71,25 +72,25 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Messages 
     try:
         b"a".decode(options.encoding, "replace")
     except (LookupError, UnicodeError) as error:
-        raise UsageFailure(f"--encoding {options.encoding!r} is not an encoding that Python supports.") from error
+        raise Failure(USAGE, f"--encoding {options.encoding!r} is not an encoding that Python supports.") from error
     sep = {"\\t": "\t", "tab": "\t", None: None}.get(options.sep, options.sep)
     if sep is None:
         sep = "\t" if kind == "tsv" else _separator(file, options.encoding)
         if kind == "csv" and sep != "," and console is not None:
             console.say(f"the columns of {name} are separated by {sep!r}.")
     if len(sep) != 1:
-        raise UsageFailure(f"--sep must be one character, got {sep!r}. Write 'tab' for a tab.")
+        raise Failure(USAGE, f"--sep must be one character, got {sep!r}. Write 'tab' for a tab.")
     decimal = options.decimal or "."
     if len(decimal) != 1 or decimal == sep:
-        raise UsageFailure(f"--decimal must be one character other than the separator {sep!r}, got {decimal!r}.")
+        raise Failure(USAGE, f"--decimal must be one character other than the separator {sep!r}, got {decimal!r}.")
     arguments: dict[str, Any] = {
         "sep": sep,
         "encoding": options.encoding,
         "index_col": False,
         "low_memory": False,
         "decimal": decimal,
-        "na_values": options.na,
         "skipinitialspace": True,
+        **options.missing_marks,
     }
     if int(pd.__version__.partition(".")[0]) < 4:
         # Read the same floats as Python. By default, pandas 2 errs in the last digit, so `score` would not recognise training rows.
@@ -99,7 +100,7 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Messages 
     with table.errors():
         header = _header(file, sep, options.encoding)
         if header is None:
-            raise DataFailure(f"{name} is empty.")
+            raise Failure(DATA, f"{name} is empty.")
         no_header = options.no_header(header) if callable(options.no_header) else options.no_header
         _check_header(header, name, sep, no_header, console)
         names = [f"x{i}" for i in range(len(header))] if no_header else header
@@ -149,9 +150,10 @@ def _check_header(header: list[str], name: str, sep: str, no_header: bool, conso
         for other in (";", "\t", "|", ","):
             if other != sep and other in header[0]:
                 spelled = "tab" if other == "\t" else other
-                raise DataFailure(
+                raise Failure(
+                    DATA,
                     f"{name} has only one column, {header[0][:60]!r}, with the separator {sep!r}. Pass --sep '{spelled}' if "
-                    f"{other!r} separates the columns."
+                    f"{other!r} separates the columns.",
                 )
     if no_header or console is None:
         return
@@ -199,4 +201,4 @@ def decoding(name: str, kind: str, more: str = "", but: tuple[type[BaseException
         reason = one_line(error)[:300].rstrip(".") or type(error).__name__
         if not isinstance(error, (ValueError, OSError)):  # such as KeyError, whose text is only a name
             reason = f"{type(error).__name__}: {reason}"
-        raise DataFailure(f"cannot read {name} as {kind}: {reason}.{more}") from error
+        raise Failure(DATA, f"cannot read {name} as {kind}: {reason}.{more}") from error

@@ -10,7 +10,7 @@ import numpy as np
 from vicinal._app.blocks import NeededColumns, TableBlocks, open_table
 from vicinal._app.columns import Picked, note_order, pick_features
 from vicinal._app.console import Console, Messages, count, shown
-from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure, about_table
+from vicinal._app.errors import DATA, MODEL, USAGE, Failure, about_table
 from vicinal._app.models import Model, load_model, make_engine, steps_of
 from vicinal._app.outputs import output_format, write_json
 from vicinal._app.row_scores import (
@@ -38,7 +38,7 @@ _QUERIES_IN_PART = 1024  # of a search by workers
 
 def transform(arguments: Namespace, console: Console) -> None:
     """Run `vicinal transform`."""
-    _check_output(arguments)
+    check_output(arguments)
     model, blocks = open_model_and_blocks(arguments, console)
     missing = _about_missing(arguments, model)
     _method(model, "transform", "a density without a metric")
@@ -71,8 +71,8 @@ class _Mapper:
 def score(arguments: Namespace, console: Console) -> None:
     """Run `vicinal score`."""
     if (arguments.data is None) != arguments.training:
-        raise UsageFailure("score needs either DATA or --training.")
-    _check_output(arguments)
+        raise Failure(USAGE, "score needs either DATA or --training.")
+    check_output(arguments)
     model, blocks = open_model_and_blocks(arguments, console)
     missing = _about_missing(arguments, model, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
@@ -81,11 +81,12 @@ def score(arguments: Namespace, console: Console) -> None:
             "the model transforms the features before the density, so log_density is in the transformed units."
         )
     if arguments.fdr is not None and arguments.training:
-        raise UsageFailure(
+        raise Failure(
+            USAGE,
             "--fdr is for new rows: the p-values of training rows are ranks, for which no false discovery rate can be controlled. "
-            "Omit --fdr or --training."
+            "Omit --fdr or --training.",
         )
-    scorer = _Scorer(model, arguments, missing)
+    scorer = Scorer(model, arguments, missing)
     if rows_on_cluster():
         _ = scorer.detector  # computed by all workers together, and then sent to each of them
     most = None
@@ -102,7 +103,7 @@ def score(arguments: Namespace, console: Console) -> None:
     write_scores(frames, scorer, arguments, console)
 
 
-def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "_Scorer", arguments: Namespace, console: Console) -> None:
+def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "Scorer", arguments: Namespace, console: Console) -> None:
     """Write scored rows: all of them, the outliers or the most unusual ones; in the order of the table or of the scores."""
     import pandas as pd
 
@@ -116,7 +117,7 @@ def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "_Scorer", arguments:
 
     with Results(arguments, console, scorer.model.kind) as results:
         if arguments.sort or arguments.top is not None:
-            whole = pd.concat(list(counted())).sort_values("score", kind="stable")
+            whole = pd.concat(list(counted())).sort_values(["score", "p_value"], kind="stable")
             results.write(whole if arguments.top is None else whole.iloc[: arguments.top])
         else:
             for frame in counted():
@@ -136,7 +137,7 @@ def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
     return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
 
 
-class _Scorer:
+class Scorer:
     """The scores and the output rows of `vicinal score`, for one block of rows at a time."""
 
     def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
@@ -209,15 +210,16 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     import pandas as pd
 
     if arguments.query == "-" == arguments.data:
-        raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
-    _check_output(arguments)
+        raise Failure(USAGE, "DATA and --query cannot both be stdin. Name a file for one of them.")
+    check_output(arguments)
     model, table, picked = open_model(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
     images = _mapped(map_rows, picked.features, console)
     if images.shape[1] == 0:
-        raise ModelFailure(
+        raise Failure(
+            MODEL,
             f"{arguments.model} has no metric: {model.kind} found that one Gaussian describes its "
-            "training rows best. Learn a metric with --method lca, rca or nca instead."
+            "training rows best. Learn a metric with --method lca, rca or nca instead.",
         )
     names = _row_names(arguments, table, picked.rows, "DATA")
     if arguments.query is None:
@@ -230,8 +232,9 @@ def neighbors(arguments: Namespace, console: Console) -> None:
         queries, available = _mapped(map_rows, found.features, console), len(images)
         query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
-        raise UsageFailure(
-            f"-k {arguments.k} needs at least {count(arguments.k, 'other row')} in DATA, got {available}. Lower -k or add rows."
+        raise Failure(
+            USAGE,
+            f"-k {arguments.k} needs at least {count(arguments.k, 'other row')} in DATA, got {available}. Lower -k or add rows.",
         )
     positions, distances = _nearest(images, queries, arguments.k, console)
     n, k = positions.shape
@@ -285,7 +288,7 @@ class _Search:
         return self._placed.nearest(self._k, None if len(every) == len(self._images) else np.array(every))
 
 
-def _check_output(arguments: Namespace) -> None:
+def check_output(arguments: Namespace) -> None:
     """Raise an error before any work if no table can be written under this name."""
     if arguments.output not in (None, "-"):
         output_format(arguments.output)
@@ -324,16 +327,17 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
 
     imputes = any(isinstance(step, DensityImputer) for step in steps_of(model.whole))
     if arguments.missing == "impute" and not imputes:
-        raise UsageFailure("--missing impute: the model has no imputer. Learn it with --missing impute.")
+        raise Failure(USAGE, "--missing impute: the model has no imputer. Learn it with --missing impute.")
     known_values = marginalise and (hasattr(model.estimator, "marginal") or hasattr(model.estimator, "p_values"))
     if arguments.missing in ("refuse", "impute") and (imputes or known_values):
         return "keep"
     if arguments.missing != "marginalise":
         return arguments.missing
     if not known_values:
-        raise UsageFailure(
+        raise Failure(
+            USAGE,
             f"--missing marginalise is for the scores of densities; {model.kind} cannot use the known values of a row"
-            f"{' here' if marginalise else ' to map it'}. Pass --missing drop."
+            f"{' here' if marginalise else ' to map it'}. Pass --missing drop.",
         )
     return "keep"
 
@@ -341,7 +345,7 @@ def _about_missing(arguments: Namespace, model: Model, *, marginalise: bool = Fa
 def _method(model: Model, name: str, otherwise: str) -> Callable[..., Any]:
     """Return a method of the model, or raise an error that states what the model is instead."""
     if not hasattr(model.whole, name):
-        raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
+        raise Failure(MODEL, f"the model is a {model.kind}: {otherwise}. It has no {name}.")
     return getattr(model.whole, name)
 
 
@@ -356,7 +360,7 @@ def _row_names(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, wh
     if arguments.id is None:
         return rows
     if arguments.id not in table.columns:
-        raise DataFailure(f"--id: {what} has no column {arguments.id!r}. It has {shown(table.columns)}.")
+        raise Failure(DATA, f"--id: {what} has no column {arguments.id!r}. It has {shown(table.columns)}.")
     return table[arguments.id].to_numpy()[rows]
 
 
@@ -372,6 +376,7 @@ class Results:
         self._arguments, self._console, self._kind = arguments, console, kind
         self._as_json = arguments.json and arguments.output in (None, "-")
         self._frames: list[pd.DataFrame] = []
+        self._written = False
         self._writer = TableWriter(arguments.output)
 
     @property
@@ -385,17 +390,20 @@ class Results:
     def write(self, frame: "pd.DataFrame") -> None:
         """Add a block of the table."""
         self._arguments.check_interrupted()
+        self._written = True
         if frame.columns.has_duplicates:
             name = frame.columns[frame.columns.duplicated()][0]
-            raise UsageFailure(f"--keep {name}: the output already has a column of that name. Rename it in the table.")
+            raise Failure(
+                USAGE, f"--keep {name}: the output already has a column of that name. Rename it in the table."
+            )
         self._frames.append(frame) if self._as_json else self._writer.write(frame)
 
     def __exit__(self, *error: Any) -> None:
         import pandas as pd
 
-        if error[0] is None and self.n_rows == 0:
-            failure = DataFailure("no row is complete, so --missing drop leaves none.")
-            self._writer.__exit__(DataFailure, failure, None)
+        if error[0] is None and not self._written:
+            failure = Failure(DATA, "no row is complete, so --missing drop leaves none.")
+            self._writer.__exit__(Failure, failure, None)
             raise failure
         self._writer.__exit__(*error)
         if error[0] is not None:

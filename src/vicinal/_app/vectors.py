@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._app.console import Console, count, shown
-from vicinal._app.errors import DataFailure
+from vicinal._app.errors import DATA, Failure
 from vicinal._app.pairs import as_row_numbers, read_pair_table
 from vicinal._app.tables import TableOptions, map_array, read_table, table_format
 
@@ -22,18 +22,19 @@ def read_vectors(path: str, console: Console, options: TableOptions, vector: str
         data_first = partial(_is_data, path=path, console=console)
         rows = _of_frame(read_table(path, options._replace(no_header=data_first), vectors=True), path, vector)
     if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not rows.size:
-        raise DataFailure(f"{path} must hold vectors, one per row, got {rows.dtype} of shape {rows.shape}.")
+        raise Failure(DATA, f"{path} must hold vectors, one per row, got {rows.dtype} of shape {rows.shape}.")
     if rows.dtype not in (np.float32, np.float64):
         rows = np.asarray(rows, dtype=np.float32)
     for start in range(0, len(rows), 65_536):
         part = rows[start : start + 65_536]
         if not np.isfinite(part).all():
             bad = int((~np.isfinite(part)).any(axis=1).argmax()) + start
-            raise DataFailure(f"{path}: row {bad} contains NaN or infinity. Drop such rows or fill in their values.")
+            raise Failure(DATA, f"{path}: row {bad} contains NaN or infinity. Drop such rows or fill in their values.")
         if not part.any(axis=1).all():
             bad = int((~part.any(axis=1)).argmax()) + start
-            raise DataFailure(
-                f"{path}: row {bad} is zero and has no direction. Drop such rows, which may come from empty texts."
+            raise Failure(
+                DATA,
+                f"{path}: row {bad} is zero and has no direction. Drop such rows, which may come from empty texts.",
             )
     return rows
 
@@ -42,8 +43,8 @@ def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
     """Return the only array of an .npz file, or the one with a name."""
     try:
         return read_table(path, options._replace(array=name))
-    except DataFailure as error:
-        raise DataFailure(str(error).replace("--array", "--vector")) from error
+    except Failure as error:
+        raise Failure(DATA, str(error).replace("--array", "--vector")) from error
 
 
 def _is_data(fields: list[str], path: str, console: Console) -> bool:
@@ -64,23 +65,23 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
     listed = [name for name in frame if frame[name].map(lambda value: isinstance(value, (list, np.ndarray))).all()]
     if vector is not None:
         if vector not in listed:
-            raise DataFailure(
-                f"--vector {vector}: {path} has no such column of vectors; it has {shown(listed) or 'none'}."
+            raise Failure(
+                DATA, f"--vector {vector}: {path} has no such column of vectors; it has {shown(listed) or 'none'}."
             )
         listed = [vector]
     if len(listed) > 1:
-        raise DataFailure(
-            f"{path} has {count(len(listed), 'column')} of vectors: {shown(listed)}. Choose one with --vector."
+        raise Failure(
+            DATA, f"{path} has {count(len(listed), 'column')} of vectors: {shown(listed)}. Choose one with --vector."
         )
     if listed:
         try:
             return np.stack([np.asarray(value, dtype=np.float32) for value in frame[listed[0]]])
         except ValueError as error:
-            raise DataFailure(f"{path}: the vectors in {listed[0]!r} do not all have the same length.") from error
+            raise Failure(DATA, f"{path}: the vectors in {listed[0]!r} do not all have the same length.") from error
     text = [name for name in frame if frame[name].dtype.kind not in "iuf"]
     if text:
-        raise DataFailure(
-            f"{path}: the columns {shown(text)} are not numbers. Expected a column of vectors, or numbers only."
+        raise Failure(
+            DATA, f"{path}: the columns {shown(text)} are not numbers. Expected a column of vectors, or numbers only."
         )
     return frame.to_numpy(dtype=np.float32)
 
@@ -94,7 +95,7 @@ def read_column(
         frame = read_table(path, options._replace(no_header=True), console)
     values = frame.iloc[:, 0]
     if len(values) != n_rows:
-        raise DataFailure(f"{option} {path}: expected {count(n_rows, 'row')}, as in {whose}, got {len(values)}.")
+        raise Failure(DATA, f"{option} {path}: expected {count(n_rows, 'row')}, as in {whose}, got {len(values)}.")
     return values.astype(object).where(values.notna(), None).tolist()
 
 
@@ -103,7 +104,8 @@ def read_pairs(path: str, console: Console, options: TableOptions, sizes: tuple[
     pairs = as_row_numbers(read_pair_table(path, console, options), path)
     for column, size, what in zip(pairs.T, sizes, ("first", "second"), strict=True):
         if column.min() < 0 or column.max() >= size:
-            raise DataFailure(
-                f"--pairs {path}: the {what} column must hold row numbers from 0 to {size - 1}, got {column.min()} to {column.max()}."
+            raise Failure(
+                DATA,
+                f"--pairs {path}: the {what} column must hold row numbers from 0 to {size - 1}, got {column.min()} to {column.max()}.",
             )
     return pairs.astype(np.int64)

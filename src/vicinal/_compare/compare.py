@@ -7,10 +7,12 @@ from typing import Any
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 
+from vicinal._checks import is_frame, without_numbers
 from vicinal._compare.plan import Options, make_plan
 from vicinal._compare.results import Comparison
 from vicinal._compare.running import Run
 from vicinal._engine import Engine
+from vicinal._tables import prepare
 
 
 def compare(
@@ -19,7 +21,7 @@ def compare(
     *,
     task: str = "auto",
     types: Mapping[Any, Any] | None = None,
-    missing: str = "refuse",
+    missing: str | None = None,
     metrics: Any = None,
     densities: Any = None,
     n_neighbors: int = 5,
@@ -45,8 +47,8 @@ def compare(
     Parameters
     ----------
     X : array-like of shape (n, n_features)
-        The rows.
-    y : array-like of shape (n,), optional
+        The rows. A DataFrame with columns that are not numbers (text, dates) is prepared by :func:`vicinal.tables.prepare`.
+    y : array-like of shape (n,), or the name of a column of X, optional
         Classes, or numbers to predict. Without it, only densities are compared.
     task : {"auto", "classes", "numbers"}, default="auto"
         The kind of y. "auto" treats numbers with fractions as numbers, and also whole numbers with more than 20 values, with a
@@ -56,8 +58,8 @@ def compare(
         :func:`vicinal.tables.column_types`. Densities, LCA and LCA-Gauss are learned from quantities: continuous columns
         and lattices. Columns of two values, identifiers and columns that number the rows are left out of them;
         ``types={"coin": "lattice"}`` includes one.
-    missing : {"refuse", "impute", "marginalise"}, default="refuse"
-        With "impute", missing values (NaN) of training rows and of held-out rows are filled in by a
+    missing : {"refuse", "impute", "marginalise"}, optional
+        The default is "marginalise" if values are missing (NaN). With "impute", missing values (NaN) of training rows and of held-out rows are filled in by a
         :class:`DensityImputer` that is fitted to the training rows of the fold. Densities are evaluated only on complete
         held-out rows, because the others would partly measure the imputer. With "marginalise", metrics are evaluated in the
         same way, and densities learn from rows with missing values and are evaluated on the known values of every held-out
@@ -126,6 +128,12 @@ def compare(
     >>> print(result.verdict)
     RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 %, compared with 96.1 % for ...
     """
+    rows: Any = X
+    if isinstance(y, str) and is_frame(rows):
+        rows, y = rows.drop(columns=y), rows[y].to_numpy()
+    if is_frame(rows) and without_numbers(rows):
+        prepared = prepare(rows, types=types, missing=missing or "marginalise")
+        rows, types = prepared.X, prepared.feature_types
     options = Options(
         task=task,
         types=types,
@@ -141,4 +149,4 @@ def compare(
         random_state=random_state,
         engine=engine,
     )
-    return Run(make_plan(X, y, options), keep).go(progress, first_results)
+    return Run(make_plan(rows, y, options), keep).go(progress, first_results)

@@ -13,6 +13,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 
+from vicinal import companions
+
 _WIDTH = 88
 # Arrays of more entries than this are data, which belong in a file and not in code.
 _LARGEST_ARRAY = 100
@@ -154,6 +156,8 @@ def _public_home(thing: Any) -> str | None:
         module = ".".join(parts[:end])
         if getattr(import_module(module), name, None) is thing:
             return module
+        if module == "vicinal" and getattr(companions, name, None) is thing:
+            return "vicinal.companions"
     return None
 
 

@@ -108,7 +108,8 @@ def metric_methods(
     n_rows : the number of rows that the costly ones are fitted to; it and the number of columns determine whether
         these and whitening use principal components of the standardised columns instead of the columns
     """
-    from vicinal import NCA, RCA, BinnedTargetMetric, Objective
+    from vicinal import NCA, RCA, Objective
+    from vicinal.companions import BinnedTargetMetric
 
     n_features, n_dimensions = columns.n_features, metric_dimensions(columns.n_features, n_rows)
     lca, lca_gauss = _lca_pair(seed, engine)

@@ -57,7 +57,8 @@ class Options:
 
     def check(self) -> None:
         """Raise an error for invalid values; with `fast`, lower the numbers. None and a RandomState give a seed."""
-        check_choice(self.missing, "missing", MISSING)
+        if self.missing is not None:
+            check_choice(self.missing, "missing", MISSING)
         for name in ("n_neighbors", "n_splits", "max_rows", "fit_rows"):
             check_integer(getattr(self, name), name, least=2 if name == "n_splits" else 1)
         if not isinstance(self.random_state, Integral):
@@ -172,6 +173,8 @@ def make_plan(X: Any, y: Any, options: Options) -> Plan:
     options.check()
     finite = True if options.missing == "refuse" else "allow-nan"
     X = check_array(X, dtype=np.float64, input_name="X", ensure_all_finite=finite)
+    if options.missing is None:
+        options.missing = "marginalise" if np.isnan(X).any() else "refuse"
     if len(X) < _FEWEST_ROWS:
         raise ValueError(
             f"a comparison needs at least {_FEWEST_ROWS} rows, got {len(X)}. With fewer rows, methods cannot be distinguished."

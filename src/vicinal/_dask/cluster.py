@@ -161,21 +161,10 @@ def _hold(*things: Any) -> None:
 
 def sent_to_all(client: Client, name: str, thing: Any) -> Future:
     """Send an object to all workers, under a key that begins with a name; try again if workers are lost meanwhile."""
-    return _sent(client, broadcast, name, [thing])[0]
-
-
-def sent_to_some(client: Client, name: str, things: list[Any]) -> list[Future]:
-    """Send each of some objects to one of the workers, under keys that begin with a name; try again if workers are lost meanwhile."""
-    wait_for_a_worker(client)
-    return _sent(client, scattered, name, things)
-
-
-def _sent(client: Client, send: Callable[..., dict[str, Future]], name: str, things: list[Any]) -> list[Future]:
     for _ in range(_ATTEMPTS):
-        keyed = {new_key(name): thing for thing in things}
+        key = new_key(name)
         try:
-            found = send(client, keyed)
-            return [found[key] for key in keyed]
+            return broadcast(client, {key: thing})[key]
         except LostError as error:
             lost = error
     raise ClusterError(

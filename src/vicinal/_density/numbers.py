@@ -37,11 +37,12 @@ class ColumnNumbers:
         if self.kind is None:
             return values
         offset = self.kind.offset or 0.0
-        return offset + self.kind.step * np.rint((values - offset) / self.kind.step)
+        on_lattice = offset + self.kind.step * np.rint((values - offset) / self.kind.step)
+        return np.round(on_lattice, self.decimals) if self.on_grid else on_lattice
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
         """Return values of rows as they are shown: exactly on a grid, and otherwise with the decimals of the column."""
-        return values if self.on_grid or self.decimals > 15 else np.round(values, self.decimals)
+        return values if self.decimals > 15 else np.round(values, self.decimals + 6 * self.on_grid)
 
     def interval(self, low: np.ndarray, median: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of intervals, rounded inwards; twice the rounded median if nothing is left."""

@@ -40,10 +40,15 @@ class Ranks(NamedTuple):
         """Return the weight of the ranked scores that are not higher than each of some scores."""
         return np.append(0.0, self.cumulated)[np.searchsorted(self.in_order, scores, side="right")]
 
-    def at_weight(self, weight: Any) -> Any:
-        """Return the first score at which the cumulative weight reaches each of some weights, or the highest score."""
-        places = np.searchsorted(self.cumulated, np.asarray(weight) - 1e-9, side="left")
-        return self.in_order[np.minimum(places, len(self.in_order) - 1)]
+    def at_weight(self, weight: np.ndarray) -> np.ndarray:
+        """Return the scores at which the cumulative weight reaches some weights; between two ranks, one between their scores."""
+        places = np.minimum(np.searchsorted(self.cumulated, weight - 1e-9, side="left"), len(self.in_order) - 1)
+        before, upper = np.append(0.0, self.cumulated)[places], self.in_order[places]
+        lower = np.append(self.in_order[0] - 1.0, self.in_order)[places]
+        if not np.isfinite(self.in_order[0]):
+            return upper
+        share = (weight - before) / np.maximum(self.cumulated[places] - before, np.finfo(float).tiny)
+        return np.where(share > 1.0 - 1e-9, upper, lower + np.clip(share, 0.0, 1.0) * (upper - lower))
 
     def p_values(self, scores: np.ndarray) -> np.ndarray:
         """Return the p-values of scores of new rows."""

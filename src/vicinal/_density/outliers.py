@@ -14,7 +14,7 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_weights, has_gaps, validate_data
+from vicinal._checks import check_weights, has_gaps, is_frame, validate_data, without_numbers
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
@@ -24,7 +24,7 @@ from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.outlier_threshold import Ranks, check_outlier_parameters, labels_in_blocks, labels_of
 from vicinal._density.robust_scores import robust_scores
 from vicinal._density.scored_table import reasons_of_rows, scored_table
-from vicinal._density.steps import Steps
+from vicinal._density.steps import Steps, fit_prepared
 from vicinal._density.training_rows import (
     as_weights,
     constant_values,
@@ -38,6 +38,7 @@ from vicinal._density.training_rows import (
     weights_in,
 )
 from vicinal._notebook import NotebookMixin
+from vicinal._tables import TableError, describe_types, prepare_table
 from vicinal._tensors import as_given, as_host
 
 if TYPE_CHECKING:
@@ -291,7 +292,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The training rows.
+            The training rows. A DataFrame with columns that are not numbers (text, dates) is prepared as by ``vicinal learn``:
+            the density learns from the columns of quantities (:class:`TableEncoder`), in standard deviations, with noise of one
+            step in rounded columns (:class:`Dequantizer`). A warning names the columns that are left out.
         y : ignored
             Not used; accepted because pipelines of scikit-learn pass it.
         sample_weight : array-like of shape (n_samples,), optional
@@ -308,11 +311,17 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 "density is frozen and learns nothing from X, so it cannot leave out rows of X. Pass "
                 "the fitted density to DensityOutlierDetector.from_density(density), or pass an unfitted density here."
             )
-        rows: Any = X if Steps(density).encoder is not None else self._checked(X, density, ensure_min_samples=2)
+        table = is_frame(X) and len(without_numbers(X)) > 0 and Steps(density).encoder is None
+        rows: Any = (
+            X if table or Steps(density).encoder is not None else self._checked(X, density, ensure_min_samples=2)
+        )
         weight = check_weights(sample_weight, rows)
         check_takes_weights(density, weight)
         passed = rows_as_passed(X, rows, density=density)
-        self.density_ = clone(density).fit(passed, **as_weights(weight))
+        if table:
+            self.density_ = _fitted_to_table(clone(density), X, weight)
+        else:
+            self.density_ = clone(density).fit(passed, **as_weights(weight))
         steps = Steps(self.density_)
         if steps.encoder is not None:
             self._keep_names()
@@ -416,6 +425,13 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             raise ValueError("rows selects training rows, so it needs X=None. Pass other rows as X.")
         new = self._rows(X)
         return explain(self, new, self._score(new) < self.offset_)
+
+    def _explain_as_unusual(self, X: Any, own: NDArray[Any] | None) -> Explanation:
+        """Explain rows that somebody asks about, as `explain` does outliers, whether or not they are flagged."""
+        if own is not None:
+            return explain(self, None, np.ones(len(own), dtype=bool), own)
+        new = self._rows(X)
+        return explain(self, new, np.ones(len(new.known), dtype=bool))
 
     def scored_table(self, X: ArrayLike | None = None, *, as_new: bool = False, explain: bool = True) -> "pd.DataFrame":
         """Return a table of rows with their scores, p-values and flags, and the reasons of outliers.
@@ -635,3 +651,15 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 detector.fit(rows[train], sample_weight=None if weight is None else weight[train])
                 scores[test] = detector.score_samples(rows[test])
         return scores
+
+
+def _fitted_to_table(density: Any, table: Any, weight: np.ndarray | None) -> Pipeline:
+    """Return a density of the quantities in a table, behind the steps that make numbers of the table."""
+    whole = prepare_table(table, None, missing="marginalise", measured_only=True)
+    prepared = whole.measured()
+    if not prepared.X.shape[1]:
+        raise TableError(f"X has no column of quantities: {describe_types(whole.feature_types.items())}.")
+    odd = [note.text for note in prepared.notes if note.odd]
+    if odd:
+        warnings.warn(" ".join(odd), UserWarning, stacklevel=callers_line())
+    return fit_prepared(density, prepared, supervision=as_weights(weight))

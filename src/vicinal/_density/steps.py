@@ -1,5 +1,6 @@
 """A density behind other steps of a pipeline: rows as the density takes them, and its answers in the units of the table."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 from vicinal._checks import check_flag, check_integer
-from vicinal._tables import ColumnType, Dequantizer, TableEncoder
+from vicinal._tables import ColumnType, Dequantizer, PreparedTable, TableEncoder
 
 N_DRAWS = 8
 _SCALERS = (StandardScaler, MinMaxScaler, RobustScaler, MaxAbsScaler)  # each column by itself, and they can be undone
@@ -78,10 +79,6 @@ class Steps:
         for step in reversed(self.before):
             table = step.inverse_transform(table) if isinstance(step, _SCALERS) else table
         return table
-
-    def fill_gaps(self) -> bool:
-        """Return whether a step fills in missing values."""
-        return any(_fills_in(step) for step in self.before)
 
     def log_volume(self, known: np.ndarray | None = None) -> Any:
         """Return the logarithm of the volume, in the units of the table, of a unit volume of the density; NaN if not known.
@@ -195,3 +192,45 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
 def log_steps(noise: Dequantizer) -> np.ndarray:
     """Return the logarithm of the step of each column; 0 for columns that are not rounded."""
     return np.log(np.where(noise.steps_ > 0, noise.steps_, 1.0))
+
+
+def fit_prepared(
+    estimator: Any,
+    prepared: PreparedTable,
+    *,
+    noise: bool = True,
+    scale: bool = True,
+    more: Sequence[tuple[str, Any]] = (),
+    supervision: Mapping[str, Any] | None = None,
+) -> Pipeline:
+    """Fit an estimator to a prepared table; return the pipeline from the raw columns to the estimator.
+
+    Parameters
+    ----------
+    estimator : metric or density, or Pipeline that ends in one
+        It is fitted itself, not a clone of it.
+    prepared : PreparedTable
+    noise : bool
+        Whether the training rows get noise of one step in rounded columns.
+    scale : bool
+        Whether the columns are standardised.
+    more : list of (str, transformer)
+        Further steps before the estimator.
+    supervision : dict, optional
+        Further arguments of the estimator's ``fit``.
+    """
+    import pandas as pd
+
+    steps, rows = [("columns", prepared.encoder.set_output(transform="pandas"))], prepared.X
+    dequantizer = prepared.encoder.dequantizer() if noise else None
+    if dequantizer is not None:
+        steps.append(("noise", dequantizer))
+        rows = pd.DataFrame(dequantizer.transform_training_rows(rows), columns=rows.columns)
+    if scale:
+        steps.append(("scale", StandardScaler().fit(rows)))
+        rows = steps[-1][1].transform(rows)
+    for name, step in more:
+        steps.append((name, step))
+        rows = step.fit_transform(rows)
+    estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **(supervision or {}))
+    return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from vicinal._checks import has_gaps
-from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, forget, prepare, resident, robust_centre
+from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, prepare, resident, robust_centre
 from vicinal._mixtures.components import (
     LOG_2PI,
     RandomState,
@@ -204,10 +204,6 @@ class MixtureBase(ABC):
         left_out = np.arange(len(rows)) if left_out is None else left_out
         sums = self.placement(len(rows)).log_sums(self._as_placed(rows), left_out)
         return check_log_density(sums + self._log_norm - log_weight_of_others(self.log_weights)[left_out])
-
-    def forget_placement(self) -> None:
-        """Drop the components as placed by the engine; the next use places them again."""
-        forget(self)
 
     def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
@@ -24,12 +23,8 @@ from vicinal._model_files.networks import network_of
 from vicinal._model_files.parameters import find_fault
 from vicinal._model_files.states import state_of
 from vicinal._model_files.types import (
-    CHARACTERS_PER_OBJECT,
     MAX_DEPTH,
     MOST_EQUAL_HASHES,
-    MOST_OBJECTS,
-    MOST_REFERENCES,
-    SPARSE,
     check_text,
     default_parameters,
     fields_of,
@@ -38,7 +33,7 @@ from vicinal._model_files.types import (
     parameters_of,
     read_dtype,
 )
-from vicinal._words import count, on_one_line
+from vicinal._words import on_one_line
 
 
 class Reader:
@@ -47,26 +42,19 @@ class Reader:
     Parameters
     ----------
     arrays : dict
-        The table of the file.
-    n_characters : int
-        The length of the description. It bounds the number of estimators, records and layers: each takes time.
+        The table of the file. A tree may refer to each of them once.
     """
 
-    def __init__(self, arrays: dict[str, np.ndarray], n_characters: int = 0) -> None:
-        self._arrays = arrays
-        self._done: dict[str, tuple[Any, np.ndarray]] = {}
-        self._references: Counter[str] = Counter()
-        self._copied: set[str] = set()
+    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+        self._arrays = dict(arrays)
         self._class_names: set[str] = set()
-        self._n_objects, self._most_objects = 0, MOST_OBJECTS + n_characters // CHARACTERS_PER_OBJECT
 
     def estimator(self, tree: Any, depth: int = 0) -> BaseEstimator:
         """Return the estimator of a tree."""
-        _expect(tree, "estimator", {"class", "parameters", "attributes"}, optional={"metadata_request"})
+        _expect(tree, "estimator", {"class", "parameters", "attributes"})
         cls = find_class(tree["class"])
         if cls is None or not issubclass(cls, BaseEstimator):
             raise ValueError(f"it holds an estimator of the unknown class {shown(tree['class'])}. {_NEWER}")
-        self._count_object()
         self._class_names.add(tree["class"])
         attributes = self._fields(tree["class"], tree["attributes"], depth, "attribute")
         parameters = {}
@@ -81,8 +69,6 @@ class Reader:
         _refuse(tree["class"], state_of(tree["class"]).fault(attributes))
         estimator = object.__new__(cls)
         estimator.__dict__.update(parameters, **_by_attribute(tree["class"], attributes))
-        if "metadata_request" in tree:
-            _restore_requests(estimator, tree["metadata_request"])
         return estimator
 
     def warn_of_other_scikit_learn(self, version: str) -> None:
@@ -144,36 +130,15 @@ class Reader:
         return _from_bits(tree["bits"], read_dtype(tree["dtype"]))
 
     def _array(self, tree: Any, depth: int) -> np.ndarray:
-        _expect(tree, "array", {"name"}, optional={"dtype", "axes"})
+        _expect(tree, "array", {"name"}, optional={"dtype"})
         name = tree["name"]
         if not isinstance(name, str) or name not in self._arrays:
-            raise ValueError(f"it refers to the array {shown(name)}, which it does not hold.")
-        self._references[name] += 1
-        most = 1 if name in self._copied else MOST_REFERENCES
-        if self._references[name] > most:
             raise ValueError(
-                f"it refers to the array {shown(name)} more than {count(most, 'time')}. vicinal.io.save does not write such files."
+                f"it refers to the array {shown(name)}, which it does not hold, or to which it has referred before."
             )
-        if name not in self._done:
-            self._done[name] = (tree, _restored(self._arrays[name], tree))
-        first, array = self._done[name]
-        if first != tree:
-            raise ValueError(f"it describes the array {shown(name)} in two ways.")
-        return array
-
-    def _copied_array(self, tree: Any) -> Any:
-        """Return an array to which nothing else may refer, so that copies are no larger than the file."""
-        if isinstance(tree, dict) and isinstance(tree.get("name"), str):
-            self._copied.add(tree["name"])
-        return self._array(tree, 0)
-
-    def _count_object(self) -> None:
-        self._n_objects += 1
-        if self._n_objects > self._most_objects:
-            raise ValueError(
-                f"it holds more than {self._most_objects} estimators, records and layers, too many for the length of its "
-                "description. vicinal.io.save does not write such files."
-            )
+        plain = self._arrays.pop(name)
+        dtype = read_dtype(tree["dtype"]) if "dtype" in tree else plain.dtype
+        return np.require(from_plain(plain, dtype) if "dtype" in tree else plain, dtype, "A")
 
     def _objects(self, tree: Any, depth: int) -> np.ndarray:
         _expect(tree, "objects", {"shape", "items"})
@@ -185,28 +150,9 @@ class Reader:
             array[i] = item
         return array.reshape(shape)
 
-    def _sparse(self, tree: Any, depth: int) -> Any:
-        _expect(tree, "sparse", {"class", "shape", "parts"})
-        kind = SPARSE.get(tree["class"]) if isinstance(tree["class"], str) else None
-        part = {name: self._array(value, depth) for name, value in _named(tree["parts"])}
-        names = {"data", "row", "col"} if kind == "coo" else {"data", "indices", "indptr"}
-        if kind is None or set(part) != names or any(array.ndim != 1 for array in part.values()):
-            raise ValueError("it does not describe a sparse matrix as such.")
-        if any(array.dtype.kind != "i" for name, array in part.items() if name != "data"):
-            raise ValueError("it holds a sparse matrix whose positions are not integers.")
-        cls, shape = getattr(scipy.sparse, tree["class"]), check_shape(tree["shape"])
-        if kind == "coo":
-            matrix = cls((part["data"], (part["row"], part["col"])), shape=shape)
-        else:
-            matrix = cls((part["data"], part["indices"], part["indptr"]), shape=shape)
-            matrix.check_format(full_check=True)  # a wrong position would be read outside of the arrays
-        for name, array in part.items():  # SciPy may have chosen smaller integers
-            setattr(matrix, name, array)
-        return matrix
-
     def _random_state(self, tree: Any, depth: int) -> np.random.RandomState:
         _expect(tree, "random_state", {"key", "position", "has_gauss", "gauss"})
-        key, gauss = self._copied_array(tree["key"]), self.value(tree["gauss"], depth)
+        key, gauss = self._array(tree["key"], depth), self.value(tree["gauss"], depth)
         position, has_gauss = tree["position"], tree["has_gauss"]
         # NumPy does not check the position, and would read outside of the key.
         in_range = type(position) is int and 0 <= position <= 624 and has_gauss in (0, 1)
@@ -225,8 +171,7 @@ class Reader:
         for layer in tree["layers"]:
             if not isinstance(layer, dict) or set(layer) != {"layer", "arrays"}:
                 raise ValueError("it does not describe the layer of a network as such.")
-            self._count_object()
-            layers.append((layer["layer"], {key: self._copied_array(part) for key, part in _named(layer["arrays"])}))
+            layers.append((layer["layer"], {key: self._array(part, depth) for key, part in _named(layer["arrays"])}))
         return network_of(layers, **flags)
 
     def _record(self, tree: Any, depth: int) -> Any:
@@ -234,7 +179,6 @@ class Reader:
         cls = find_class(tree["class"])
         if cls is None or issubclass(cls, BaseEstimator):
             raise ValueError(f"it holds a record of the unknown class {shown(tree['class'])}. {_NEWER}")
-        self._count_object()
         values = self._fields(tree["class"], tree["fields"], depth, "field")
         _refuse(tree["class"], state_of(tree["class"]).fault(values))
         state = _by_attribute(tree["class"], values)
@@ -266,7 +210,6 @@ _READ = {
     "random_state": Reader._random_state,
     "record": Reader._record,
     "scalar": Reader._scalar,
-    "sparse": Reader._sparse,
     "tuple": Reader._tuple,
 }
 
@@ -312,27 +255,3 @@ def _from_bits(bits: Any, dtype: np.dtype) -> Any:
     if dtype.kind == "U":
         check_text(np.frombuffer(raw, dtype=f"{dtype.str[0]}u4"))
     return np.frombuffer(raw, dtype=dtype)[0]
-
-
-def _restored(plain: np.ndarray, tree: Any) -> np.ndarray:
-    """Return the array in its own dtype, with its axes in the order in which they lay in memory."""
-    dtype = read_dtype(tree["dtype"]) if "dtype" in tree else plain.dtype
-    array = from_plain(plain, dtype) if "dtype" in tree else plain
-    # At most one copy is made, for all reasons together.
-    if "axes" not in tree:
-        return np.require(array, dtype, "A")
-    axes = tree["axes"]
-    if not isinstance(axes, list) or not all(type(axis) is int for axis in axes):
-        raise ValueError(f"the axes of the array {shown(tree['name'])} are not numbers.")
-    if sorted(axes) != list(range(array.ndim)):
-        raise ValueError(f"the array {shown(tree['name'])} of shape {array.shape} cannot have those axes.")
-    return np.require(array.transpose(axes), dtype, ("C", "A")).transpose(np.argsort(axes))
-
-
-def _restore_requests(estimator: Any, requests: Any) -> None:
-    """Restore the requested metadata routing, through scikit-learn's own checks."""
-    routing = estimator._get_metadata_request()
-    for method, asked in _named(requests):
-        for name, alias in _named(asked):
-            getattr(routing, method).add_request(param=name, alias=alias)
-    estimator._metadata_request = routing

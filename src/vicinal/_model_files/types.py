@@ -22,10 +22,14 @@ import vicinal
 # nothing but values of the types that `Writer.value` lists.
 _CLASSES = {
     "Adam": "vicinal._nca.options.Adam",
+    "BinnedTargetMetric": "vicinal.companions.BinnedTargetMetric",
     "ChunkletReport": "vicinal._supervision.ChunkletReport",
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
+    "ConstrainedGaussianMixture": "vicinal.companions.ConstrainedGaussianMixture",
+    "ConstrainedKMeans": "vicinal.companions.ConstrainedKMeans",
     "Engine": "vicinal._engine.Engine",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
+    "MMC": "vicinal.companions.MMC",
     "LocalFrameMixture": "vicinal._mixtures.LocalFrameMixture",
     "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
@@ -51,19 +55,11 @@ _CLASSES = {
     "sklearn.StratifiedKFold": "sklearn.model_selection.StratifiedKFold",
     "sklearn.VarianceThreshold": "sklearn.feature_selection.VarianceThreshold",
 }
-SPARSE = {f"{kind}_{form}": kind for kind in ("csr", "csc", "coo") for form in ("array", "matrix")}
 MAX_DEPTH = 25
-# Limits that keep the time and memory of loading in proportion to the size of a file; docs/model_files.md states them.
-MOST_REFERENCES = 8  # references to one array, because each may be checked with cubic cost
 MOST_EQUAL_HASHES = 8  # among the keys of a dict, because each further one is compared with all of them
-MOST_OBJECTS, CHARACTERS_PER_OBJECT = (
-    1000,
-    256,
-)  # estimators, records and layers: 1000, and one per this many characters
-METADATA_REQUEST = "_metadata_request"  # stored in a file separately from the other attributes
 
 _PLAIN_KINDS = "biuf"  # dtypes that a file holds as they are
-_DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][0-9]{1,8}|[Mm]8(?:\[[0-9a-zA-Z]{1,12}\])?)")
+_DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|[US][0-9]{1,8}|[Mm]8(?:\[[0-9a-zA-Z]{1,12}\])?)")
 
 
 def find_class(name: Any) -> Any:
@@ -146,7 +142,7 @@ def is_plain(dtype: np.dtype) -> bool:
 def as_plain(array: np.ndarray) -> np.ndarray:
     """Return the array in C order and in a dtype of the file, with one more axis if its own dtype needs it.
 
-    Strings become code points, complex numbers pairs, times integers.
+    Strings become code points, times integers.
     """
     array = np.asarray(array, order="C").astype(array.dtype.newbyteorder("<"), copy=False)
     kind = array.dtype.kind
@@ -154,7 +150,7 @@ def as_plain(array: np.ndarray) -> np.ndarray:
         return array
     if kind in "mM":
         return array.view("<i8")
-    part = {"U": "<u4", "S": "|u1", "c": f"<f{array.dtype.itemsize // 2}"}[kind]
+    part = {"U": "<u4", "S": "|u1"}[kind]
     return array.reshape(*array.shape, 1).view(part)
 
 

@@ -1,16 +1,13 @@
 """Conversion of an estimator to a tree of JSON values and a table of arrays.
 
 ``None``, booleans, integers, strings, finite floats and lists are written directly; everything else is an
-object whose ``"is"`` names its type. Arrays are stored in the table by name and the tree refers to them, so a
-shared array is stored once (once for every eight references to it).
+object whose ``"is"`` names its type. Arrays are stored in the table by name, and the tree refers to each of them once.
 """
 
 import math
-from collections import Counter
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator
 
 from vicinal._metric import LinearMetricMixin
@@ -20,9 +17,6 @@ from vicinal._model_files.parameters import find_fault
 from vicinal._model_files.states import state_of
 from vicinal._model_files.types import (
     MAX_DEPTH,
-    METADATA_REQUEST,
-    MOST_REFERENCES,
-    SPARSE,
     as_plain,
     can_hold,
     fields_of,
@@ -39,15 +33,12 @@ _FIT = "A fit did not finish, or an attribute was changed after it. Fit again be
 
 
 class Writer:
-    """Turns values into a tree and collects their arrays, named by the place at which each occurs first."""
+    """Turns values into a tree and collects their arrays, named by the place of each."""
 
     def __init__(self, *, training_rows: bool = True) -> None:
         self.arrays: dict[str, np.ndarray] = {}
         self.callbacks: list[str] = []  # the functions that are left out, as text
         self._training_rows = training_rows
-        self._trees: dict[int, dict[str, Any]] = {}  # of arrays, by identity
-        self._references: Counter[str] = Counter()  # by name of the array
-        self._alive: list[np.ndarray] = []  # an identity must not be used again by another array
 
     def estimator(self, estimator: BaseEstimator, place: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the tree of an estimator."""
@@ -60,7 +51,6 @@ class Writer:
                 "for subclasses and other estimators."
             )
         kept = dict(vars(estimator)) if self._training_rows else _without_rows(estimator)
-        request = kept.pop(METADATA_REQUEST, None)
         parameters = {key: kept.pop(key) for key in list(kept) if key in parameters_of(cls)}
         if callable(parameters.get("callback")):  # code, which a file never contains; only a further fit would call it
             self.callbacks.append(f"{_where((*place, 'callback'))} ({_name_of_function(parameters['callback'])})")
@@ -74,8 +64,6 @@ class Writer:
         }
         _refuse(find_fault(name, parameters), place, _SET)
         _refuse(state_of(name).fault(attributes), place, _FIT)
-        if request is not None:
-            tree["metadata_request"] = _requests_by_method(request)
         return tree
 
     def value(self, value: Any, place: tuple[str, ...]) -> Any:
@@ -101,8 +89,6 @@ class Writer:
             return {"is": "scalar", "dtype": value.dtype.str, "bits": raw.hex()}
         if kind in (np.ndarray, np.memmap):
             return self._array(value, place)
-        if kind.__name__ in SPARSE and scipy.sparse.issparse(value):
-            return self._sparse(value, place)
         if kind is np.random.RandomState:
             return self._random_state(value, place)
         if _holds_rows(value) and in_file(getattr(value, "centres", None)):
@@ -122,25 +108,14 @@ class Writer:
         if array.dtype == object:
             items = [self.value(item, (*place, str(i))) for i, item in enumerate(array.ravel())]
             return {"is": "objects", "shape": list(array.shape), "items": items}
-        known = self._trees.get(id(array))
-        if known is not None and self._references[known["name"]] < MOST_REFERENCES:
-            self._references[known["name"]] += 1
-            return known
         if not can_hold(array.dtype) or array.dtype.itemsize == 0:
             raise TypeError(f"{_where(place)} has the dtype {array.dtype}, which a model file cannot hold.")
         name = ".".join(place)
-        tree = {"is": "array", "name": name, **_memory_order(array)}
+        tree = {"is": "array", "name": name}
         if not is_plain(array.dtype):
             tree["dtype"] = array.dtype.str
         self.arrays[name] = as_plain(array)
-        self._trees[id(array)], self._references[name] = tree, 1
-        self._alive.append(array)
         return tree
-
-    def _sparse(self, matrix: Any, place: tuple[str, ...]) -> dict[str, Any]:
-        names = ("data", "row", "col") if matrix.format == "coo" else ("data", "indices", "indptr")
-        parts = {name: self._array(np.asarray(getattr(matrix, name)), (*place, name)) for name in names}
-        return {"is": "sparse", "class": type(matrix).__name__, "shape": list(matrix.shape), "parts": parts}
 
     def _random_state(self, state: np.random.RandomState, place: tuple[str, ...]) -> dict[str, Any]:
         values = state.get_state(legacy=False)
@@ -221,19 +196,6 @@ def _without_rows(estimator: BaseEstimator) -> dict[str, Any]:
 
 def _holds_rows(value: Any) -> bool:
     return name_of_class(type(value)) in ("FrameMixture", "LocalFrameMixture", "SharedMixture")
-
-
-def _memory_order(array: np.ndarray) -> dict[str, list[int]]:
-    """Return the axes, slowest first, if their order is not the usual one, because the last digits of sums may depend on it."""
-    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-    return {} if array.flags.c_contiguous or axes == sorted(axes) else {"axes": axes}
-
-
-def _requests_by_method(request: Any) -> dict[str, dict[str, Any]]:
-    """Return which metadata are requested for which method, in scikit-learn's metadata routing."""
-    methods = {name: part for name, part in vars(request).items() if name != "owner"}
-    requests = {name: dict(getattr(part, "requests", {})) for name, part in methods.items()}
-    return {name: asked for name, asked in requests.items() if asked}
 
 
 def _name_of_function(function: Any) -> str:

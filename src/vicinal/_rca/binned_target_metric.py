@@ -53,7 +53,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal import BinnedTargetMetric
+    >>> from vicinal.companions import BinnedTargetMetric
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 2))
     >>> y = 10.0 * X[:, 0]                                     # the first column decides

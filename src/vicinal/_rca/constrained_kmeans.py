@@ -78,7 +78,7 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal import ConstrainedKMeans
+    >>> from vicinal.companions import ConstrainedKMeans
     >>> X = np.array([[0.0], [1.0], [4.0], [9.0], [10.0]])
     >>> kmeans = ConstrainedKMeans(2, random_state=0).fit(X)
     >>> print(np.sort(kmeans.cluster_centers_.ravel()).round(2))

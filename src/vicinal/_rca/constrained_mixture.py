@@ -117,7 +117,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal import ConstrainedGaussianMixture
+    >>> from vicinal.companions import ConstrainedGaussianMixture
     >>> rng = np.random.default_rng(0)
     >>> truth = np.repeat([0, 1], 200)
     >>> X = rng.normal(size=(400, 2)) * [0.5, 3.0] + truth[:, None] * [2.0, 0.0] + 1

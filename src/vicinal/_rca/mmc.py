@@ -94,7 +94,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from vicinal import MMC
+    >>> from vicinal.companions import MMC
     >>> X, y = load_iris(return_X_y=True)
     >>> mmc = MMC().fit(X, y)
     >>> mmc.converged_, len(mmc.components_)

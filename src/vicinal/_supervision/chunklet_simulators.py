@@ -53,7 +53,7 @@ def simulate_teachers(
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal import simulate_teachers
+    >>> from vicinal.companions import simulate_teachers
     >>> y = np.repeat(np.arange(30), 64)
     >>> rows, ids = simulate_teachers(y, n_teachers=10, random_state=0)
     >>> print(round(float(np.bincount(ids).mean()), 1))
@@ -83,7 +83,7 @@ def expected_chunklet_size(ratio: float) -> float:
 
     Examples
     --------
-    >>> from vicinal import expected_chunklet_size
+    >>> from vicinal.companions import expected_chunklet_size
     >>> print(round(expected_chunklet_size(2.0), 3))
     2.911
     """
@@ -119,7 +119,7 @@ def simulate_pairs(
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal import simulate_pairs
+    >>> from vicinal.companions import simulate_pairs
     >>> y = np.repeat([0, 1, 2], 50)
     >>> rows, ids = simulate_pairs(y, 0.9, random_state=0)
     >>> print(150 - len(rows) + len(set(ids.tolist())))
@@ -186,7 +186,7 @@ def simulate_chunklets(
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal import simulate_chunklets
+    >>> from vicinal.companions import simulate_chunklets
     >>> y = np.repeat([0, 1, 2], 40)
     >>> rows, ids = simulate_chunklets(y, size=4, fraction=0.5, remainder=False, random_state=0)
     >>> print(set(np.bincount(ids).tolist()))

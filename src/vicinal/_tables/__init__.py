@@ -15,14 +15,12 @@ from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_typ
 from vicinal._tables.dependence import dependent_columns
 from vicinal._tables.dequantizer import Dequantizer, EqualRows
 from vicinal._tables.encoder import TableEncoder
-from vicinal._tables.encoding import PARTS
 from vicinal._tables.frames import column_types, nearest_names, objects_as_text, parse_types
 from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
 
 __all__ = [
     "COMMAND_WORDS",
     "KINDS",
-    "PARTS",
     "ColumnType",
     "Dequantizer",
     "EqualRows",

@@ -25,10 +25,6 @@ _VARIES: dict[str, Any] = {
 }
 
 
-# The possible outputs of a column, in addition to the 0/1 columns "=value" of a category.
-PARTS = ("number", "log", "days", *(f"{name}_{function}" for name in _ROUNDS for function in ("sin", "cos")))
-
-
 def outputs_of(column: Any, kind: ColumnType, one_hot: bool, log: bool = False) -> list[tuple[str, ColumnType]]:
     """Return the outputs of a raw column, each with its kind."""
     if log:

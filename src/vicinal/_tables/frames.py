@@ -37,11 +37,17 @@ _DAYS = (
     "%b %d, %Y",
     "%B %d, %Y",
 )
-_DATE_FORMATS = ("ISO8601", *(day + time for time in ("", " %H:%M", " %H:%M:%S") for day in _DAYS))
+_TIMES = ("", " %H:%M", " %H:%M:%S")
+_CLOCKS = (" %I:%M %p", " %I:%M:%S %p")  # of 12 hours
+_DATE_FORMATS = (
+    "ISO8601",
+    *(day + time for time in _TIMES for day in _DAYS),
+    *(day + time for time in _CLOCKS for day in ("%Y-%m-%d", *_DAYS)),
+)
 _OTHER_READING = {"%m/%d": "%d/%m", "%d-%m": "%m-%d"}
 _LOOKS_LIKE_A_DATE = (
-    r"\s*(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{4}"
-    r"|[A-Za-z]{3,9} \d{1,2}, \d{4})\b.*"
+    r"\s*(?:\d{4}-(?:0[1-9]|1[0-2])|\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{4}"
+    r"|[A-Za-z]{3,9} \d{1,2}, \d{4})(?!\d).*"
 )
 
 
@@ -249,7 +255,19 @@ def date_format(texts: Any) -> str | None:
     """Return the format in which all strings are dates, or None."""
     if not texts.head(5).str.fullmatch(_LOOKS_LIKE_A_DATE).all():
         return None
-    return next((written for written in _DATE_FORMATS if read_dates(texts, written).notna().all()), None)
+    possible = [written for written in _DATE_FORMATS if read_dates(texts.head(20), written).notna().all()]
+    return next((written for written in possible if read_dates(texts, written).notna().all()), None)
+
+
+def looks_like_days(numbers: np.ndarray) -> bool:
+    """Return whether numbers are days that are written as 20210304."""
+    import pandas as pd
+
+    numbers = numbers[~np.isnan(numbers)]
+    if not len(numbers) or numbers.min() < 18_000_101 or numbers.max() > 22_001_231 or (numbers % 1).any():
+        return False
+    texts = pd.Series(np.unique(numbers)).astype(np.int64).astype(str)
+    return bool(pd.to_datetime(texts, format="%Y%m%d", errors="coerce").notna().all())
 
 
 def other_reading(texts: Any, written: str) -> str | None:
@@ -268,6 +286,7 @@ def read_dates(column: Any, written: str | None) -> Any:
     if written is None:
         dates = pd.to_datetime(column, errors="coerce")
     else:
+        column = column.astype("Int64") if column.dtype.kind == "f" else column  # 20210304 with a gap is a float
         dates = pd.to_datetime(column.astype("string").str.strip(), format=written, errors="coerce", utc=True)
     return dates.dt.tz_convert("UTC").dt.tz_localize(None) if dates.dt.tz is not None else dates
 
@@ -289,7 +308,8 @@ def _requested_date(column: Any, written: str, name: str) -> ColumnType:
 
     if is_datetime64_any_dtype(column):
         return ColumnType("date")
-    texts = column.dropna().astype(str)
+    texts = (column.astype("Int64") if column.dtype.kind == "f" and not (column % 1 > 0).any() else column).dropna()
+    texts = texts.astype(str)
     found = written or date_format(texts)
     try:
         fits = found is not None and read_dates(texts, found).notna().all()

@@ -20,6 +20,7 @@ from vicinal._tables.frames import (
     check_names,
     hidden_numbers,
     is_numeric,
+    looks_like_days,
     other_reading,
 )
 from vicinal._words import count, shown
@@ -247,7 +248,11 @@ def prepare_table(
         features
     )
     found = encoder.types_
-    notes += [*_notes_on_columns(features, found, one_hot, words), *_notes_on_skew(features, found, log, words)]
+    notes += [
+        *_notes_on_columns(features, found, one_hot, words),
+        *_notes_on_days(features, found, words),
+        *_notes_on_skew(features, found, log, words),
+    ]
     if not len(encoder.get_feature_names_out()):
         if all(kind.kind == "constant" for kind in found.values()):
             raise TableError(_all_constant(len(features)), notes)
@@ -310,6 +315,25 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
             )
             notes.append(Note(text, True))
     return notes
+
+
+def _notes_on_days(features: Any, types: dict[str, ColumnType], words: Words) -> list[Note]:
+    """Return a note about columns of numbers that look like days."""
+    days = [
+        name
+        for name, kind in types.items()
+        if is_numeric(features[name])
+        and looks_like_days(as_numbers(features[name]))
+        and kind.kind not in ("constant", "boolean", "date")
+    ]
+    return [
+        Note(
+            f"The numbers of {name!r} look like dates ({as_numbers(features[name].dropna())[0]:.0f}). Pass "
+            f"{words.as_kind.format(name=name, kind='date:%Y%m%d')} to read them as dates.",
+            True,
+        )
+        for name in days
+    ]
 
 
 def _notes_on_skew(features: Any, types: dict[str, ColumnType], log: Sequence[str], words: Words) -> list[Note]:

@@ -1,0 +1,70 @@
+"""`vicinal outliers`: from a table to its unusual rows and the reasons, in one command."""
+
+from argparse import Namespace
+
+import numpy as np
+from sklearn.utils import get_tags
+
+from vicinal._app.columns import measured, note_dependence, prepare
+from vicinal._app.console import Console, one_line
+from vicinal._app.errors import FIT, Failure
+from vicinal._app.models import Model, engine_for, make_engine, make_estimator, set_engine
+from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table, split_names
+from vicinal._app.use import Scorer, check_output, write_scores
+from vicinal._app.words import in_command_words
+from vicinal._density.steps import Steps, fit_prepared
+
+_MOST_ROWS = 20_000
+
+
+def outliers(arguments: Namespace, console: Console) -> None:
+    """Run the command."""
+    check_output(arguments)
+    estimator = make_estimator(arguments.method, [], arguments.seed)
+    table = read_table(
+        arguments.data, TableOptions.from_arguments(arguments), console, ColumnChoice(arguments.columns, ())
+    )
+    if arguments.missing == "refuse":
+        arguments.missing = "marginalise" if get_tags(estimator).input_tags.allow_nan else "drop"
+    prepared = measured(prepare(table, console, arguments, measured_only=True), console, arguments.method)
+    if len(prepared.X) > _MOST_ROWS:
+        some = np.sort(np.random.default_rng(arguments.seed).choice(len(prepared.X), _MOST_ROWS, replace=False))
+        console.say(f"the density is learned from a random sample of {_MOST_ROWS:,} of {len(prepared.X):,} rows.")
+        sample = prepared.take(some)
+    else:
+        sample = prepared
+    sample, _ = note_dependence(sample, console)
+    set_engine(estimator, engine_for(make_engine(arguments), len(sample.X)))
+    try:
+        pipeline = fit_prepared(estimator, sample)
+    except (ValueError, TypeError, np.linalg.LinAlgError) as error:
+        raise Failure(FIT, f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
+    encoder = sample.encoder
+    model = Model(
+        pipeline,
+        pipeline[1:],
+        estimator,
+        encoder,
+        encoder.get_feature_names_out(),
+        len(sample.X.columns),
+        Steps(pipeline).log_volume(),
+    )
+    arguments.explain, arguments.as_new, arguments.fdr, arguments.sort = True, False, None, True
+    arguments.only_outliers = not arguments.all and arguments.top is None
+    keep = split_names(arguments.keep, table.columns)
+    check_columns(keep, table.columns, "--keep")
+    scorer = Scorer(model, arguments, "keep")
+    # Rows of the sample are scored without themselves; those that are left out of it are new.
+    rows = table.iloc[prepared.rows].reset_index(drop=True)
+    frame = scorer.frame(rows, prepared.rows, rows[keep], Quiet(console))
+    write_scores([frame], scorer, arguments, console)
+
+
+class Quiet:
+    """Messages of a command in which every row is a training row, which need not be said."""
+
+    def __init__(self, console: Console) -> None:
+        self.warn, self.progress = console.warn, console.progress
+
+    def say(self, text: str) -> None:
+        """Print nothing."""
