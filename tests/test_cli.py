@@ -1818,3 +1818,12 @@ def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
         p_values = pd.read_csv("s.csv")["p_value"]
         assert p_values[:10].median() > 0.2
         assert p_values[:10].min() > 0.01
+
+
+def test_compare_names_the_task_numbers_for_a_target_without_repetitions(folder, capsys):
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=60), "y": np.arange(1, 61)}).to_csv("t.csv", index=False)
+    assert run("compare", "t.csv", "--target", "y", "-q") == DATA
+    assert (
+        "it looks like an identifier, not a class. Pass --task numbers if it holds numbers" in capsys.readouterr().err
+    )
