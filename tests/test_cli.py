@@ -1840,3 +1840,15 @@ def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
         p_values = pd.read_csv("s.csv")["p_value"]
         assert p_values[:10].median() > 0.2
         assert p_values[:10].min() > 0.01
+
+
+def test_the_cost_of_many_training_rows_is_told_before_it_is_paid(odd_rows, capsys, monkeypatch):
+    from vicinal._app import row_scores
+
+    monkeypatch.setattr(row_scores, "_MANY_ROWS", 300)
+    assert run("learn", "rows.csv", "--method", "parzen", "--missing", "drop", "-o", "m.vicinal") == OK
+    assert re.search(
+        r"score will take about \d+ s to rank the 398 training rows, and 0\.1 s per 1,000 rows", capsys.readouterr().err
+    )
+    assert run("score", "m.vicinal", "rows.csv", "-o", "s.csv") == OK
+    assert "ranking the 398 training rows, each without itself; this takes about 0 s" in capsys.readouterr().err

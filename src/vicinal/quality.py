@@ -10,6 +10,8 @@ Every score is exact and is a plain function of arrays:
 - `condition_numbers`: the condition numbers of the classes before and after a metric.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

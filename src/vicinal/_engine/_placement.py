@@ -1,5 +1,7 @@
 """A problem under one kernel, with every sum over pairs that the estimators need."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -56,7 +58,7 @@ class Placement:
     for new rows, ``left_out`` may give a position that is excluded for each, or -1.
     """
 
-    def __init__(self, problem: "Problem", placed: Placed, kernel: Kernel = None) -> None:
+    def __init__(self, problem: Problem, placed: Placed, kernel: Kernel = None) -> None:
         self.problem, self.placed, self.kernel = problem, placed, kernel
         self.shared = not isinstance(kernel, Frames)  # whether one metric is shared by all points
 
@@ -104,7 +106,7 @@ class Placement:
 
     def softmax_means(
         self, values: ArrayLike, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
-    ) -> "Means":
+    ) -> Means:
         """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query without neighbours."""
         # Means of centred values, so that an offset loses no digits.
         given = np.asarray(values)
@@ -114,7 +116,7 @@ class Placement:
         found = self.placed.softmax_sums(asked, None, given.astype(real, copy=False) - offset)
         return Means(found.log_sums, found.gathered + np.where(found.log_sums > -np.inf, 1.0, 0.0)[:, None] * offset)
 
-    def mean_shifts(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> "Means":
+    def mean_shifts(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> Means:
         """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean.
 
         The shift of a query without neighbours is 0.

@@ -7,6 +7,8 @@
     placed.scatter(row_weights)                                      # only sums are returned
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -46,7 +48,7 @@ def prepare(
     n_queries: int | None = None,
     n_dims: int | None = None,
     passes: int = 1,
-) -> "Problem":
+) -> Problem:
     """Prepare rows for the engine, once per fit; return a `Problem`.
 
     This function chooses the backend, by a pure function of the shapes and the parameters, and casts, centres and
@@ -175,12 +177,12 @@ class Problem:
             float(np.linalg.norm(self.points.rows[part], axis=1).max()) for part in Blocks(self.n_points, ALGEBRA_ROWS)
         )
 
-    def reweighted(self, log_weights: np.ndarray | None) -> "Problem":
+    def reweighted(self, log_weights: np.ndarray | None) -> Problem:
         """Return the same rows with other log-weights, on the same backend."""
         weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         return self._with_points(replace(self.points, log_weights=weights), self.match, self._given)
 
-    def some(self, positions: np.ndarray) -> "Problem":
+    def some(self, positions: np.ndarray) -> Problem:
         """Return the rows at some positions as a separate problem on the same backend."""
         given = self.points
         points = replace(
@@ -193,7 +195,7 @@ class Problem:
         match = None if self.match is None else replace(self.match, values=self.match.values[positions])
         return self._with_points(points, match, None if self._given is None else self._given[positions])
 
-    def _with_points(self, points: Points, match: Match | None, given: np.ndarray | None) -> "Problem":
+    def _with_points(self, points: Points, match: Match | None, given: np.ndarray | None) -> Problem:
         other = object.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.points, other.match, other.n_points = points, match, len(points.rows)
@@ -202,7 +204,7 @@ class Problem:
         other.__dict__.pop("_largest_norm", None)
         return other
 
-    def with_targets(self) -> "Problem":
+    def with_targets(self) -> Problem:
         """Return the rows with their targets as further coordinates: Gaussian matches are distances there.
 
         The targets are centred before they are rounded to the precision of the rows.
@@ -222,7 +224,7 @@ class Problem:
             )
         return self._with_targets
 
-    def by_target_column(self) -> list["Problem"]:
+    def by_target_column(self) -> list[Problem]:
         """Return the rows weighted by each column of their targets: dot matches are such sums."""
         if self._by_column is None:
             base = 0.0 if self.points.log_weights is None else self.points.log_weights
