@@ -305,7 +305,7 @@ def test_defaults_run_the_comparison():
     assert told
     assert report.summary["data"]["names"] == ["alcohol", "hue"]
     assert len(report.summary["metrics"]) == 8
-    assert len(report.summary["densities"]) == 6
+    assert len(report.summary["densities"]) == 7
 
 
 def test_bad_input(machine):

@@ -34,6 +34,9 @@ def entropies_are_accurate(largest_square_norm: float, dtype: DTypeLike) -> bool
     return float(np.finfo(dtype).eps) * largest_square_norm <= _ENTROPY_DIGITS[dtype]
 
 
+# Coordinates of images up to this size keep enough digits in float64 for scores to err by no more than 1e-11.
+FARTHEST_IMAGE = 1e4
+
 # The difference of two log-sums, as that of all points and of those of a class, has enough digits up to this size.
 LARGEST_LOG_SUM = {np.dtype(np.float64): 1e5, np.dtype(np.float32): 1e3}
 

@@ -12,6 +12,7 @@ from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
 from vicinal._engine._accuracy import (
+    FARTHEST_IMAGE,
     LARGEST_LOG_SUM,
     TIED,
     entropies_are_accurate,
@@ -30,6 +31,7 @@ from vicinal._engine._contract import (
     Squares,
     by_metric,
     finite,
+    listed_parts,
     to_images,
 )
 from vicinal._engine._families import Frames, Kernel
@@ -68,7 +70,42 @@ class Placement:
         if on_device(asked.rows) and not self.placed.takes_tensors:
             found = self.placed.log_sums(replace(asked, rows=as_host(asked.rows))).log_sums
             return like(found, asked.rows, array_namespace(asked.rows).float64)
-        return self.placed.log_sums(asked).log_sums
+        log_sums = self.placed.log_sums(asked).log_sums
+        given = self.problem.given_rows
+        if not self.shared or given is None or given.dtype != np.float64 or on_device(asked.rows):
+            return log_sums
+        return self._with_far_rows(asked, log_sums, given, None if asked.rows is None else np.asarray(queries))
+
+    def _with_far_rows(
+        self, asked: Queries, log_sums: np.ndarray, given: np.ndarray, new: np.ndarray | None
+    ) -> np.ndarray:
+        """Return log-sums, with those of queries whose images have lost digits from differences of the rows as given.
+
+        An image at a distance of 1e10 from the centre is rounded to 1e-6, and so is its distance from a neighbour, although the
+        difference of both rows is exact.
+        """
+        is_far = np.isfinite(log_sums)
+        for part, images in self._images_in_parts(asked):
+            is_far[part] &= np.abs(images).max(axis=1) > FARTHEST_IMAGE
+        far = np.flatnonzero(is_far)
+        if not len(far):
+            return log_sums
+        points = self.problem.points
+        positions = far if asked.positions is None else asked.positions[far]
+        rows = given[positions] if new is None else new[far]
+        some = _some(asked, far, self.problem.n_points)
+        for query, point, scores in listed_pairs(self.placed, some, log_sums[far] - _NEGLIGIBLE_NATS):
+            for part in listed_parts(len(query), 2 * self.problem.n_features):
+                images = to_images(rows[query[part]] - given[point[part]], self.placed.metric)
+                scores[part] = -0.5 * np.einsum("ij,ij->i", images, images)
+            if points.log_weights is not None:
+                scores += points.log_weights[point]
+            starts, counts = groups_of_queries(query)
+            largest = np.maximum.reduceat(scores, starts)
+            with np.errstate(under="ignore"):
+                total = np.add.reduceat(np.exp(scores - np.repeat(largest, counts)), starts)
+            log_sums[far[query[starts]]] = largest + np.log(total)
+        return log_sums
 
     @property
     def expected_share(self) -> float:
@@ -96,12 +133,22 @@ class Placement:
         return self.placed.class_shares(self.problem.queries(queries, left_out))
 
     def class_log_shares(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
-        """Return the logarithms of `class_shares`, to a relative error; -inf for a class without a point.
-
-        A share below the smallest number of the working precision may be -inf as well.
-        """
-        log_shares = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True).log_shares
+        """Return the logarithms of `class_shares`, to a relative error; -inf for a class without a point."""
+        asked, points = self.problem.queries(queries, left_out), self.problem.points
+        log_sums, log_shares = self.placed.log_sums(asked, by_class=True)
         assert log_shares is not None
+        assert points.classes is not None
+        weights = np.zeros(len(points.classes)) if points.log_weights is None else points.log_weights
+        are_lost = (log_shares < np.log(_LEAST_MEAN[points.rows.dtype])) & (log_sums > -np.inf)[:, None]
+        for code in np.flatnonzero(are_lost.any(axis=0)):
+            # A share that underflows beside those of the other classes is the quotient of two sums.
+            of_class = np.where(points.classes == code, weights, -np.inf)
+            if not np.isfinite(of_class).any():
+                continue
+            lost = np.flatnonzero(are_lost[:, code])
+            alone = self.problem.reweighted(of_class).at(self.kernel).placed
+            sums = alone.log_sums(_some(asked, lost, len(weights))).log_sums
+            log_shares[lost, code] = sums - log_sums[lost]
         return log_shares
 
     def softmax_means(
