@@ -9,8 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import (
-    LARGEST_LOG_SUM,
     TIED,
     entropies_are_accurate,
     largest_square,
@@ -33,7 +34,6 @@ from vicinal._engine._contract import (
 from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._kth import kth_squares
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
-from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import as_host, on_device
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Placement:
     def _images_in_parts(self, asked: Queries) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield the images of the queries, some at a time."""
         n = self.problem.n_points
-        for part in Blocks(asked.count(n), ALGEBRA_ROWS):
+        for part in Blocks(asked.count(n), tuning.ALGEBRA_ROWS):
             yield part, self.placed.coordinates(asked.take(np.arange(part.start, part.stop), n), "images")
 
     def scatter(
@@ -194,7 +194,7 @@ class Placement:
         matched = placed.log_sums(asked).log_sums
         with np.errstate(invalid="ignore"):
             log_parts = np.where(matched > -np.inf, matched - log_sums, -np.inf)
-        is_far = np.isfinite(matched) & (np.abs(log_sums) > LARGEST_LOG_SUM[self.problem.points.rows.dtype])
+        is_far = np.isfinite(matched) & (np.abs(log_sums) > accuracy.LARGEST_LOG_SUM[self.problem.points.rows.dtype])
         log_parts[is_far] = self._matches_of_far_rows(asked, np.flatnonzero(is_far))
         return log_sums, np.minimum(log_parts, 0.0)[:, None], [placed]
 
