@@ -40,6 +40,7 @@ from vicinal import (  # noqa: E402
 )
 from vicinal._dask import cluster as cluster_module  # noqa: E402
 from vicinal._engine import Match, _dask, prepare  # noqa: E402
+from vicinal._engine import _tuning as tuning  # noqa: E402
 from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
@@ -207,7 +208,7 @@ def test_the_heaviest_tasks_are_begun_first(client, forced, monkeypatch):
 def test_sums_are_sent_if_workers_save_enough_time(client):
     """Two threads save half of the work."""
     sharing = _dask.ClusterSharing()
-    enough = 2.0 * _dask.SHARED_WORK / sharing.pair_cost
+    enough = 2.0 * tuning.SHARED_WORK / sharing.pair_cost
     assert sharing.takes(np.array([enough]))
     assert not sharing.takes(np.array([0.99 * enough]))
     assert sharing.takes(None)
