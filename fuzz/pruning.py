@@ -182,9 +182,25 @@ def check_case(seed, most_rows=5000, dtype="float64"):
         sweeps, query_groups = placed._plan(queries)
         skipped |= check_sums(case, checker, sweeps, query_groups, queries, dense)
     check_all_rows(case, checker, placed, problem.queries(None, None))
+    if dtype == "float64":
+        check_rows(case, checker, placement, X)
     if (seed + (dtype == "float32")) % 2:  # each problem in one of the precisions
         skipped |= check_kernels(case, checker, seed)
     return Outcome(seed, case["text"], skipped, checker.ratio)
+
+
+def check_rows(case, checker, placement, X):
+    """Compare log-sums with differences of the rows as given, which the images of far rows have lost."""
+    for queries in (None, case["new"]):
+        scores = cdist(X if queries is None else queries, X, "sqeuclidean")
+        scores *= -0.5 * case["metric"][0] ** 2
+        if case["log_weights"] is not None:
+            scores += case["log_weights"]
+        if case["own"] and queries is None:
+            np.fill_diagonal(scores, -np.inf)
+        expected, _ = softmax_of(scores)
+        got = placement.log_sums(queries)
+        checker.check("log-sums of rows", got, expected, placement.problem.certified_row_error, largest(expected))
 
 
 def check_sums(case, checker, sweeps, query_groups, queries, dense):

@@ -29,7 +29,6 @@ from vicinal import io as model_io
 from vicinal._app.errors import MEANINGS
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import add_input, add_output, same_file
-from vicinal._app.words import in_command_words
 from vicinal.cli import main
 
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 6, 130, 141
@@ -1226,37 +1225,12 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     assert sorted(Path().rglob("*")) == sorted([*before, *([Path("old.html.partial")] if name == "compare" else [])])
 
 
-def test_messages_speak_the_language_of_the_command_line(table, capsys):
-    """Earlier messages advised `reg=0.01`, which is Python syntax, and mentioned --set only in brackets."""
-    learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method"]
-    assert run(*learn, "manifold-parzen", "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
+def test_learn_that_cannot_be_fitted_says_how_parameters_are_set(table, capsys):
+    learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method", "manifold-parzen"]
+    assert run(*learn, "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
     said = capsys.readouterr().err
-    assert "ManifoldParzen: --set n_neighbors=300 needs at least 301 training rows, got 120." in said
-    assert "Lower n_neighbors (--set n_neighbors=...) or add data." in said
-    assert run(*learn, "lca", "--set", "max_iter=2", "--set", "reg=0.1") == OK
-    said = capsys.readouterr().err
-    assert "--set max_iter=2 passes were used" in said
-    assert "Raise max_iter (--set max_iter=...), raise tol (--set tol=...)." in said
-    assert "objectives_" not in said
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Pass reg=0.01.", "Pass --set reg=0.01."),
-        (
-            "use covariance_type='diag', or raise reg.",
-            "use --set covariance_type='diag', or raise reg (--set reg=...).",
-        ),
-        ("pass solver=StochasticEM(batch_size=50)", "pass --set solver=StochasticEM(batch_size=50)"),
-        ("Use random_state=3 or max_iter = 4; init has no unit.", "Use --seed 3 or max_iter = 4; init has no unit."),
-        ("--set reg=1: reg must not be negative", "--set reg=1: reg must not be negative"),
-        ("low_rank needs rank, got rank=None.", "low_rank needs rank, got rank=None."),
-        ("Selection(reg=2) in a call", "Selection(reg=2) in a call"),
-    ],
-)
-def test_parameters_are_named_as_options(text, expected):
-    assert in_command_words(text, vicinal.LCA()) == expected
+    assert "ManifoldParzen: n_neighbors=300 needs at least 301 training rows, got 120." in said
+    assert "The command sets parameters with --set NAME=VALUE." in said
 
 
 def test_a_misspelt_column_suggests_only_columns_that_are_missing(table, capsys):
@@ -1287,11 +1261,16 @@ def test_the_separator_is_found(table, sep, capsys):
     assert (f"sep={sep!r}" in (Path("r.html").read_text().replace("&#x27;", "'"))) == (sep != ",")
 
 
-def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
+def test_text_is_written_as_it_was_read_unless_a_spreadsheet_would_evaluate_it(table, capsys):
     table["name"] = ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "plain", *(f"row{i}" for i in range(114))]
     table.rename(columns={"colour": "=colour"}).to_csv("table.csv", index=False)
     assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
     assert run("transform", "m.vicinal", "table.csv", "--keep", "name,=colour", "-o", "out.csv", "-q") == OK
+    found = pd.read_csv("out.csv")
+    assert list(found["name"]) == list(table["name"])
+    assert "=colour" in found.columns
+    keep = ["--keep", "name,=colour", "--spreadsheet", "-q"]
+    assert run("transform", "m.vicinal", "table.csv", *keep, "-o", "out.csv") == OK
     found = pd.read_csv("out.csv")
     assert list(found["name"][:6]) == ["'=1+1", "'+cmd", "'-2+3", "'@SUM(A1)", "'\tx", "plain"]
     assert "'=colour" in found.columns
@@ -1299,9 +1278,8 @@ def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
     assert (found["lca0"] < 0).any()  # numbers keep their minus
     assert run("transform", "m.vicinal", "table.csv", "--keep", "name", "-o", "out.parquet", "-q") == OK
     assert pd.read_parquet("out.parquet")["name"][0] == "=1+1"  # not a spreadsheet's format
-    # Redirected stdout becomes a file as well; it was once written as it is.
     capsys.readouterr()
-    assert run("transform", "m.vicinal", "table.csv", "--keep", "name,=colour", "-q") == OK
+    assert run("transform", "m.vicinal", "table.csv", *keep) == OK
     assert capsys.readouterr().out == Path("out.csv").read_text()
 
 
@@ -1840,3 +1818,12 @@ def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
         p_values = pd.read_csv("s.csv")["p_value"]
         assert p_values[:10].median() > 0.2
         assert p_values[:10].min() > 0.01
+
+
+def test_compare_names_the_task_numbers_for_a_target_without_repetitions(folder, capsys):
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=60), "y": np.arange(1, 61)}).to_csv("t.csv", index=False)
+    assert run("compare", "t.csv", "--target", "y", "-q") == DATA
+    assert (
+        "it looks like an identifier, not a class. Pass --task numbers if it holds numbers" in capsys.readouterr().err
+    )

@@ -848,6 +848,22 @@ def test_far_class_mates_are_not_flushed(kind, dtype, near, mid, far):
     assert got.log_agreement[0] == pytest.approx(expected, rel=1e-4 if dtype == "float32" else 1e-12)
 
 
+@precisions
+def test_log_shares_of_far_classes_are_finite(kind, dtype):
+    """A share below the smallest number of the precision was -inf: from -103 on in float32."""
+    rng, codes = np.random.default_rng(0), np.arange(300) % 3
+    X = rng.normal(size=(300, 2))
+    for far in (12.0, 40.0):
+        rows, queries = (X + far * (codes == 1)[:, None]).astype(dtype), rng.normal(size=(20, 2)).astype(dtype)
+        placed = placed_rows(kind, rows, match=Match("class", codes), own=False)
+        scores = -0.5 * np.square(queries[:, None].astype(float) - rows[None].astype(float)).sum(axis=2)
+        whole = np.logaddexp.reduce(scores, axis=1)
+        expected = np.stack([np.logaddexp.reduce(scores[:, codes == c], axis=1) - whole for c in range(3)], axis=1)
+        np.testing.assert_allclose(
+            placed.class_log_shares(queries), expected, rtol=1e-4 if dtype == "float32" else 1e-11
+        )
+
+
 def test_gaussian_agreement_of_a_far_row_keeps_its_digits(kind):
     # As the difference of two log-sums of -5e15 it was off by 0.04.
     rng = np.random.default_rng(0)
@@ -1112,3 +1128,22 @@ def test_rows_that_are_all_far_apart_are_done_carefully_at_once(dtype):
         for mine, theirs in zip(one, other, strict=True):
             scale = np.abs(theirs).max()
             np.testing.assert_allclose(mine, theirs, atol=(1e-10 if dtype == "float64" else 2e-4) * scale)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu", "torch"])
+def test_log_sums_of_far_groups_are_those_of_their_rows(backend):
+    """Images at 1e10 widths from the centre are rounded to 1e-6, and rows near 0 are when a centre of 1e9 is subtracted."""
+    if backend == "torch":
+        needs("torch")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    X[:150] += 1e9
+    new = X[::3] + 0.01 * rng.normal(size=(100, 2))
+    placed = prepare(backend, X, leave_one_out=True).at(np.full(2, 1.0 / 0.08))
+    for queries, rows in ((None, X), (np.arange(0, 300, 7), X[::7]), (new, new)):
+        scores = -0.5 * np.square((rows[:, None] - X[None]) / 0.08).sum(axis=2)
+        if queries is not new:
+            scores[(rows[:, None] == X[None]).all(axis=2)] = -np.inf
+        np.testing.assert_allclose(
+            placed.log_sums(queries), np.logaddexp.reduce(scores, axis=1), rtol=1e-12, atol=1e-12
+        )

@@ -2,7 +2,7 @@
 
 import ast
 import copy
-import importlib
+import importlib.util
 import inspect
 import multiprocessing
 import os
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -664,6 +665,40 @@ def test_engines_copy_and_pickle():
     assert pickle.loads(pickle.dumps(engine)) == engine == copy.deepcopy(engine)
     assert Engine(memory="1.5 GiB").memory_bytes == 3 * 2**29
     assert Engine().memory_bytes == 128 * 2**20
+
+
+def test_damaged_cache_of_compiled_code_is_written_again_with_one_warning(tmp_path, monkeypatch):
+    """Every fit ended in an UnpicklingError of Numba."""
+    from vicinal._engine._kernels import _Kernel
+
+    source = tmp_path / "doubling.py"
+    source.write_text(
+        "from numba import types\nfrom vicinal._engine._kernels import _kernel\n"
+        "@_kernel(lambda real: types.void(real[::1]))\ndef double(values):\n    for i in range(len(values)):\n        values[i] *= 2\n"
+        "@_kernel(lambda real: types.void(real[::1]))\ndef halve(values):\n    for i in range(len(values)):\n        values[i] /= 2\n"
+    )
+
+    def run():
+        """Load the kernels as another process would, and return the number of warnings."""
+        spec = importlib.util.spec_from_file_location("doubling", source)
+        module, values = importlib.util.module_from_spec(spec), np.array([3.0, 4.0])
+        spec.loader.exec_module(module)
+        monkeypatch.setattr(_Kernel, "_reported", False, raising=False)
+        with warnings.catch_warnings(record=True) as record:
+            warnings.simplefilter("always")
+            module.double(values)
+            module.double(values)
+            module.halve(values)
+        np.testing.assert_array_equal(values, [6.0, 8.0])
+        assert all("cache of compiled code" in str(one.message) for one in record)
+        return len(record)
+
+    assert run() == 0
+    for suffix, content in (("nbi", b""), ("nbi", bytes(500)), ("nbc", b""), ("nbc", bytes(500))):
+        for file in tmp_path.rglob(f"*.{suffix}"):
+            file.write_bytes(content)
+        assert run() == 1
+        assert run() == 0
 
 
 def test_missing_triton_on_a_gpu_is_reported_once_per_problem(monkeypatch):

@@ -155,7 +155,7 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
             "metrics": "--methods",
             "densities": "--methods",
         }
-        raise Failure(DATA, one_line(error.worded(**words))) from error
+        raise Failure(DATA, one_line(error.worded(**words)).replace("='numbers'", " numbers")) from error
     except ValueError as error:
         raise Failure(DATA, one_line(error)) from error
     except OSError as error:  # of the file that holds finished work

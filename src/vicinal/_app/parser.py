@@ -478,3 +478,8 @@ def _add_table_output(parser: _Parser) -> None:
         metavar="OUT",
         help="the table to write, in the format of its extension; default: CSV on stdout",
     )
+    parser.add_argument(
+        "--spreadsheet",
+        action="store_true",
+        help="in CSV and TSV, put an apostrophe before text that a spreadsheet would evaluate as a formula",
+    )

@@ -377,7 +377,7 @@ class Results:
         self._as_json = arguments.json and arguments.output in (None, "-")
         self._frames: list[pd.DataFrame] = []
         self._written = False
-        self._writer = TableWriter(arguments.output)
+        self._writer = TableWriter(arguments.output, spreadsheet=arguments.spreadsheet)
 
     @property
     def n_rows(self) -> int:

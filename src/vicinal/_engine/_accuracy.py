@@ -36,6 +36,9 @@ def entropies_are_accurate(largest_square_norm: float, dtype: DTypeLike) -> bool
     return float(np.finfo(dtype).eps) * largest_square_norm <= ENTROPY_TOLERANCE[dtype]
 
 
+# Coordinates of images up to this size keep enough digits in float64 for scores to err by no more than 1e-11.
+FARTHEST_IMAGE = 1e4
+
 # The difference of two log-sums, as that of all points and of those of a class, has enough digits up to this size.
 LARGEST_LOG_SUM = {FLOAT64: 1e5, FLOAT32: 1e3}
 # The same if the two log-sums come from separate sweeps, each with its own rounding.
@@ -46,6 +49,8 @@ NEGLIGIBLE_NATS = 45.0
 LARGEST_SCREENED_ERROR = 100.0
 # If rounding of products may change a squared distance by a larger share, the nearest points are found exactly.
 VISIBLE_SHARE = 1e-9
+# Rounding errors of images in float32 above this share of a kernel's width affect log-sums.
+VISIBLE_ROUNDING = 1e-3
 
 # -- exponentials under a common shift --
 

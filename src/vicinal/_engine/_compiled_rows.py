@@ -136,7 +136,11 @@ class CompiledRows(Placed):
         `n_values` counts the columns that a pair multiplies, for the choice between fused kernels and products.
         """
         points, own = self._images, queries.left_out
-        if not queries.are_all or points.n < tuning.ONCE_FROM_ROWS or not (own is None or np.array_equal(own, np.arange(points.n))):
+        if (
+            not queries.are_all
+            or points.n < tuning.ONCE_FROM_ROWS
+            or not (own is None or np.array_equal(own, np.arange(points.n)))
+        ):
             return None
         weights, largest = None, float(max(packed_values.max(initial=1.0), -packed_values.min(initial=0.0)))
         if points.log_weights is not None:

@@ -29,6 +29,7 @@ from vicinal._engine._contract import (
     Squares,
     by_metric,
     finite,
+    listed_parts,
     to_images,
 )
 from vicinal._engine._families import Frames, Kernel
@@ -66,7 +67,42 @@ class Placement:
         if on_device(asked.rows) and not self.placed.takes_tensors:
             found = self.placed.log_sums(replace(asked, rows=as_host(asked.rows))).log_sums
             return like(found, asked.rows, array_namespace(asked.rows).float64)
-        return self.placed.log_sums(asked).log_sums
+        log_sums = self.placed.log_sums(asked).log_sums
+        given = self.problem.given_rows
+        if not self.shared or given is None or given.dtype != np.float64 or on_device(asked.rows):
+            return log_sums
+        return self._with_far_rows(asked, log_sums, given, None if asked.rows is None else np.asarray(queries))
+
+    def _with_far_rows(
+        self, asked: Queries, log_sums: np.ndarray, given: np.ndarray, new: np.ndarray | None
+    ) -> np.ndarray:
+        """Return log-sums, with those of queries whose images have lost digits from differences of the rows as given.
+
+        An image at a distance of 1e10 from the centre is rounded to 1e-6, and so is its distance from a neighbour, although the
+        difference of both rows is exact.
+        """
+        is_far = np.isfinite(log_sums)
+        for part, images in self._images_in_parts(asked):
+            is_far[part] &= np.abs(images).max(axis=1) > accuracy.FARTHEST_IMAGE
+        far = np.flatnonzero(is_far)
+        if not len(far):
+            return log_sums
+        points = self.problem.points
+        positions = far if asked.positions is None else asked.positions[far]
+        rows = given[positions] if new is None else new[far]
+        some = _some(asked, far, self.problem.n_points)
+        for query, point, scores in listed_pairs(self.placed, some, log_sums[far] - accuracy.NEGLIGIBLE_NATS):
+            for part in listed_parts(len(query), 2 * self.problem.n_features):
+                images = to_images(rows[query[part]] - given[point[part]], self.placed.metric)
+                scores[part] = -0.5 * np.einsum("ij,ij->i", images, images)
+            if points.log_weights is not None:
+                scores += points.log_weights[point]
+            starts, counts = groups_of_queries(query)
+            largest = np.maximum.reduceat(scores, starts)
+            with np.errstate(under="ignore"):
+                total = np.add.reduceat(np.exp(scores - np.repeat(largest, counts)), starts)
+            log_sums[far[query[starts]]] = largest + np.log(total)
+        return log_sums
 
     @property
     def expected_share(self) -> float:
@@ -94,12 +130,22 @@ class Placement:
         return self.placed.class_shares(self.problem.queries(queries, left_out))
 
     def class_log_shares(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
-        """Return the logarithms of `class_shares`, to a relative error; -inf for a class without a point.
-
-        A share below the smallest number of the working precision may be -inf as well.
-        """
-        log_shares = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True).log_shares
+        """Return the logarithms of `class_shares`, to a relative error; -inf for a class without a point."""
+        asked, points = self.problem.queries(queries, left_out), self.problem.points
+        log_sums, log_shares = self.placed.log_sums(asked, by_class=True)
         assert log_shares is not None
+        assert points.classes is not None
+        weights = np.zeros(len(points.classes)) if points.log_weights is None else points.log_weights
+        are_lost = (log_shares < np.log(accuracy.LEAST_SHARE[points.rows.dtype])) & (log_sums > -np.inf)[:, None]
+        for code in np.flatnonzero(are_lost.any(axis=0)):
+            # A share that underflows beside those of the other classes is the quotient of two sums.
+            of_class = np.where(points.classes == code, weights, -np.inf)
+            if not np.isfinite(of_class).any():
+                continue
+            lost = np.flatnonzero(are_lost[:, code])
+            alone = self.problem.reweighted(of_class).at(self.kernel).placed
+            sums = alone.log_sums(_some(asked, lost, len(weights))).log_sums
+            log_shares[lost, code] = sums - log_sums[lost]
         return log_shares
 
     def softmax_means(
@@ -222,7 +268,9 @@ class Placement:
             log_means, log_mine = np.log(np.maximum(means, 0.0)), np.log(mine)
         for c, part in enumerate(placed):
             # A mean that underflows in the softmax of all points is exact as the quotient of two sums.
-            underflowed = np.flatnonzero((means[:, c] < _LEAST_MEAN[self.problem.points.rows.dtype]) & (mine[:, c] > 0))
+            underflowed = np.flatnonzero(
+                (means[:, c] < accuracy.LEAST_SHARE[self.problem.points.rows.dtype]) & (mine[:, c] > 0)
+            )
             if len(underflowed):
                 sums = part.log_sums(_some(asked, underflowed, self.problem.n_points)).log_sums
                 with np.errstate(invalid="ignore"):
@@ -296,7 +344,7 @@ class Placement:
         return values
 
     def _listed_perplexities(self, asked: Queries) -> np.ndarray:
-        floors = self.placed.log_sums(asked).log_sums - _NEGLIGIBLE_NATS
+        floors = self.placed.log_sums(asked).log_sums - accuracy.NEGLIGIBLE_NATS
         answer = np.ones(asked.count(self.problem.n_points))
         for query, _, scores in listed_pairs(self.placed, asked, floors=floors):
             starts, counts = groups_of_queries(query)
@@ -384,14 +432,6 @@ class Placement:
         """
         self._check_is_shared("nearest_with_ties")
         return nearest_with_ties(self._by_distance, self.problem.queries(queries, left_out), k)
-
-
-# Pairs this many nats below a row's log-sum cannot change a sum in float64.
-_NEGLIGIBLE_NATS = 45.0
-
-
-# Below this mean the exponentials behind it may have been lost in the working precision.
-_LEAST_MEAN = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 
 def _some(asked: Queries, some: np.ndarray, n: int) -> Queries:
