@@ -291,7 +291,7 @@ def test_settings_give_the_same_result_again():
     assert str(again) == str(result)
     plain = json.loads(json.dumps(result.to_dict()))["settings"]
     assert plain["metrics"] == {"mine": "RCA(n_components=2)"}
-    assert plain["engine"] == "Engine(kind='reference', threads=1)"
+    assert plain["engine"].startswith("Engine(kind='reference', threads=1")
 
 
 def test_a_bad_target_is_told_in_the_words_of_the_caller():

@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.notebook import comparison_html
 from vicinal._compare.words import comparison_table
 from vicinal._engine import Engine
@@ -253,10 +252,10 @@ class Comparison:
 
 
 def _plain_setting(value: Any) -> Any:
-    """Return an argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
+    """Return an argument of `compare` for JSON: estimators and an Engine as Python prints them."""
     if isinstance(value, dict):
-        return {name: item if isinstance(item, str) else CodeWriter().expression(item) for name, item in value.items()}
-    return CodeWriter().expression(value) if isinstance(value, Engine) else value
+        return {name: item if isinstance(item, str) else repr(item) for name, item in value.items()}
+    return repr(value) if isinstance(value, Engine) else value
 
 
 def _plain(result: MethodResult) -> dict[str, Any]:

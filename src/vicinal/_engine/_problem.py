@@ -17,6 +17,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike, DTypeLike
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import round_centre
 from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
@@ -31,11 +33,7 @@ from vicinal._engine._contract import (
 from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._placement import Placement
 from vicinal._engine._settings import Engine, as_engine
-from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import on_device, tensor_of
-
-# Rounding errors of images above this share of a kernel's width affect log-sums.
-_VISIBLE_ROUNDING = 1e-3
 
 
 def prepare(
@@ -89,7 +87,7 @@ def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray
     """
     found = np.empty(rows.shape, dtype=dtype)
     largest = np.sqrt(np.finfo(dtype).max) / 2.0**12 if np.dtype(dtype).itemsize < rows.dtype.itemsize else np.inf
-    for part in Blocks(len(rows), ALGEBRA_ROWS):
+    for part in Blocks(len(rows), tuning.ALGEBRA_ROWS):
         less = rows[part] - centre
         found[part] = less if largest == np.inf else np.clip(less, -largest, largest, out=less)
     return found
@@ -169,12 +167,13 @@ class Problem:
         if isinstance(kernel, Frames) or self.points.rows.dtype != np.float32:
             return False
         largest = 1.0 if kernel is None else float(np.linalg.norm(kernel))
-        return float(np.finfo(np.float32).eps) * largest * self._largest_norm > _VISIBLE_ROUNDING
+        return float(np.finfo(np.float32).eps) * largest * self._largest_norm > accuracy.VISIBLE_ROUNDING
 
     @cached_property
     def _largest_norm(self) -> float:
         return max(
-            float(np.linalg.norm(self.points.rows[part], axis=1).max()) for part in Blocks(self.n_points, ALGEBRA_ROWS)
+            float(np.linalg.norm(self.points.rows[part], axis=1).max())
+            for part in Blocks(self.n_points, tuning.ALGEBRA_ROWS)
         )
 
     def reweighted(self, log_weights: np.ndarray | None) -> Problem:
