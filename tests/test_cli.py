@@ -1732,6 +1732,18 @@ def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
         assert p_values[:10].min() > 0.01
 
 
+def test_the_cost_of_many_training_rows_is_told_before_it_is_paid(odd_rows, capsys, monkeypatch):
+    from vicinal._app import row_scores
+
+    monkeypatch.setattr(row_scores, "_MANY_ROWS", 300)
+    assert run("learn", "rows.csv", "--method", "parzen", "--missing", "drop", "-o", "m.vicinal") == OK
+    assert re.search(
+        r"score will take about \d+ s to rank the 398 training rows, and 0\.1 s per 1,000 rows", capsys.readouterr().err
+    )
+    assert run("score", "m.vicinal", "rows.csv", "-o", "s.csv") == OK
+    assert "ranking the 398 training rows, each without itself; this takes about 0 s" in capsys.readouterr().err
+
+
 def test_compare_names_the_task_numbers_for_a_target_without_repetitions(folder, capsys):
     rng = np.random.default_rng(0)
     pd.DataFrame({"a": rng.normal(size=60), "y": np.arange(1, 61)}).to_csv("t.csv", index=False)

@@ -811,3 +811,20 @@ def test_learned_densities_of_independent_columns_did_not_help():
     )
     assert found.reference["density"] == "independent"
     assert found.helped["density"] != "helped"
+
+
+def test_a_table_of_any_columns_is_compared_and_shown_as_a_table():
+    """A text or a date in the table was NumPy's error."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=90), "b": rng.normal(size=90), "text": rng.choice(["x", "y"], 90)})
+    table["when"] = pd.date_range("2020-01-01", periods=90, freq="D")
+    table.loc[::9, "b"] = np.nan
+    few = {"metrics": ["z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 2}
+    labels = np.where(table["a"] > 0, "yes", "no")
+    by_rows = vicinal.compare(table, labels, **few)
+    by_name = vicinal.compare(table.assign(y=labels), "y", **few)
+    pd.testing.assert_frame_equal(by_rows.to_frame(), by_name.to_frame())
+    assert {"kind", "name", "learned", "score", "gain", "gain_low", "gain_high"} <= {*by_rows.to_frame().columns}
+    prepared = vicinal.tables.prepare(table, missing="marginalise")
+    assert prepared.to_frame()["column"].tolist() == ["a", "b", "text", "when"]
+    assert "<table>" in prepared._repr_html_()

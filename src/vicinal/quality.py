@@ -8,6 +8,8 @@ Every score is exact and is a plain function of arrays:
 - `neighbor_purity`: the share of the first k neighbours that have the same class, for comparing metrics.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -25,6 +25,7 @@ from vicinal._app.models import (
 )
 from vicinal._app.outputs import write_json
 from vicinal._app.pairs import as_row_numbers, read_pair_table
+from vicinal._app.row_scores import ScoringCost
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns
 from vicinal._density.steps import fit_prepared
 from vicinal._engine import Engine
@@ -68,6 +69,12 @@ def learn(arguments: Namespace, console: Console) -> None:
     save_model(model, arguments.output)
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
+    cost = ScoringCost.of(estimator) if method in _UNSUPERVISED and not arguments.quiet else None
+    if cost is not None:
+        console.say(
+            f"score will take about {max(cost.ranking, 1):.0f} s to rank the {summary['rows']:,} training rows, and "
+            f"{max(cost.rows, 0.1):.1f} s per 1,000 rows; learn with --max-rows 50000 to make it faster."
+        )
     if arguments.interrupted():
         console.say("this is the best model so far; the fit was not completed.")
         raise KeyboardInterrupt

@@ -188,6 +188,11 @@ def _add_outliers(commands: Any, table: _Parser, prepared: _Parser, general: _Pa
     outliers.add_argument(
         "--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen"
     )
+    outliers.add_argument(
+        "--groups",
+        action="store_true",
+        help="also find small groups of similar unusual rows (up to 10 %% of the rows); isolated wrong values are then found less well",
+    )
     outliers.add_argument("--all", action="store_true", help="write all rows, the most unusual one first")
     _add_choice_of_outliers(outliers)
     _add_table_output(outliers)

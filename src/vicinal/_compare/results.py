@@ -13,6 +13,8 @@ from vicinal._engine import Engine
 from vicinal._lca.imputer import DensityImputer
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vicinal._compare.intervals import Interval
 
 
@@ -149,6 +151,24 @@ class Comparison:
 
     def __str__(self) -> str:
         return comparison_table(self)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a table with a line per method: kind, name, learned, score and difference with their intervals, and judged.
+
+        Returns
+        -------
+        DataFrame
+        """
+        import pandas as pd
+
+        lines = []
+        for result in [*self.metrics, *self.densities]:
+            score, gain = result.main, result.difference
+            line = {"kind": result.kind, "name": result.name, "learned": result.learned, "scale": result.scale}
+            line |= {"score": score.mean if score else None, "gain": gain.mean if gain else None}
+            line |= {"gain_low": gain.low if gain else None, "gain_high": gain.high if gain else None}
+            lines.append(line | {"judged": result.judged, "note": result.failure or result.note})
+        return pd.DataFrame(lines)
 
     def _repr_html_(self) -> str:
         return comparison_html(self)

@@ -394,7 +394,7 @@ def _training_references(detector: Any, density: Any, patterns: list[np.ndarray]
         everyone = np.arange(len(part.positions))
         for table, columns in zip(tables, patterns, strict=True):
             its = rows[part.positions]
-            table.surprises[part.positions] = part.conditionals(its, everyone, columns).surprises
+            table.surprises[part.positions] = part.surprises(its, everyone, columns)
             table.scores[part.positions] = part.scores(its, everyone, columns)
     return tables
 

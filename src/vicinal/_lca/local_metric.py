@@ -1,5 +1,7 @@
 """The local metrics of a fitted Local LCA: the covariance at a point, distances from it, and the map of its vicinity."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The records of LCA: the options of its stochastic solver, and a penalty that draws the kernel towards a target."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike

@@ -1,5 +1,7 @@
 """LCA on a stream of rows (sec. 5.1): ``partial_fit``."""
 
+from __future__ import annotations
+
 from typing import Any, Self
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The content of a report, as a dict of plain values."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any
 
