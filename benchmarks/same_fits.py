@@ -53,9 +53,10 @@ def with_gaps(rows, share=0.08, seed=2):
 
 def fits(folder):
     """Return the fits by name: functions without arguments that return a fitted estimator and new rows (or None)."""
-    import vicinal as v
     from sklearn.base import clone
     from sklearn.datasets import load_iris, load_wine
+
+    import vicinal as v
 
     companions = getattr(v, "companions", v)  # earlier versions have all names at the top level
     X, y, new = clusters()
@@ -183,7 +184,7 @@ def fits(folder):
         new=many_new,
     )
     add("PairNCA", v.PairNCA(2, random_state=0, max_iter=20), X, chunklets)
-    add("AnchorNCA", v.AnchorNCA(2, random_state=0, max_iter=5), X, pairs=pairs[same == 1])
+    add("AnchorNCA", v.AnchorNCA(2, solver=v.Adam(batch_size=8), random_state=0, max_iter=5), X, pairs=pairs[same == 1])
     add("PairNCA diagonal, pairs", v.PairNCA(structure="diag", random_state=0, max_iter=20), X, pairs=pairs[same == 1])
     add("SoftNeighborsClassifier", v.SoftNeighborsClassifier(v.NCA(2, random_state=0, max_iter=10)), X, y)
     return result
