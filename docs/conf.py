@@ -21,6 +21,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "mathml",
+    "executed",
 ]
 html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]

@@ -14,7 +14,7 @@ from scipy.special import entr
 from fuzz.harness import Case
 from vicinal import Engine
 from vicinal._engine import Frames, Match, prepare
-from vicinal._engine import _pruned_placed as placed_module
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._plan import value_scales
 
 # What rounding may add, relative to the largest entry of an answer: the tolerance table of tests/test_engine.py.
@@ -22,6 +22,8 @@ ROUNDING = {"float64": 1e-10, "float32": 2e-4}
 CASES = 10_000
 UNTIMED = 12  # the first cases of each precision compile the kernels, which takes a minute or two
 ROWS = 5000  # of the largest problems
+# Constants of the engine that let it prune however few the rows and little the saving.
+PRUNED = {"PRUNED_FROM_POINTS": 0, "PRUNED_FROM_QUERIES": 0, "PRUNED_SAVING": np.inf, "KERNELS_VISITED": 1.0}
 KINDS = ("gauss", "clusters", "manifold", "far clusters", "duplicates", "outliers", "grid")
 
 
@@ -180,9 +182,25 @@ def check_case(seed, most_rows=5000, dtype="float64"):
         sweeps, query_groups = placed._plan(queries)
         skipped |= check_sums(case, checker, sweeps, query_groups, queries, dense)
     check_all_rows(case, checker, placed, problem.queries(None, None))
+    if dtype == "float64":
+        check_rows(case, checker, placement, X)
     if (seed + (dtype == "float32")) % 2:  # each problem in one of the precisions
         skipped |= check_kernels(case, checker, seed)
     return Outcome(seed, case["text"], skipped, checker.ratio)
+
+
+def check_rows(case, checker, placement, X):
+    """Compare log-sums with differences of the rows as given, which the images of far rows have lost."""
+    for queries in (None, case["new"]):
+        scores = cdist(X if queries is None else queries, X, "sqeuclidean")
+        scores *= -0.5 * case["metric"][0] ** 2
+        if case["log_weights"] is not None:
+            scores += case["log_weights"]
+        if case["own"] and queries is None:
+            np.fill_diagonal(scores, -np.inf)
+        expected, _ = softmax_of(scores)
+        got = placement.log_sums(queries)
+        checker.check("log-sums of rows", got, expected, placement.problem.certified_row_error, largest(expected))
 
 
 def check_sums(case, checker, sweeps, query_groups, queries, dense):
@@ -379,24 +397,12 @@ def literal_kernels(case, problem, covariances, queries, some):
     return np.array(log_sums)
 
 
-def force_pruning(patch=setattr):
-    """Prune however few the rows and little the saving."""
-    from vicinal._engine import _cpu, _kernel_sums, _pruned
-
-    patch(_cpu, "PRUNED_FROM_POINTS", 0)
-    patch(placed_module, "PRUNED_FROM_POINTS", 0)
-    patch(placed_module, "PRUNED_FROM_QUERIES", 0)
-    patch(_pruned.PrunedSweeps, "saves_time", lambda *_: True)
-    for name, value in (("PRUNED_FROM_POINTS", 0), ("PRUNED_FROM_QUERIES", 0), ("KERNELS_VISITED", 1.0)):
-        patch(_kernel_sums, name, value)
-
-
 def check(case: Case) -> str:
     """One problem in one precision."""
-    force_pruning()
     case.what = ("float64", "float32")[case.number % 2]
     number = case.seed + case.number // 2
     case.text = f"check_case({number}, {case.rows}, {case.what!r}): {draw_case(number, case.rows)['text']}"
-    outcome = check_case(number, case.rows, case.what)
+    with tuning.forced(**PRUNED):
+        outcome = check_case(number, case.rows, case.what)
     case.largest[f"largest error over certificate, {case.what}"] = outcome.ratio
     return "within the certificate, pairs skipped" if outcome.skipped else "within the certificate, no pair skipped"

@@ -58,6 +58,17 @@ def test_python_blocks_of_the_page(name, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), namespace)
 
 
+def test_outputs_of_tutorials_are_shown_below_their_code(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
+    from executed import run_blocks
+
+    page = "# A page\n\n```python\nx = 2\n```\n\nThen\n\n```python\nprint(x + 1)\n```\n\n```text\nnot run\n```\n"
+    shown = page.replace("print(x + 1)\n```\n", "print(x + 1)\n```\n\n```text\n3\n```\n")
+    assert run_blocks(page, "page") == shown
+    with pytest.raises(ZeroDivisionError):
+        run_blocks("```python\n1 / 0\n```\n", "page")
+
+
 def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

@@ -415,3 +415,10 @@ def test_the_engine_is_recorded_and_foretold():
         X = np.random.default_rng(0).normal(size=(n, 5))
         model = LCAGauss(reg=0.0, reg_gauss=0.0)
         assert which_engine(X, model).split(":")[0] == model.fit(X).engine_
+
+
+def test_a_column_of_almost_no_width_is_explained():
+    """The second attempt, under a larger penalty, collapsed as well, and its error had no text."""
+    X = np.random.default_rng(0).normal(size=(60, 3)) * [1.0, 1e-60, 1.0]
+    with pytest.raises(ValueError, match="LCAGauss: the kernel's covariance collapses"):
+        LCAGauss(max_iter=6, reduce=True, reg_gauss=0.1).fit(X)

@@ -1,5 +1,7 @@
 """Detect outliers as rows of low density; training rows are scored leave-one-out."""
 
+from __future__ import annotations
+
 import warnings
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -433,7 +435,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         new = self._rows(X)
         return explain(self, new, np.ones(len(new.known), dtype=bool))
 
-    def scored_table(self, X: ArrayLike | None = None, *, as_new: bool = False, explain: bool = True) -> "pd.DataFrame":
+    def scored_table(self, X: ArrayLike | None = None, *, as_new: bool = False, explain: bool = True) -> pd.DataFrame:
         """Return a table of rows with their scores, p-values and flags, and the reasons of outliers.
 
         Parameters

@@ -28,16 +28,19 @@ Rules that keep this correct:
    as long as a hundred pairs in float32.
 """
 
+import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from llvmlite import ir
 from numba import float32, float64, njit, types
+from numba.core.caching import NullCache
 from numba.extending import intrinsic, overload
 
+from vicinal._callers import callers_line
 from vicinal._engine._vectors import Intrinsic, add_outer, differences, one_dot, products, two_dots
 
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
@@ -177,9 +180,32 @@ class _Kernel:
     def __call__(self, *args: Any) -> None:
         dtype = args[0].dtype
         if dtype not in self._ready:
-            self._dispatcher.compile(self._signature(float64 if dtype == np.float64 else float32))
+            signature = self._signature(float64 if dtype == np.float64 else float32)
+            try:
+                self._dispatcher.compile(signature)
+            except Exception as error:  # damaged files in the cache raise errors of many kinds
+                self._forget_cache(error)
+                self._dispatcher.compile(signature)
             self._ready.add(dtype)
         self._dispatcher(*args)
+
+    _reported: ClassVar[bool] = False  # whether this process has warned about a damaged cache
+
+    def _forget_cache(self, error: Exception) -> None:
+        """Empty the disk cache of this kernel, or do without it if it cannot be written."""
+        folder, cache = self._dispatcher._cache.cache_path, self._dispatcher._cache
+        try:
+            cache.flush()
+        except OSError:
+            self._dispatcher._cache = NullCache()
+        if not _Kernel._reported:
+            _Kernel._reported = True
+            warnings.warn(
+                f"Numba's cache of compiled code in {folder} is damaged ({type(error).__name__}), so that it is compiled again. If "
+                "this happens more than once, delete the files *.nbi and *.nbc there.",
+                RuntimeWarning,
+                stacklevel=callers_line(),
+            )
 
 
 def _kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., None]], _Kernel]:

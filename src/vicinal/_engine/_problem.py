@@ -7,6 +7,8 @@
     placed.scatter(row_weights)                                      # only sums are returned
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +17,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike, DTypeLike
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import round_centre
 from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
@@ -29,11 +33,7 @@ from vicinal._engine._contract import (
 from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._placement import Placement
 from vicinal._engine._settings import Engine, as_engine
-from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import on_device, tensor_of
-
-# Rounding errors of images above this share of a kernel's width affect log-sums.
-_VISIBLE_ROUNDING = 1e-3
 
 
 def prepare(
@@ -46,7 +46,7 @@ def prepare(
     n_queries: int | None = None,
     n_dims: int | None = None,
     passes: int = 1,
-) -> "Problem":
+) -> Problem:
     """Prepare rows for the engine, once per fit; return a `Problem`.
 
     This function chooses the backend, by a pure function of the shapes and the parameters, and casts, centres and
@@ -87,7 +87,7 @@ def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray
     """
     found = np.empty(rows.shape, dtype=dtype)
     largest = np.sqrt(np.finfo(dtype).max) / 2.0**12 if np.dtype(dtype).itemsize < rows.dtype.itemsize else np.inf
-    for part in Blocks(len(rows), ALGEBRA_ROWS):
+    for part in Blocks(len(rows), tuning.ALGEBRA_ROWS):
         less = rows[part] - centre
         found[part] = less if largest == np.inf else np.clip(less, -largest, largest, out=less)
     return found
@@ -122,8 +122,8 @@ class Problem:
         self.points = Points(rows, log_weights, codes, n_classes, tensor, certificates or Certificates())
         self._rows = backend_class(backend)(self.points, engine)
         # The rows as given, if their digits may be needed.  On a GPU every tile has its own centre.
-        plain = engine.precision is None and real == np.float32 and backend != "torch"
-        self._given = points if plain else None
+        plain = real == np.float64 or (engine.precision is None and backend != "torch")
+        self.given_rows = points if plain and points.dtype == real else None
         self._in_float64: Problem | None = None
         self._with_targets: Problem | None = None
         self._by_column: list[Problem] | None = None
@@ -149,11 +149,11 @@ class Problem:
             A matrix A maps rows to images ``A x`` with the score ``-|A (x_i - x_j)|^2 / 2``; a vector is a diagonal
             matrix; None leaves the rows as they are.
         """
-        if self._given is not None and self._rounds_visibly(kernel):
+        if self.given_rows is not None and self._rounds_visibly(kernel):
             if self._in_float64 is None:
                 engine = replace(self.engine, precision="float64")
                 self._in_float64 = Problem(
-                    engine, self.backend, self._given, self.points.log_weights, self.leave_one_out, self.match,
+                    engine, self.backend, self.given_rows, self.points.log_weights, self.leave_one_out, self.match,
                     self.points.certificates,
                 )  # fmt: skip
             return self._in_float64.at(kernel)
@@ -164,23 +164,24 @@ class Problem:
 
         This is so for groups of rows that are a million widths apart, even if differences within a group are exact.
         """
-        if isinstance(kernel, Frames):
+        if isinstance(kernel, Frames) or self.points.rows.dtype != np.float32:
             return False
         largest = 1.0 if kernel is None else float(np.linalg.norm(kernel))
-        return float(np.finfo(np.float32).eps) * largest * self._largest_norm > _VISIBLE_ROUNDING
+        return float(np.finfo(np.float32).eps) * largest * self._largest_norm > accuracy.VISIBLE_ROUNDING
 
     @cached_property
     def _largest_norm(self) -> float:
         return max(
-            float(np.linalg.norm(self.points.rows[part], axis=1).max()) for part in Blocks(self.n_points, ALGEBRA_ROWS)
+            float(np.linalg.norm(self.points.rows[part], axis=1).max())
+            for part in Blocks(self.n_points, tuning.ALGEBRA_ROWS)
         )
 
-    def reweighted(self, log_weights: np.ndarray | None) -> "Problem":
+    def reweighted(self, log_weights: np.ndarray | None) -> Problem:
         """Return the same rows with other log-weights, on the same backend."""
         weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
-        return self._with_points(replace(self.points, log_weights=weights), self.match, self._given)
+        return self._with_points(replace(self.points, log_weights=weights), self.match, self.given_rows)
 
-    def some(self, positions: np.ndarray) -> "Problem":
+    def some(self, positions: np.ndarray) -> Problem:
         """Return the rows at some positions as a separate problem on the same backend."""
         given = self.points
         points = replace(
@@ -191,25 +192,25 @@ class Problem:
             classes=None if given.classes is None else given.classes[positions],
         )
         match = None if self.match is None else replace(self.match, values=self.match.values[positions])
-        return self._with_points(points, match, None if self._given is None else self._given[positions])
+        return self._with_points(points, match, None if self.given_rows is None else self.given_rows[positions])
 
-    def _with_points(self, points: Points, match: Match | None, given: np.ndarray | None) -> "Problem":
+    def _with_points(self, points: Points, match: Match | None, given: np.ndarray | None) -> Problem:
         other = object.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.points, other.match, other.n_points = points, match, len(points.rows)
         other._rows = backend_class(self.backend)(points, self.engine)
-        other._with_targets, other._by_column, other._in_float64, other._given = None, None, None, given
+        other._with_targets, other._by_column, other._in_float64, other.given_rows = None, None, None, given
         other.__dict__.pop("_largest_norm", None)
         return other
 
-    def with_targets(self) -> "Problem":
+    def with_targets(self) -> Problem:
         """Return the rows with their targets as further coordinates: Gaussian matches are distances there.
 
         The targets are centred before they are rounded to the precision of the rows.
         """
         if self._with_targets is None:
             targets = self.given_match.values - round_centre(self.given_match.values)
-            rows = self.points.rows if self._given is None else self._given
+            rows = self.points.rows if self.given_rows is None else self.given_rows
             rows = np.hstack([rows, targets.astype(rows.dtype, copy=False)])
             self._with_targets = Problem(
                 self.engine,
@@ -222,7 +223,7 @@ class Problem:
             )
         return self._with_targets
 
-    def by_target_column(self) -> list["Problem"]:
+    def by_target_column(self) -> list[Problem]:
         """Return the rows weighted by each column of their targets: dot matches are such sums."""
         if self._by_column is None:
             base = 0.0 if self.points.log_weights is None else self.points.log_weights

@@ -1,5 +1,7 @@
 """Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Self

@@ -1,5 +1,7 @@
 """LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian in some directions, and a Parzen model in the others."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from itertools import count
 from typing import Any, ClassVar, NamedTuple, Self

@@ -1,5 +1,7 @@
 """Local LCA: a kernel of its own shape at every row, from the scatter of its vicinity and LCA's covariance."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self

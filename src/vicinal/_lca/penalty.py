@@ -6,6 +6,8 @@ rows are few. If columns are nearly collinear and rows are not so few, it makes 
 directions: on wdbc it costs a nat per row.) `penalty_search.py` chooses among them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass

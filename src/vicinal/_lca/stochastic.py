@@ -15,6 +15,8 @@ the variances of the best kernel decrease with the number of rows n as ``n^(-2/(
 *Streams* (sec. 5.1): the state of ``partial_fit``.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

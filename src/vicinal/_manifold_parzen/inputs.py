@@ -1,5 +1,7 @@
 """Validation of the parameters of Manifold Parzen Windows: the metric, the bandwidth, and the number of rows needed."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +31,7 @@ def check_soft_rows(n_rows: int, least: int, purpose: str) -> None:
         )
 
 
-def clone_but_keep_metric(estimator: "ManifoldParzen") -> "ManifoldParzen":
+def clone_but_keep_metric(estimator: ManifoldParzen) -> ManifoldParzen:
     """Clone all parameters except the metric, whose clone would no longer be fitted."""
     copy = BaseEstimator.__sklearn_clone__(estimator)
     copy.metric = estimator.metric
@@ -70,7 +72,7 @@ def in_bandwidths(Z: np.ndarray, bandwidth: Any) -> np.ndarray:
     return np.ascontiguousarray(solve_triangular(lower, centred.astype(np.float64), lower=True).T)
 
 
-def check_parameters(estimator: "ManifoldParzen", X: np.ndarray) -> None:
+def check_parameters(estimator: ManifoldParzen, X: np.ndarray) -> None:
     """Raise an error for parameters that are invalid for any data."""
     for name, least in (("n_components", 0), ("n_neighbors", 1)):
         value = getattr(estimator, name)
@@ -98,7 +100,7 @@ def check_parameters(estimator: "ManifoldParzen", X: np.ndarray) -> None:
 
 
 def check_sizes(
-    estimator: "ManifoldParzen", X: np.ndarray, n_rows: int, d: int, k: int, noise: float | str
+    estimator: ManifoldParzen, X: np.ndarray, n_rows: int, d: int, k: int, noise: float | str
 ) -> tuple[int, int]:
     """Check d and k against each other and the data, and return them."""
     n_features = X.shape[1]

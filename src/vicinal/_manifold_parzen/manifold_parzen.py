@@ -1,5 +1,7 @@
 """Manifold Parzen Windows: a kernel at every training row that is flat across the local manifold."""
 
+from __future__ import annotations
+
 import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self

@@ -1,5 +1,7 @@
 """NCA by anchors: each anchor distinguishes its own positive from other rows (the linear form of InfoNCE)."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, Self
 
 import numpy as np

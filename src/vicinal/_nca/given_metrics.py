@@ -1,5 +1,7 @@
 """The metrics that the user may give to soft neighbours: a fitted one, an estimator of one, a matrix, or none."""
 
+from __future__ import annotations
+
 import numbers
 from typing import Any
 

@@ -5,6 +5,8 @@ one effective neighbour (X times 1000, for example), the gradient vanishes and t
 the result. `auto_start` therefore chooses the units of the columns and the scale of the matrix from the data.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,7 +77,7 @@ def check_size(n_components: int | None, n_features: int, diagonal: bool = False
     return n_components
 
 
-def image_width(estimator: "NCA | PairNCA", n_features: int) -> int:
+def image_width(estimator: NCA | PairNCA, n_features: int) -> int:
     """Return the number of rows of A, as far as the parameters determine it."""
     if estimator.n_components is not None:
         return estimator.n_components

@@ -1,5 +1,7 @@
 """Neighbourhood Components Analysis: the linear metric in which soft nearest neighbours predict best."""
 
+from __future__ import annotations
+
 from contextlib import nullcontext
 from itertools import chain, count
 from typing import Any, ClassVar, Self

@@ -1,5 +1,7 @@
 """NCA with a network instead of a matrix (sec. 5 of the paper); needs torch."""
 
+from __future__ import annotations
+
 import copy
 import warnings
 from numbers import Integral
@@ -284,7 +286,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
 
     def _initial_network(
         self, torch: ModuleType, rows: np.ndarray, source: NeighborSource | PairSource
-    ) -> "tuple[torch.nn.Module, float]":
+    ) -> tuple[torch.nn.Module, float]:
         """Return the initial network and a scale of its outputs at which a row has more than one but not all neighbours."""
         if self.warm_start and hasattr(self, "module_"):
             return copy.deepcopy(self.module_), float(np.log(self.scale_))
@@ -352,7 +354,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         return objective, as_record(self.solver, Adam, "solver", ("adam",))
 
 
-def _outputs(torch: ModuleType, network: "torch.nn.Module", rows: np.ndarray, batch: int = 4096) -> np.ndarray:
+def _outputs(torch: ModuleType, network: torch.nn.Module, rows: np.ndarray, batch: int = 4096) -> np.ndarray:
     """Return the network's outputs for rows, on their device, a few rows at a time."""
     network.eval()
     with torch.no_grad():

@@ -1,5 +1,7 @@
 """NCA from close pairs only (Eq. 8 of the paper, sec. 5)."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, Self
 
 import numpy as np

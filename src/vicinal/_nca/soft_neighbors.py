@@ -1,5 +1,7 @@
 """The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 

@@ -1,5 +1,7 @@
 """Relevant Component Analysis (Bar-Hillel, Hertz, Shental and Weinshall, JMLR 2005)."""
 
+from __future__ import annotations
+
 import math
 import numbers
 import warnings
@@ -246,7 +248,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         sums, report = self._sum(X, y, reset=first, min_rows=1)
         return self._solve(sums if first else self._sums + sums, report, may_wait=True)
 
-    def merge(self, other: "RCA") -> Self:
+    def merge(self, other: RCA) -> Self:
         """Add the rows that another fitted RCA has seen; the result equals one fit of the rows of both.
 
         Parameters

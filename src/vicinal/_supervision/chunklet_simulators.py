@@ -4,6 +4,8 @@ Each returns :class:`ChunkletRows` ``(rows, ids)``, because teachers may share p
 ``y`` to an estimator, or use ``X[rows]`` with ``ids``.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

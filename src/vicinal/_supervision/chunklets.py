@@ -7,6 +7,8 @@ et al. 2005, sec. 2).  Labels, groups and pairs are converted to one of
 - :class:`ChunkletRows`, positions and ids side by side, for chunklets that share rows (independent teachers).
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace

@@ -1,5 +1,7 @@
 """Groups: labels of some of the rows, which only define which rows belong together."""
 
+from __future__ import annotations
+
 import numbers
 
 import numpy as np

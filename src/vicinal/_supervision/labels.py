@@ -1,5 +1,7 @@
 """Conversion of one label per row, of any kind, to integer codes, for the whole library."""
 
+from __future__ import annotations
+
 import warnings
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """The definition of missing values of labels, groups and targets."""
 
+from __future__ import annotations
+
 import numbers
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Pairs of rows, as row positions."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,5 +1,7 @@
 """The agreement of rows: labels and soft targets as the engine's `Match` (NCA paper, sec. 5)."""
 
+from __future__ import annotations
+
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,7 +38,7 @@ class Targets(NamedTuple):
     n_classes: int | None = None
     scale: np.ndarray | None = None
 
-    def take(self, rows: np.ndarray) -> "Targets":
+    def take(self, rows: np.ndarray) -> Targets:
         """Return the targets of some rows, in that order."""
         return self._replace(values=self.values[rows])
 
