@@ -122,7 +122,7 @@ SHORT = {
     "vicinal._lca.penalty_search._FOLDS": 2,
     "vicinal._lca.penalty_search.FAMILIES": ("shrunk",),
     "vicinal._lca.penalty_search.TARGET": None,
-    "vicinal._nca.trial._FEWEST_ROWS": 10**9,
+    "vicinal._nca.starts._FEWEST_ROWS": 10**9,
 }
 
 

@@ -1,6 +1,7 @@
 """The `vicinal` command: through `main` in this process, and through the installed entry point where processes matter."""
 
 import argparse
+import csv
 import errno
 import io
 import json
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from needs import needs
+from sklearn.datasets import load_wine
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -82,6 +84,20 @@ def test_a_model_without_directions_has_no_neighbors(table, capsys):
     assert model_io.load("model.vicinal")[-1].n_components_ == 0
     assert run("neighbors", "model.vicinal", "table.csv", "-k", 3) == MODEL
     assert "one Gaussian describes its training rows best" in capsys.readouterr().err
+
+
+def test_outliers_of_the_readme_are_what_the_command_prints(tmp_path, monkeypatch, capsys):
+    """The row and its reason had changed with the default density, and the README had not."""
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    example = text.split("$ vicinal outliers wine.csv --drop cultivar | cut -d, -f 1,3,7-\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    load_wine(as_frame=True).frame.rename(columns={"target": "cultivar"}).to_csv("wine.csv", index=False)
+    assert run("outliers", "wine.csv", "--drop", "cultivar") == OK
+    printed = capsys.readouterr()
+    (row,) = csv.DictReader(printed.out.splitlines())
+    summary, header, line = example.splitlines()
+    assert summary in printed.err
+    assert next(csv.reader([line])) == [row[name] for name in header.split(",")]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 _MOST_DECIMALS = 9
-_GRID_DECIMALS = 6  # values that need more are measurements, which are shown with three digits of their spread
+_GRID_DECIMALS = 4  # values that need more are measurements, which are shown with three digits of their spread
 
 
 class ColumnNumbers:

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import coo_array
 
 from vicinal._supervision.chunklets import chunklets_from_labels
-from vicinal._supervision.labels import check_length
-from vicinal._supervision.pairs import check_pairs
+from vicinal._supervision.labels import check_length, check_pairs
 
 PullClose = Callable[[np.ndarray], np.ndarray]  # maps images to the pull of their close pairs
 

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from vicinal._checks import check_choice, check_positive
 from vicinal._engine import Match, prepare
-from vicinal._supervision.labels import check_length, code_classes, code_labels
-from vicinal._supervision.missing import read_values, refuse_missing
+from vicinal._supervision.labels import check_length, code_classes, code_labels, read_values, refuse_missing
 
 # Departure 7 (NCA): Soft matches are Gaussian, or inner products.
 MATCHES = ("class", "gaussian", "dot")
