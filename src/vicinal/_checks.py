@@ -82,7 +82,9 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     except TypeError as error:
         if "float() argument" not in str(error):
             raise
-        raise TypeError(f"X must hold numbers, got an entry of type {str(error).rpartition(' ')[2]} ({error}).") from None
+        raise TypeError(
+            f"X must hold numbers, got an entry of type {str(error).rpartition(' ')[2]} ({error})."
+        ) from None
     except ValueError as error:
         message = _culprits(str(error), X, type(estimator).__name__)
         if message is None:
