@@ -10,38 +10,21 @@ because crossings are flat and a neighbouring value is as good.  No constant cha
 """
 
 import argparse
-import importlib
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 
 from vicinal._engine import Engine, Frames, prepare
 from vicinal._engine import _tuning as tuning
+from vicinal._engine._accuracy import FLOAT32, FLOAT64
 
 ONE = {"threads": 1}
 NEVER = 10**12  # never, for a constant that means "from this many on"; always, for one that means "up to this many"
-DTYPES = (tuning.FLOAT64, tuning.FLOAT32)
-
-
-@contextmanager
-def set_to(settings):
-    """Set the constants ``{"module.NAME": value}`` of the engine's modules inside a `with` block."""
-    places = [
-        (importlib.import_module(f"vicinal._engine.{key.partition('.')[0]}"), key.partition(".")[2]) for key in settings
-    ]
-    before = [getattr(module, name) for module, name in places]
-    for (module, name), value in zip(places, settings.values(), strict=True):
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for (module, name), value in zip(places, before, strict=True):
-            setattr(module, name, value)
+DTYPES = (FLOAT64, FLOAT32)
 
 
 SHORTEST = 0.05  # the shortest duration of a timed run, in seconds
@@ -66,11 +49,11 @@ def ratio(work, first, second, rounds=5):
     """Return the time of the first way over that of the second: the median over rounds in which they take turns."""
     times = np.empty((rounds, 2))
     for settings in (first, second):  # compiles
-        with set_to(settings):
+        with tuning.forced(**settings):
             work()
     for k in range(rounds):
         for j, settings in enumerate((first, second)):
-            with set_to(settings):
+            with tuning.forced(**settings):
                 times[k, j] = timed(work)
     return float(np.median(times[:, 0] / times[:, 1]))
 
@@ -101,7 +84,7 @@ def best_of(grid, make, settings):
     """Return the value on the grid with the shortest time."""
     work, times = make(), []
     for value in grid:
-        with set_to(settings(value)):
+        with tuning.forced(**settings(value)):
             times.append(cpu_seconds(work))
     because = "  ".join(f"{x}: {t / min(times):.2f}" for x, t in zip(grid, times, strict=True))
     return Measured(grid[int(np.argmin(times))], because)
@@ -110,7 +93,7 @@ def best_of(grid, make, settings):
 # -- work ---------------------------------------------------------------------------------------------------------------
 
 
-def rows(n, d, dtype=tuning.FLOAT64):
+def rows(n, d, dtype=FLOAT64):
     """Return clustered rows, so that weights are neither uniform nor one-hot."""
     rng = np.random.default_rng(n + d)
     X = rng.normal(size=(n, d)) + 2.0 * rng.normal(size=(20, d))[rng.integers(0, 20, n)]
@@ -121,13 +104,13 @@ def placed(kind, X, leave_one_out=True):
     return prepare(Engine(kind, **ONE), X, leave_one_out=leave_one_out).at(None)
 
 
-def scatter(n, d, dtype=tuning.FLOAT64, some=None, kind="cpu"):
+def scatter(n, d, dtype=FLOAT64, some=None, kind="cpu"):
     here = placed(kind, rows(n, d, dtype))
     queries = None if some is None else np.arange(some)
     return lambda: here.scatter(queries=queries)
 
 
-def log_sums(n, d, dtype=tuning.FLOAT64, some=None, kind="cpu"):
+def log_sums(n, d, dtype=FLOAT64, some=None, kind="cpu"):
     here = placed(kind, rows(n, d, dtype))
     queries = None if some is None else np.arange(some)
     return lambda: here.log_sums(queries)
@@ -153,11 +136,6 @@ def frames(n, d, depth, several):
 # -- the constants ------------------------------------------------------------------------------------------------------
 
 
-def both(name, value):
-    """Return one value in both precisions, of a constant of `_cpu` or `_half`."""
-    return {name: dict.fromkeys(DTYPES, value)}
-
-
 def measurements(quick) -> dict[str, Callable[[], Measured]]:
     """Return how each constant is measured, by name."""
     n, m = (1200, 200) if quick else (4096, 1024)
@@ -165,32 +143,32 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     def grid(*values):
         return [values[0], values[-1]] if quick else list(values)
 
-    whole = {"_cpu.HALF_SCATTER_FROM_ROWS": NEVER, "_cpu.HALF_SUMS_FROM_ROWS": NEVER}
-    once = {"_cpu.HALF_SCATTER_FROM_ROWS": 0} | both("_cpu.HALF_SCATTER_FROM_COORDINATES", 0)
+    whole = {"ONCE_FROM_ROWS": NEVER}
+    once = {"HALF_SCATTER_FROM_ROWS": 0, "HALF_SCATTER_FROM_COORDINATES": 0}
     found: dict[str, Callable[[], Measured]] = {}
     for dtype in DTYPES:
-        wide = grid(64, 96, 128, 192, 256, 384, 768) if dtype == tuning.FLOAT64 else grid(96, 192, 384, 768, 1536)
+        wide = grid(64, 96, 128, 192, 256, 384, 768) if dtype == FLOAT64 else grid(96, 192, 384, 768, 1536)
         # Half of the coordinates belong to the distance, and half are values.
         found[f"PRODUCTS_FROM[{dtype}]"] = lambda dtype=dtype, wide=wide: crossing(
             wide,
             lambda k: scatter(n, k // 2, dtype, some=m),
-            both("_cpu.PRODUCTS_FROM", NEVER),
-            both("_cpu.PRODUCTS_FROM", 0),
+            {"PRODUCTS_FROM": NEVER},
+            {"PRODUCTS_FROM": 0},
         )
         found[f"PRODUCTS_FROM_WITHOUT_VALUES[{dtype}]"] = lambda dtype=dtype, wide=wide: crossing(
             [k // 2 for k in wide],
             lambda k: log_sums(n, k, dtype, some=m),
-            both("_cpu.PRODUCTS_FROM_WITHOUT_VALUES", NEVER),
-            both("_cpu.PRODUCTS_FROM_WITHOUT_VALUES", 0),
+            {"PRODUCTS_FROM_WITHOUT_VALUES": NEVER},
+            {"PRODUCTS_FROM_WITHOUT_VALUES": 0},
         )
         found[f"HALF_PRODUCTS_FROM[{dtype}]"] = lambda dtype=dtype: crossing(
             grid(32, 64, 96, 128, 192, 256),
             lambda k: scatter(n // 2, k // 2, dtype),
-            once | both("_half.HALF_PRODUCTS_FROM", NEVER),
-            once | both("_half.HALF_PRODUCTS_FROM", 0),
+            once | {"HALF_PRODUCTS_FROM": NEVER},
+            once | {"HALF_PRODUCTS_FROM": 0},
         )
     found["HALF_SUMS_FROM_ROWS"] = lambda: crossing(
-        grid(512, 1024, 2048, 4096, 8192), lambda k: log_sums(k, 8), whole, {"_cpu.HALF_SUMS_FROM_ROWS": 0}
+        grid(512, 1024, 2048, 4096, 8192), lambda k: log_sums(k, 8), whole, {"HALF_SUMS_FROM_ROWS": 0}
     )
     found["HALF_SCATTER_FROM_ROWS"] = lambda: crossing(
         grid(512, 1024, 2048, 4096), lambda k: scatter(k, 16), whole, once
@@ -202,51 +180,51 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     found["HALF_SCATTER_FROM_ROWS_ALWAYS"] = lambda: crossing(
         [2000, 4000] if quick else [10_000, 20_000, 40_000],
         lambda k: scatter(k, 2),
-        whole | {"_cpu.HALF_SCATTER_FROM_ROWS_ALWAYS": NEVER},
-        {"_cpu.HALF_SCATTER_FROM_ROWS_ALWAYS": 0},
+        whole,
+        {"HALF_SCATTER_FROM_ROWS_ALWAYS": 0},
     )
     found["HALF_PRODUCT_ROWS"] = lambda: best_of(
         grid(64, 128, 256, 512),
         lambda: scatter(n, 128),
-        lambda size: once | {"_half_sweeps.HALF_PRODUCT_ROWS": size},
+        lambda size: once | {"HALF_PRODUCT_ROWS": size},
     )
-    by_products = once | both("_half.HALF_PRODUCTS_FROM", 0) | {"_half_sweeps.CACHED_BYTES": 0}
+    by_products = once | {"HALF_PRODUCTS_FROM": 0} | {"CACHED_BYTES": 0}
     found["COSTLY_COORDINATES"] = lambda: crossing(
         grid(16, 32, 64, 96, 128, 192),
         lambda d: scatter(min(n, 4000), d),
-        by_products | {"_half_sweeps.COSTLY_COORDINATES": NEVER},
-        by_products | {"_half_sweeps.COSTLY_COORDINATES": 0},
+        by_products | {"COSTLY_COORDINATES": NEVER},
+        by_products | {"COSTLY_COORDINATES": 0},
     )
     found["ARRAY_BLOCK_PAIRS"] = lambda: best_of(
         grid(2**14, 2**16, 2**18, 2**20, 2**22),
         lambda: scatter(n, 8, kind="reference"),
-        lambda pairs: {"_arrays.ARRAY_BLOCK_PAIRS": pairs},
+        lambda pairs: {"ARRAY_BLOCK_PAIRS": pairs},
     )
     found["PAIR_COST"] = lambda: pair_cost(n // 2)
     found["SMALL_WORK"] = lambda: small_work(n // 2)
     found["SEARCH_FROM_QUERIES"] = lambda: crossing(
         grid(8, 16, 32, 64, 128, 256),
         lambda some: nearest(n, 20, some),
-        {"_nearest.SEARCH_FROM_QUERIES": NEVER},
-        {"_nearest.SEARCH_FROM_QUERIES": 0},
+        {"SEARCH_FROM_QUERIES": NEVER},
+        {"SEARCH_FROM_QUERIES": 0},
     )
     found["TREE_COORDINATES"] = lambda: crossing(
         grid(4, 6, 8, 10, 12, 16),
         lambda d: nearest(n, d),
-        {"_nearest.TREE_COORDINATES": NEVER},
-        {"_nearest.TREE_COORDINATES": 0},
+        {"TREE_COORDINATES": NEVER},
+        {"TREE_COORDINATES": 0},
     )
     found["FRAME_FEATURES_IN_CACHE"] = lambda: crossing(
         grid(16, 32, 64, 96, 128, 192),
         lambda d: frames(n, d, 4, several=False),
-        {"_frames.FRAME_FEATURES_IN_CACHE": NEVER, "_frames.FRAME_FEATURES_FEW": 0},
-        {"_frames.FRAME_FEATURES_IN_CACHE": 0, "_frames.FRAME_FEATURES_FEW": 0},
+        {"FRAME_FEATURES_IN_CACHE": NEVER, "FRAME_FEATURES_FEW": 0},
+        {"FRAME_FEATURES_IN_CACHE": 0, "FRAME_FEATURES_FEW": 0},
     )
     found["FRAME_FEATURES_FEW"] = lambda: crossing(
         grid(8, 12, 16, 24, 32, 48),
         lambda d: frames(n, d, 4, several=True),
-        {"_frames.FRAME_FEATURES_FEW": NEVER},
-        {"_frames.FRAME_FEATURES_FEW": 0},
+        {"FRAME_FEATURES_FEW": NEVER},
+        {"FRAME_FEATURES_FEW": 0},
     )
     return found
 

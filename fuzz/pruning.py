@@ -14,7 +14,7 @@ from scipy.special import entr
 from fuzz.harness import Case
 from vicinal import Engine
 from vicinal._engine import Frames, Match, prepare
-from vicinal._engine import _pruned_placed as placed_module
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._plan import value_scales
 
 # What rounding may add, relative to the largest entry of an answer: the tolerance table of tests/test_engine.py.
@@ -22,6 +22,8 @@ ROUNDING = {"float64": 1e-10, "float32": 2e-4}
 CASES = 10_000
 UNTIMED = 12  # the first cases of each precision compile the kernels, which takes a minute or two
 ROWS = 5000  # of the largest problems
+# Constants of the engine that let it prune however few the rows and little the saving.
+PRUNED = {"PRUNED_FROM_POINTS": 0, "PRUNED_FROM_QUERIES": 0, "PRUNED_SAVING": np.inf, "KERNELS_VISITED": 1.0}
 KINDS = ("gauss", "clusters", "manifold", "far clusters", "duplicates", "outliers", "grid")
 
 
@@ -395,24 +397,12 @@ def literal_kernels(case, problem, covariances, queries, some):
     return np.array(log_sums)
 
 
-def force_pruning(patch=setattr):
-    """Prune however few the rows and little the saving."""
-    from vicinal._engine import _cpu, _kernel_sums, _pruned
-
-    patch(_cpu, "PRUNED_FROM_POINTS", 0)
-    patch(placed_module, "PRUNED_FROM_POINTS", 0)
-    patch(placed_module, "PRUNED_FROM_QUERIES", 0)
-    patch(_pruned.PrunedSweeps, "saves_time", lambda *_: True)
-    for name, value in (("PRUNED_FROM_POINTS", 0), ("PRUNED_FROM_QUERIES", 0), ("KERNELS_VISITED", 1.0)):
-        patch(_kernel_sums, name, value)
-
-
 def check(case: Case) -> str:
     """One problem in one precision."""
-    force_pruning()
     case.what = ("float64", "float32")[case.number % 2]
     number = case.seed + case.number // 2
     case.text = f"check_case({number}, {case.rows}, {case.what!r}): {draw_case(number, case.rows)['text']}"
-    outcome = check_case(number, case.rows, case.what)
+    with tuning.forced(**PRUNED):
+        outcome = check_case(number, case.rows, case.what)
     case.largest[f"largest error over certificate, {case.what}"] = outcome.ratio
     return "within the certificate, pairs skipped" if outcome.skipped else "within the certificate, no pair skipped"

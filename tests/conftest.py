@@ -66,6 +66,23 @@ def _compile_what_nobody_else_does(folder):
         time.sleep(0.1)
 
 
+@pytest.fixture
+def forced():
+    """A function that sets constants of the engine until the end of a test, so that a certain method is used: ``forced(FEW_PAIRS=0)``."""
+    from vicinal._engine import _tuning as tuning
+
+    with contextlib.ExitStack() as until_the_end:
+        yield lambda **values: until_the_end.enter_context(tuning.forced(**values))
+
+
+@pytest.fixture
+def pruned(forced):
+    """Force pruning, even for few rows and little gain."""
+    from fuzz.pruning import PRUNED
+
+    forced(**PRUNED)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nobody_waits_for_the_disk():
     """Do not flush files to the disk, which makes no difference unless the machine loses its power."""
@@ -105,7 +122,7 @@ SHORT = {
     "vicinal._lca.penalty_search._FOLDS": 2,
     "vicinal._lca.penalty_search.FAMILIES": ("shrunk",),
     "vicinal._lca.penalty_search.TARGET": None,
-    "vicinal._nca.trial._FEWEST_ROWS": 10**9,
+    "vicinal._nca.starts._FEWEST_ROWS": 10**9,
 }
 
 

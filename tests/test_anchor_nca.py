@@ -9,10 +9,8 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import Adam, AnchorNCA, retrieval
-from vicinal._nca.anchor_nca import _hard_negatives
-from vicinal._nca.anchor_objective import anchor_objective, held_out_gain
+from vicinal._nca.anchor_nca import AnchorRows, _hard_negatives, anchor_objective, held_out_gain
 from vicinal._nca.anchor_pairs import read_anchor_pairs
-from vicinal._nca.anchor_rows import AnchorRows
 
 rng = np.random.default_rng(0)
 THINGS, NOISE = rng.normal(size=(150, 8)), rng.normal(size=(300, 9)) * 3.0

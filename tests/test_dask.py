@@ -40,15 +40,16 @@ from vicinal import (  # noqa: E402
 )
 from vicinal._dask import cluster as cluster_module  # noqa: E402
 from vicinal._engine import Match, _dask, prepare  # noqa: E402
+from vicinal._engine import _tuning as tuning  # noqa: E402
 from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
 from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def small_work_is_sent(monkeypatch):
+def small_work_is_sent(forced):
     """Let workers do work that would be faster in this process, so that tests are short."""
-    monkeypatch.setattr("vicinal._engine._dask.SHARED_WORK", 4e7)
+    forced(SHARED_WORK=4e7)
 
 
 X, Y = clustered(240, 3)
@@ -166,9 +167,9 @@ def bytes_so_far():
     return tcp.counted
 
 
-def test_what_travels_in_a_pass(client, monkeypatch):
+def test_what_travels_in_a_pass(client, forced):
     """At most (8 n + 16 d^2)(tasks + 1) bytes per worker, both ways: a task returns the sums of its subtree once."""
-    monkeypatch.setattr("vicinal._engine._dask.LEAST_TASK_PAIRS", 2**18)  # as many tasks as of many rows
+    forced(LEAST_TASK_PAIRS=2**18)  # as many tasks as of many rows
     n, d, n_passes = 20_000, 2, 2
     problem = prepare("dask", clustered(n, d)[0], leave_one_out=True)
     problem.at(7.0 * np.eye(d)).scatter()  # brings the rows there
@@ -183,7 +184,7 @@ def test_what_travels_in_a_pass(client, monkeypatch):
         assert 0 < after[worker] - before[worker] <= (8 * n + 16 * d * d) * (done.count(worker) + n_passes)
 
 
-def test_the_heaviest_tasks_are_begun_first(client, monkeypatch):
+def test_the_heaviest_tasks_are_begun_first(client, forced, monkeypatch):
     """Their results are used in the order of the pieces all the same."""
     begun, submit = [], _dask.ClusterSharing._submit
 
@@ -192,7 +193,7 @@ def test_the_heaviest_tasks_are_begun_first(client, monkeypatch):
         return submit(client, work, job, groups, data)
 
     monkeypatch.setattr(_dask.ClusterSharing, "_submit", staticmethod(noted))
-    monkeypatch.setattr(_dask, "LEAST_TASK_PAIRS", 1)
+    forced(LEAST_TASK_PAIRS=1)
     costs = np.array([1.0] * 60 + [50.0] * 4)
     nodes = list(_dask.ClusterSharing().run_nodes(lambda i: (np.full(1, float(i)),), range(64), NOTHING, costs))
     assert begun[:4] == [1, 1, 1, 1]  # heavy pieces are alone
@@ -207,7 +208,7 @@ def test_the_heaviest_tasks_are_begun_first(client, monkeypatch):
 def test_sums_are_sent_if_workers_save_enough_time(client):
     """Two threads save half of the work."""
     sharing = _dask.ClusterSharing()
-    enough = 2.0 * _dask.SHARED_WORK / sharing.pair_cost
+    enough = 2.0 * tuning.SHARED_WORK / sharing.pair_cost
     assert sharing.takes(np.array([enough]))
     assert not sharing.takes(np.array([0.99 * enough]))
     assert sharing.takes(None)

@@ -22,9 +22,9 @@ ROWS = clustered(3200, 4)[0]
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
+def impatient(monkeypatch, forced):
     """Let workers do work that would be faster in this process, and wait for them for seconds rather than minutes."""
-    monkeypatch.setattr("vicinal._engine._dask.SHARED_WORK", 4e7)
+    forced(SHARED_WORK=4e7)
     monkeypatch.setattr(cluster_module, "PATIENCE", 8.0)
     monkeypatch.setattr(cluster_module, "LOOK_EVERY", 0.2)
 

@@ -8,12 +8,12 @@ and sees each pair once or twice) is tested with each of its methods: `WAYS` def
 
 import importlib
 import itertools
-from collections import defaultdict
 from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from fuzz.pruning import PRUNED
 from needs import needs
 from scipy.spatial.distance import cdist
 
@@ -33,87 +33,44 @@ def module(name):
     return importlib.import_module(f"vicinal._engine.{name}")
 
 
-def each_pair_twice(patch):
-    patch.setattr(module("_cpu").CpuPlaced, "_half", lambda *_: None)
-
-
-def each_pair_once(patch):
-    patch.setattr(module("_compiled_rows"), "HALF_SUMS_FROM_ROWS", 0)
-    patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_ROWS", 0)
-    patch.setattr(module("_cpu"), "HALF_SCATTER_FROM_COORDINATES", defaultdict(int))
-    patch.setattr(module("_half_sweeps"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
-
-
-def _products_from(patch, coordinates):
-    for file, names in (
-        ("_compiled_rows", ["PRODUCTS_FROM", "PRODUCTS_FROM_WITHOUT_VALUES"]),
-        ("_half", ["HALF_PRODUCTS_FROM"]),
-    ):
-        for name in names:
-            patch.setattr(module(file), name, dict.fromkeys(getattr(module(file), name), coordinates))
-
-
-def fused(patch):
-    _products_from(patch, np.inf)
-
-
-def products(patch):
-    _products_from(patch, 0)
-    for file, name, size in (
-        ("_compiled_rows", "PRODUCT_ROWS", 24),
-        ("_half_sweeps", "HALF_PRODUCT_ROWS", 200),
-    ):
-        patch.setattr(module(file), name, size)
-
-
-def differences(patch):
-    for file in ("_pairs", "_arrays"):
-        patch.setattr(module(file), "products_are_accurate", lambda *_: False)
-
-
-def pruned(patch):
-    """Force pruned work, even for few rows and little gain."""
-    for file, name in (("_cpu", "POINTS"), ("_pruned_placed", "POINTS"), ("_pruned_placed", "QUERIES")):
-        patch.setattr(module(file), f"PRUNED_FROM_{name}", 0)
-    patch.setattr(module("_pruned").PrunedSweeps, "saves_time", lambda *_: True)
-
-
-class Way(NamedTuple):
-    """A backend, and the settings that force one of its methods."""
-
-    backend: str
-    forced: tuple = ()
-
-    @property
-    def name(self):
-        return "-".join([self.backend, *(force.__name__ for force in self.forced)])
-
-
+FORCED = {
+    "each_pair_twice": {"ONCE_FROM_ROWS": np.inf},
+    # COLUMN_TILES: several pieces of work, however few the rows
+    "each_pair_once": {
+        "ONCE_FROM_ROWS": 0, "HALF_SUMS_FROM_ROWS": 0, "HALF_SCATTER_FROM_ROWS": 0, "HALF_SCATTER_FROM_COORDINATES": 0, "COLUMN_TILES": 2,
+    },
+    "fused": {"PRODUCTS_FROM": np.inf, "PRODUCTS_FROM_WITHOUT_VALUES": np.inf, "HALF_PRODUCTS_FROM": np.inf},
+    "products": {
+        "PRODUCTS_FROM": 0, "PRODUCTS_FROM_WITHOUT_VALUES": 0, "HALF_PRODUCTS_FROM": 0, "PRODUCT_ROWS": 24, "HALF_PRODUCT_ROWS": 200,
+    },
+    "differences": {"PRODUCT_TOLERANCE": -1.0},
+    "pruned": PRUNED,
+}  # fmt: skip
 WAYS = [
-    *(Way(backend) for backend in HERE),
-    Way("reference", (differences,)),
-    Way("cpu", (each_pair_twice, fused)),
-    Way("cpu", (each_pair_twice, products)),
-    Way("cpu", (each_pair_twice, differences)),
-    Way("cpu", (each_pair_once, fused)),
-    Way("cpu", (each_pair_once, products)),
-    Way("cpu", (each_pair_once, differences)),
-    Way("cpu", (pruned,)),
+    *HERE,
+    "reference-differences",
+    "cpu-each_pair_twice-fused",
+    "cpu-each_pair_twice-products",
+    "cpu-each_pair_twice-differences",
+    "cpu-each_pair_once-fused",
+    "cpu-each_pair_once-products",
+    "cpu-each_pair_once-differences",
+    "cpu-pruned",
 ]
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: way.name)
-def kind(request, monkeypatch):
+@pytest.fixture(params=WAYS)
+def kind(request, forced):
     """The name of a backend that is forced to use one of its methods."""
-    if request.param.backend == "torch":
+    backend, *ways = request.param.split("-")
+    if backend == "torch":
         needs("torch").set_num_threads(1)
-    monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**13)  # several blocks, however few the rows
-    if request.param.forced:  # every piece of work is done by a kernel, also where NumPy would do it sooner
-        for name in ("FEW_CLASSES", "FEW_PAIRS", "FEW_PAIRS_OF_TRIALS"):
-            monkeypatch.setattr(module("_cpu"), name, 0)
-    for force in request.param.forced:
-        force(monkeypatch)
-    return request.param.backend
+    forced(ARRAY_BLOCK_PAIRS=2**13)  # several blocks, however few the rows
+    if ways:  # every piece of work is done by a kernel, also where NumPy would do it sooner
+        forced(FEW_CLASSES=0, FEW_PAIRS=0, FEW_PAIRS_OF_TRIALS=0)
+    for way in ways:
+        forced(**FORCED[way])
+    return backend
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -634,13 +591,12 @@ def rows_with_a_hermit(n=1700, d=5, dtype="float64"):
     return X
 
 
-def test_blocks_and_memory_do_not_matter(kind, monkeypatch):
+def test_blocks_and_memory_do_not_matter(kind, forced):
     n = several_tiles(kind)
     X, match = rows_with_a_hermit(n, 3), Match("class", np.arange(n) % 3)
     expected = everything(placed_rows(kind, X, match=match))
     small = everything(placed_rows(kind, X, match=match, memory="1 MB"))
-    monkeypatch.setattr(module("_compiled_rows"), "LEAST_BLOCKS", 100)
-    monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**16)
+    forced(LEAST_BLOCKS=100, ARRAY_BLOCK_PAIRS=2**16)
     other = everything(placed_rows(kind, X, match=match))
     for answers in (small, other):
         for got, wanted in zip(answers, expected, strict=True):
@@ -671,11 +627,10 @@ def test_blocks_do_not_depend_on_threads_whatever_the_memory(kind):
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("force", [fused, products])
-def test_exponentials_that_are_kept_are_those_made_anew(force, monkeypatch):
+@pytest.mark.parametrize("way", ["fused", "products"])
+def test_exponentials_that_are_kept_are_those_made_anew(way, forced):
     """If they fit into the memory, the second sweep uses the exponentials of the first; the bits are the same with little memory."""
-    each_pair_once(monkeypatch)
-    force(monkeypatch)
+    forced(**FORCED["each_pair_once"], **FORCED[way])
     X, match = rows_with_a_hermit(), Match("class", np.arange(1700) % 3)
     little, much = (placed_rows("cpu", X, match=match, memory=memory, threads=2) for memory in ("1 MB", "128 MB"))
     np.testing.assert_array_equal(little.pull().pull, much.pull().pull)
@@ -988,7 +943,7 @@ def _headroom_means(dtype, own, X, values):
     return literal_softmax(X, X, None, np.arange(700) if own else None).weights @ values.astype(float)
 
 
-def test_rows_far_from_all_others_need_no_second_look(monkeypatch):
+def test_rows_far_from_all_others_need_no_second_look(monkeypatch, forced):
     """On data in large units every row's exponentials used to underflow, and every row was computed twice."""
     X = 6.3 * np.random.default_rng(7).normal(size=(700, 40))
     half_squares = 0.5 * cdist(X, X, "sqeuclidean") + np.diag(np.full(700, np.inf))
@@ -996,8 +951,8 @@ def test_rows_far_from_all_others_need_no_second_look(monkeypatch):
     match = Match("class", np.arange(700) % 3)
     expected = placed_rows("reference", X, match=match).pull()
     monkeypatch.setattr(module("_cpu").CpuPlaced, "_signed_pull", None)
-    for force in (fused, products):
-        force(monkeypatch)
+    for way in ("fused", "products"):
+        forced(**FORCED[way])
         got = placed_rows("cpu", X, match=match, threads=2).pull()
         assert_close(got.log_sums, expected.log_sums)
         assert_close(got.pull, expected.pull)

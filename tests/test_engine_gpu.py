@@ -36,12 +36,10 @@ def tile_centres(patch):
 
 def pruned(patch):
     patch.setitem(laws.TOLERANCE, "float32", 5e-4)  # about tile centres
-    from vicinal._engine import _pruned_cuda, _rows_cuda
+    from vicinal._engine import _tuning as tuning
 
-    patch.setattr(_rows_cuda, "GPU_PRUNED_FROM", 0)
-    patch.setattr(_rows_cuda, "GPU_PRUNED_QUERIES", 0)
-    for module in (_rows_cuda, _pruned_cuda):
-        patch.setattr(module, "GPU_PRUNED_SHARE", 1.0)
+    for name, value in (("GPU_PRUNED_FROM", 0), ("GPU_PRUNED_QUERIES", 0), ("GPU_PRUNED_SHARE", 1.0)):
+        patch.setattr(tuning, name, value)
 
 
 def each_pair_twice(patch):

@@ -2,19 +2,10 @@
 
 import numpy as np
 import pytest
-from fuzz import pruning
 
 from vicinal import Engine, LocalLCA, ManifoldParzen, which_engine
 from vicinal._engine import Frames, certificates_of_fit, prepare
-from vicinal._engine import _choice as choice
 from vicinal._engine._kernel_tiles import KernelTiles
-
-
-@pytest.fixture
-def forced(monkeypatch):
-    """Force the skipping of tiles, even for few rows and little gain."""
-    pruning.force_pruning(monkeypatch.setattr)
-    monkeypatch.setattr(choice, "PRUNED_FROM_POINTS", 0)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +28,7 @@ def both(rows, kernel, error, **options):
 
 
 @pytest.mark.parametrize("error", [1e-2, 1e-6])
-def test_what_is_skipped_stays_below_the_certificate(forced, rows, error):
+def test_what_is_skipped_stays_below_the_certificate(pruned, rows, error):
     kernel = Frames(*frames_of(rows))
     log_weights = np.random.default_rng(2).uniform(-9, 0, size=len(rows))
     log_weights[::50] = -np.inf
@@ -50,7 +41,7 @@ def test_what_is_skipped_stays_below_the_certificate(forced, rows, error):
     assert dense.problem.certified_row_error == 0.0
 
 
-def test_a_table_of_depths_and_noises_keeps_its_certificate(forced, rows):
+def test_a_table_of_depths_and_noises_keeps_its_certificate(pruned, rows):
     """All of them share the tiles, so each must be bounded by its own widths; pairs are skipped as well."""
     frames, variances, _ = frames_of(rows)
     kernel = Frames(frames, variances, [0.3, 0.003], [0, 2])
@@ -62,7 +53,7 @@ def test_a_table_of_depths_and_noises_keeps_its_certificate(forced, rows):
     np.testing.assert_allclose(found, expected, rtol=0, atol=skipping.placed.certificate + 1e-10)
 
 
-def test_wider_kernels_than_the_tiles_know_are_noticed(forced, monkeypatch):
+def test_wider_kernels_than_the_tiles_know_are_noticed(pruned, monkeypatch):
     """The law above fails if kernels reach farther than the bounds of their tiles."""
     made, rows = KernelTiles._extremes, np.random.default_rng(0).normal(size=(1500, 3))
 
@@ -76,7 +67,7 @@ def test_wider_kernels_than_the_tiles_know_are_noticed(forced, monkeypatch):
 
 
 @pytest.mark.parametrize("new", [False, True])
-def test_pairs_above_a_floor_are_those_of_all_pairs(forced, rows, new):
+def test_pairs_above_a_floor_are_those_of_all_pairs(pruned, rows, new):
     listed, queries = [], rows[::-1] + 0.01 if new else None
     for placed in both(rows, Frames(*frames_of(rows)), 1e-6, leave_one_out=True):
         parts = list(placed.neighbors_above(1e-3, queries))
@@ -85,7 +76,7 @@ def test_pairs_above_a_floor_are_those_of_all_pairs(forced, rows, new):
     assert len(listed[0]) > len(rows)
 
 
-def test_few_tiles_of_frames_are_looked_at_for_listed_pairs(forced, rows, monkeypatch):
+def test_few_tiles_of_frames_are_looked_at_for_listed_pairs(pruned, rows, monkeypatch):
     seen, reached = [], KernelTiles.reached
     monkeypatch.setattr(KernelTiles, "reached", lambda self, *at: seen.append(reached(self, *at)) or seen[-1])
     placed = prepare(Engine("cpu", threads=1, error=1e-6), rows).at(Frames(*frames_of(rows)))
@@ -93,13 +84,13 @@ def test_few_tiles_of_frames_are_looked_at_for_listed_pairs(forced, rows, monkey
     assert np.mean([len(tiles) for tiles in seen]) < 0.5 * (len(rows) / 64)
 
 
-def test_a_floor_that_no_pair_reaches_lists_nothing(forced, rows):
+def test_a_floor_that_no_pair_reaches_lists_nothing(pruned, rows):
     """Blocks of queries that reach no tile at all used to end in an IndexError."""
     skipping, _ = both(rows, Frames(*frames_of(rows)), 1e-6, leave_one_out=True)
     assert not any(len(query) for query, _, _ in skipping.neighbors_above(1e30))
 
 
-def test_a_row_that_sees_nobody_visits_everything(forced, rows):
+def test_a_row_that_sees_nobody_visits_everything(pruned, rows):
     """Its sum is 0, so no tile is negligible for it; the other sums are correct."""
     log_weights = np.full(len(rows), -np.inf)
     log_weights[0] = 0.0
@@ -110,7 +101,7 @@ def test_a_row_that_sees_nobody_visits_everything(forced, rows):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_bits_do_not_depend_on_the_threads(forced, rows, threads):
+def test_bits_do_not_depend_on_the_threads(pruned, rows, threads):
     placed, one = (
         prepare(Engine("cpu", threads=count, error=1e-6), rows, leave_one_out=True).at(Frames(*frames_of(rows)))
         for count in (threads, 2)
@@ -118,7 +109,7 @@ def test_bits_do_not_depend_on_the_threads(forced, rows, threads):
     np.testing.assert_array_equal(placed.log_sums(), one.log_sums())
 
 
-def test_estimators_tell_what_was_skipped(forced, rows):
+def test_estimators_tell_what_was_skipped(pruned, rows):
     """`which_engine` states what the fitted kernels visit, and `certified_row_error_` is that of all sums of the fit."""
     engine = Engine("cpu", error=1e-4)
     parzen = ManifoldParzen(n_components=1, n_neighbors=10, engine=engine)
@@ -130,7 +121,7 @@ def test_estimators_tell_what_was_skipped(forced, rows):
     assert local.set_params(engine=Engine("cpu", error=0.0)).fit(rows).certified_row_error_ == 0.0
 
 
-def test_certificates_of_several_problems_belong_to_the_fit_around_them(forced, rows):
+def test_certificates_of_several_problems_belong_to_the_fit_around_them(pruned, rows):
     kernel = Frames(*frames_of(rows))
     with certificates_of_fit() as found:
         one, other = (prepare(Engine("cpu", error=error), rows).at(kernel) for error in (1e-3, 1e-6))

@@ -5,7 +5,7 @@ import pytest
 from needs import needs
 
 from vicinal import Engine
-from vicinal._engine import Match, _arrays, _contract, _cpu, _nearest, prepare
+from vicinal._engine import Match, _arrays, _cpu, prepare
 from vicinal._engine._accuracy import round_centre
 from vicinal._engine._backends import BACKENDS
 from vicinal._engine._families import Frames
@@ -237,15 +237,13 @@ def test_log_agreement_is_that_of_the_pull(name, kind):
 
 @pytest.mark.parametrize("name", ["reference", "cpu"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_neighbours_are_found_some_points_at_a_time(name, dtype, monkeypatch):
+def test_neighbours_are_found_some_points_at_a_time(name, dtype, forced):
     """All rows used to be mapped for 64 queries or more, whatever the memory."""
     rng = np.random.default_rng(0)
     X, A = rng.normal(size=(400, 15)).astype(dtype), rng.normal(size=(12, 15))
     problem = prepare(name, X, leave_one_out=True)
     expected = problem.at(A).nearest(7, np.arange(70))
-    for module in (_contract, _nearest):
-        monkeypatch.setattr(module, "LISTED_BYTES", 8 * 12 * 200)
-    monkeypatch.setattr(_nearest, "ALGEBRA_ROWS", 1)
+    forced(LISTED_BYTES=8 * 12 * 200, ALGEBRA_ROWS=256)
     found = problem.at(A).nearest(7, np.arange(70))
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-12)

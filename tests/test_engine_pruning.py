@@ -33,12 +33,6 @@ from vicinal._engine._tuning import PRUNED_TILE, QUERY_GROUP
 from vicinal._nca import nca
 
 
-@pytest.fixture
-def forced(monkeypatch):
-    """Force pruning, even for few rows and little gain."""
-    pruning.force_pruning(monkeypatch.setattr)
-
-
 def clusters(n=3000, d=3, seed=0, width=0.3):
     rng = np.random.default_rng(seed)
     return (0.3 * rng.normal(size=(n, d)) + 5.0 * rng.normal(size=(20, d))[rng.integers(20, size=n)]) / width
@@ -54,13 +48,13 @@ def callable_part(function):
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 10))])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_errors_stay_below_their_certificates(forced, part, dtype):
+def test_errors_stay_below_their_certificates(pruned, part, dtype):
     """200 fixed cases of the campaign; the table of a full run is in docs/engine.md."""
     outcomes = [pruning.check_case(seed, 600, dtype) for seed in range(10 * part, 10 * part + 10)]
     assert sum(outcome.skipped for outcome in outcomes) >= 3
 
 
-def test_pairs_within_the_certificate_of_a_floor_may_be_listed(forced, monkeypatch):
+def test_pairs_within_the_certificate_of_a_floor_may_be_listed(pruned, monkeypatch):
     """Pruned sums, and so the floors, are smaller by up to the error of 0.01 here: some pairs are listed that dense sums exclude."""
     monkeypatch.setattr(pruning, "draw_rows", lambda seed, most, rng: int(rng.integers(most // 4, most)))
     case = pruning.draw_case(5003, 5000)
@@ -83,7 +77,7 @@ def test_an_empty_bin_times_an_infinite_bound_skips_nothing():
     assert np.all(tails[41:] == 0.0)
 
 
-def test_far_outliers_beside_empty_bins(forced):
+def test_far_outliers_beside_empty_bins(pruned):
     """Rows at -1e5 nats from all others keep their sums, and their query_groups do not visit everything."""
     X = np.vstack([clusters(2000, 2), 450.0 * np.random.default_rng(1).normal(size=(40, 2))])
     placed = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True).at(None)
@@ -210,7 +204,7 @@ def test_pieces_of_work_lend_each_other_zeros():
     np.testing.assert_array_equal(others, [6.0, 6.0])
 
 
-def test_a_skipped_tile_with_a_huge_target_matters(forced):
+def test_a_skipped_tile_with_a_huge_target_matters(pruned):
     """A target of 1e12 in a far tile: relative to the range of all targets nothing would be underflowed, but it is."""
     X = np.concatenate([np.linspace(0.0, 10.0, 2000), np.linspace(16.0, 17.0, 100)])[:, None]
     targets = np.zeros((2100, 1))
@@ -224,7 +218,7 @@ def test_a_skipped_tile_with_a_huge_target_matters(forced):
     np.testing.assert_array_equal(far_values(targets)[:5], 1.0)
 
 
-def test_likelihood_judges_class_mates_by_their_own_sum(forced):
+def test_likelihood_judges_class_mates_by_their_own_sum(pruned):
     """The mates of every row are so far away that they are underflowed in the sum of all, but not in their own."""
     near, far = clusters(500, 2), clusters(500, 2) + 40.0
     X, codes = np.vstack([near, far]), np.tile(np.arange(500) % 200, 2)
@@ -243,7 +237,7 @@ def test_likelihood_judges_class_mates_by_their_own_sum(forced):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_scatters_that_see_each_pair_once(forced, weighted, dtype):
+def test_scatters_that_see_each_pair_once(pruned, weighted, dtype):
     """Of images and of rows, with rows of their own or without; few pairs are visited, and no thread changes a bit."""
     rng = np.random.default_rng(4)
     X = clusters(1500, 5).astype(dtype)
@@ -263,7 +257,7 @@ def test_scatters_that_see_each_pair_once(forced, weighted, dtype):
             np.testing.assert_array_equal(again.scatter(row_weights, space=space).scatter, got.scatter)
 
 
-def test_rows_that_would_underflow_are_set_aside(forced, monkeypatch):
+def test_rows_that_would_underflow_are_set_aside(pruned, monkeypatch):
     """Outliers have sums of e^-1000: they are done by themselves, and the others do not visit everything for them."""
     X = np.vstack([clusters(2000, 2), 55.0 * np.random.default_rng(1).normal(size=(20, 2))])
     placed = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True).at(None)
@@ -307,7 +301,7 @@ def test_the_default_certifies_what_rounding_exceeds():
         assert all(warning.filename == __file__ for warning in caught)
 
 
-def test_every_pair_is_visited_where_nothing_may_be_skipped(forced):
+def test_every_pair_is_visited_where_nothing_may_be_skipped(pruned):
     X = clusters(600)
     exact = prepare(Engine("cpu", error=0), X, leave_one_out=True)
     exact.at(None).scatter()
@@ -328,7 +322,7 @@ def test_pruning_stands_back_where_it_would_not_pay():
     )
 
 
-def test_an_order_is_made_again_when_it_has_worn(forced):
+def test_an_order_is_made_again_when_it_has_worn(pruned):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(4000, 6))
     problem = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True)
@@ -346,7 +340,7 @@ def test_an_order_is_made_again_when_it_has_worn(forced):
 
 
 @pytest.mark.usefixtures("short_search")
-def test_fitted_estimators_say_what_is_certified(forced):
+def test_fitted_estimators_say_what_is_certified(pruned):
     X = clusters(700, 2, width=1.0)
     y = np.arange(len(X)) % 2
     loose = Engine("cpu", error=1e-6)
@@ -420,7 +414,7 @@ def test_a_changed_field_of_the_engine_is_obeyed_at_the_next_score(field, value)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_neighbors_above_a_share_are_listed_from_near_tiles_alone(forced, dtype):
+def test_neighbors_above_a_share_are_listed_from_near_tiles_alone(pruned, dtype):
     X = 10.0 * np.random.default_rng(0).normal(size=(900, 2)).astype(dtype)
     log_weights = np.random.default_rng(1).normal(size=900)
     log_weights[::50] = -np.inf
@@ -443,7 +437,7 @@ def test_neighbors_above_a_share_are_listed_from_near_tiles_alone(forced, dtype)
         assert np.array_equal(*(np.unique(900 * pairs[0] + pairs[1]) for pairs in sure))
 
 
-def test_every_sum_of_a_fit_counts_for_its_certificate(forced):
+def test_every_sum_of_a_fit_counts_for_its_certificate(pruned):
     """A dense sweep at the end of a fit, and sums on derived problems, used to hide what had been skipped."""
     X = clusters(700)
     problem = prepare(Engine("cpu", error=1e-3), X, leave_one_out=True)
@@ -458,7 +452,7 @@ def test_every_sum_of_a_fit_counts_for_its_certificate(forced):
     assert 0.0 < soft.certified_row_error <= 1e-3
 
 
-def test_a_sum_of_two_sweeps_keeps_the_error_that_was_asked_for(forced):
+def test_a_sum_of_two_sweeps_keeps_the_error_that_was_asked_for(pruned):
     match = Match("class", np.arange(700) % 3)
     for error in (1e-1, 1e-3):
         problem = prepare(Engine("cpu", error=error), clusters(700, width=0.1), leave_one_out=True, match=match)
@@ -466,7 +460,7 @@ def test_a_sum_of_two_sweeps_keeps_the_error_that_was_asked_for(forced):
         assert problem.certified_row_error <= error
 
 
-def test_logarithms_of_class_shares_are_certified_relative_to_themselves(forced):
+def test_logarithms_of_class_shares_are_certified_relative_to_themselves(pruned):
     """Only the shares themselves were: logarithms were off by hundreds of nats where a class is far away."""
     X = clusters(700, width=0.5)
     match = Match("class", (X[:, 0] > 0).astype(int) + 2 * (X[:, 1] > 0))
@@ -481,7 +475,7 @@ def test_logarithms_of_class_shares_are_certified_relative_to_themselves(forced)
 
 
 @pytest.mark.parametrize("n_lines", [0, 5])
-def test_what_points_receive_does_not_depend_on_the_room_for_it(forced, monkeypatch, n_lines):
+def test_what_points_receive_does_not_depend_on_the_room_for_it(pruned, forced, monkeypatch, n_lines):
     """Lines for all tiles took as much memory as the rows in every thread; now a sweep stops and goes on where they are used up."""
     X, match = clusters(1500), Match("class", np.arange(1500) % 3)
 
@@ -493,13 +487,13 @@ def test_what_points_receive_does_not_depend_on_the_room_for_it(forced, monkeypa
     monkeypatch.setattr(
         _received.ReceivedTiles, "make_room", lambda self: (calls.append(len(self.columns)), made_room(self))
     )
-    monkeypatch.setattr(_received, "RECEIVED_BYTES", n_lines * 8 * 4 * 64)
+    forced(RECEIVED_BYTES=n_lines * 8 * 4 * 64)
     np.testing.assert_allclose(pull(), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
     assert max(calls) > max(n_lines, 1)  # a block of queries needs more lines than that
 
 
 @pytest.mark.usefixtures("short_search")
-def test_auto_of_nca_is_exact_where_few_pairs_have_to_be_visited(forced, monkeypatch):
+def test_auto_of_nca_is_exact_where_few_pairs_have_to_be_visited(pruned, monkeypatch):
     X = clusters(500, 2, width=0.1)
     y = np.arange(500) % 2
     monkeypatch.setattr(nca, "_EXACT_ROWS", 300)
@@ -520,7 +514,7 @@ def test_hopeless_pruning_is_not_counted_again():
 
 
 @pytest.mark.parametrize("verb", ["log_sums", "scatter", "pull", "perplexities", "class_shares", "mean_shifts"])
-def test_threads_do_not_change_a_bit(forced, verb):
+def test_threads_do_not_change_a_bit(pruned, verb):
     X, match = clusters(1500), Match("class", np.arange(1500) % 3)
     answers = []
     for threads in (1, 3):
@@ -531,7 +525,7 @@ def test_threads_do_not_change_a_bit(forced, verb):
         np.testing.assert_array_equal(one, other)
 
 
-def test_exponentials_that_do_not_fit_are_made_again(forced):
+def test_exponentials_that_do_not_fit_are_made_again(pruned):
     """A query_group keeps the exponentials of 512 tiles; beyond, they are made again for what points receive."""
     X = np.random.default_rng(3).normal(size=(40_000, 1)) * 3.0
     some = np.arange(0, 40_000, 20)

@@ -30,12 +30,13 @@ from vicinal._engine import (
     one_blas_thread,
     one_blas_thread_beside_pairs,
     prepare,
+    products_are_accurate,
 )
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._backends import BACKENDS, backend_class
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import choose
 from vicinal._engine._contract import Placed
-from vicinal._engine._tuning import ALGEBRA_ROWS
 
 
 def placed(kind, X, match=None, **options):
@@ -404,7 +405,7 @@ def test_rows_are_held_once_and_their_images_once():
         rest = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert rest < 2 * X.nbytes + vectors
-        working = 4 * 8 * d * ALGEBRA_ROWS  # while rows are mapped
+        working = 4 * 8 * d * tuning.ALGEBRA_ROWS  # while rows are mapped
         assert peak < (2 + results) * 1.03 * X.nbytes + vectors + max(budget, working)
 
 
@@ -429,7 +430,7 @@ def test_pruned_passes_hold_the_rows_once_and_their_images_once():
             tracemalloc.stop()
             assert problem.certified_row_error > 0.0  # pairs were skipped
         assert rest < 2.06 * X.nbytes + vectors  # boxes take 1 / 32 of a copy
-        working = 4 * 8 * d * ALGEBRA_ROWS  # while rows are mapped
+        working = 4 * 8 * d * tuning.ALGEBRA_ROWS  # while rows are mapped
         assert peak < (2.06 + results) * X.nbytes + vectors + max(budget, working)
 
 
@@ -448,6 +449,72 @@ def test_partial_results_do_not_pile_up(kind):
         here.pull(queries=some)
 
     assert traced_peak(work) < 8 * 2**20 + 20 * Z.nbytes + 200 * n
+
+
+# -- constants --------------------------------------------------------------------------------------------------------
+
+
+def test_tuned_constants_are_read_when_they_are_needed():
+    """Forty modules had copies of the constants, so that a test or benchmark had to change each of them."""
+    faults = []
+    for file in sorted(Path(tuning.__file__).parent.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+        bodies = [
+            part
+            for function in functions
+            for part in (function.body if isinstance(function.body, list) else [function.body])
+        ]
+        late = {id(node) for part in bodies for node in ast.walk(part)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith(("_tuning", "_accuracy")):
+                copied = {alias.name for alias in node.names if alias.name.isupper()} - {
+                    *tuning.COMPILED,
+                    "FLOAT64",
+                    "FLOAT32",
+                }
+                faults += [f"{file.name}:{node.lineno}: imports {name}" for name in copied]
+            if (
+                isinstance(node, ast.Attribute)
+                and getattr(node.value, "id", "") in ("tuning", "accuracy")
+                and id(node) not in late
+            ):
+                faults.append(f"{file.name}:{node.lineno}: reads {node.attr} when it is imported")
+    assert not faults, "\n".join(faults)
+
+
+def test_forced_constants_hold_inside_the_block_and_unknown_ones_are_errors():
+    with tuning.forced(PRODUCTS_FROM=3, FEW_PAIRS=7, PRODUCT_TOLERANCE=-1.0):
+        assert set(tuning.PRODUCTS_FROM.values()) == {3}
+        assert tuning.FEW_PAIRS == 7
+        assert not products_are_accurate(1.0, np.float64)
+    assert {3} != tuning.PRODUCTS_FROM
+    assert products_are_accurate(1.0, np.float64)
+    with pytest.raises(KeyError, match="FEW_PEARS"), tuning.forced(FEW_PEARS=7):
+        pass
+    with pytest.raises(ValueError, match="compiled with PRUNED_TILE"), tuning.forced(PRUNED_TILE=32):
+        pass
+
+
+def test_every_constant_that_the_benchmark_tunes_exists(monkeypatch):
+    """The benchmark failed at its first constant after the modules had been cut in pieces."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    tune = importlib.import_module("tune")
+
+    def in_turn(grid, make, *settings):
+        for values in settings:
+            with tuning.forced(**(values(1) if callable(values) else values)):
+                pass
+
+    for name in ("crossing", "best_of"):
+        monkeypatch.setattr(tune, name, in_turn)
+    for name in ("pair_cost", "small_work"):
+        monkeypatch.setattr(tune, name, lambda n: None)
+    measurements = tune.measurements(quick=True)
+    for name, measure in measurements.items():
+        assert tune.in_the_file(name) is not None
+        measure()
+    assert len(measurements) > 15
 
 
 # -- compilers --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from vicinal import (
     TableEncoder,
     io,
 )
-from vicinal._density import explanation
+from vicinal._density import explanation, held_out_rows
 from vicinal._density.selection import fixed_folds
 
 
@@ -427,3 +427,13 @@ def test_a_detector_in_a_pipeline_explains_in_the_units_of_the_table(odd_table):
     assert detector.explain(rows=[7]).reasons(0)[0].endswith("got 290")
     with pytest.raises(TypeError, match="ends in a DensityOutlierDetector, got one that ends in StandardScaler"):
         DensityOutlierDetector.from_pipeline(make_pipeline(StandardScaler()))
+
+
+def test_surprises_of_many_components_are_those_of_conditionals(table, monkeypatch):
+    """Conditionals visit all components: a model of 327,000 rows took five minutes to explain a row."""
+    X = table.to_numpy()
+    density = LCA(reg=0.1).fit(X)
+    (part,) = density._held_out_rows(np.arange(50))
+    expected = part.surprises(X[:50], np.arange(50), np.arange(4))
+    monkeypatch.setattr(held_out_rows, "_MANY", 100)
+    np.testing.assert_allclose(part.surprises(X[:50], np.arange(50), np.arange(4)), expected, rtol=1e-10, atol=1e-10)

@@ -10,13 +10,13 @@ from vicinal._fit_loops import (
     FitPath,
     Reason,
     Recorder,
+    accelerated_fixed_point,
     ascend,
     best_path,
     fixed_point,
     progress,
     warn_if_not_converged,
 )
-from vicinal._lca.accelerated import accelerated_fixed_point
 
 RNG = np.random.default_rng(0)
 CURVATURE = np.diag([1.0, 10.0, 100.0])

@@ -108,25 +108,23 @@ def test_tiny_noise_far_from_the_origin_keeps_its_digits(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("noise", [1e-4, 1e-8])
-def test_screening_by_products_changes_nothing(kind, noise, monkeypatch):
+def test_screening_by_products_changes_nothing(kind, noise, forced):
     """Small noise in many dimensions: products only find the pairs that matter, which are then done exactly."""
     mixture = random_mixture(120, 25, 4, noise=noise, engine=kind)
     rng = np.random.default_rng(8)
     X = mixture.centres[:30] + 2.0 * np.sqrt(noise) * rng.normal(size=(30, 25))
-    monkeypatch.setattr("vicinal._engine._arrays.ARRAY_BLOCK_PAIRS", 32 * 120)
+    forced(ARRAY_BLOCK_PAIRS=32 * 120)
     got, left_out = mixture.score_samples(X), mixture.left_out_score_samples()
-    for module in ("_frames", "_frame_scores"):
-        monkeypatch.setattr(f"vicinal._engine.{module}.LARGEST_SCREENED_ERROR", -1.0)
+    forced(LARGEST_SCREENED_ERROR=-1.0)
     np.testing.assert_allclose(got, mixture.score_samples(X), rtol=1e-11)
     np.testing.assert_allclose(left_out, mixture.left_out_score_samples(), rtol=1e-11)
     # By products alone the answer would be off.
-    monkeypatch.setattr("vicinal._engine._frames.products_are_accurate", lambda sizes, _: np.ones(len(sizes), bool))
-    monkeypatch.setattr("vicinal._engine._frames.FRAME_FEATURES_IN_CACHE", 0)
+    forced(PRODUCT_TOLERANCE=np.inf, FRAME_FEATURES_IN_CACHE=0)
     assert np.abs(mixture.score_samples(X) - got).max() > 1e-15 / noise
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_do_not_depend_on_tiles_threads_or_memory(kind, monkeypatch):
+def test_answers_do_not_depend_on_tiles_threads_or_memory(kind, forced):
     X = np.random.default_rng(2).normal(size=(70, 20))
 
     def scores(engine):
@@ -135,12 +133,11 @@ def test_answers_do_not_depend_on_tiles_threads_or_memory(kind, monkeypatch):
     expected = scores(kind)
     for engine in (Engine(kind, threads=3), Engine(kind, memory="1 MB", threads=2)):
         np.testing.assert_allclose(scores(engine), expected, rtol=1e-13)
-    monkeypatch.setattr("vicinal._engine._frames.FRAME_TILE", 7)
-    monkeypatch.setattr("vicinal._engine._frames.ARRAY_BLOCK_PAIRS", 4 * 7 * 70)
+    forced(FRAME_TILE=7, ARRAY_BLOCK_PAIRS=4 * 7 * 70)
     np.testing.assert_allclose(scores(kind), expected, rtol=1e-13)
-    monkeypatch.setattr("vicinal._engine._frames.FRAME_FEATURES_IN_CACHE", 0)
+    forced(FRAME_FEATURES_IN_CACHE=0)
     np.testing.assert_allclose(scores(kind), expected, rtol=1e-12)
-    monkeypatch.setattr("vicinal._engine._frames.FRAME_FEATURES_FEW", 100)
+    forced(FRAME_FEATURES_FEW=100)
     np.testing.assert_allclose(scores(kind), expected, rtol=1e-12)
 
 

@@ -49,3 +49,12 @@ def test_run_cases_that_fail_end_or_block_are_bad_and_the_others_are_tried(campa
 def test_run_no_seconds_the_first_cases_are_tried(campaign, capfd):
     assert harness.run("trial_campaign", ["--seconds", "0", "--start", "4"]) == 0
     assert capfd.readouterr().out.split("all")[1].split()[:3] == ["2", "2", "0"]
+
+
+def test_run_a_share_of_bad_cases_that_is_accepted_is_no_failure(campaign, capfd):
+    (campaign / "share_campaign.py").write_text(
+        "from fuzz import harness\nCASES, MOST_BAD = 10, 0.3\n"
+        "def check(case):\n    if case.number < case.rows:\n        raise harness.Bad('wrong')\n    return 'fine'\n"
+    )
+    assert harness.run("share_campaign", ["--rows", "3"]) == 0
+    assert harness.run("share_campaign", ["--rows", "4"]) == 1

@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows, which_engine
 from vicinal._checks import count_twins
+from vicinal._fit_loops import _line_search
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.accelerated import _line_search
 from vicinal._lca.steps import nearest_structured, one_pass
 from vicinal._leave_one_out import leave_one_out
 

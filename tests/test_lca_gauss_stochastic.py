@@ -13,10 +13,9 @@ from test_lca_gauss import clusters_and_noise, interrupt_at
 from vicinal import Engine, LCAGauss, StochasticEM
 from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca import gauss_stochastic
+from vicinal._lca import stochastic as stochastic_module
 from vicinal._lca.gauss_steps import GaussProblem, all_local, directions, transfer
-from vicinal._lca.gauss_stochastic import Splits
-from vicinal._lca.stochastic import minibatches, sweep_path
+from vicinal._lca.stochastic import Splits, minibatches, sweep_path
 from vicinal._leave_one_out import leave_one_out
 from vicinal._row_sources import in_file
 from vicinal.io import load, save
@@ -218,7 +217,7 @@ def test_the_callback_gets_all_directions_after_each_sweep(rows):
 def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, call):
     """In the fit to a sample, in the fit to a sample of terms, and in a sweep."""
     X = clusters_and_noise(3200)[0]
-    calls = interrupt_at(monkeypatch, (gauss_stochastic,), name, call)
+    calls = interrupt_at(monkeypatch, (stochastic_module,), name, call)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = stochastic(tol=0.0).fit(X)
     assert not model.converged_

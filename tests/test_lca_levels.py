@@ -5,14 +5,15 @@ import pytest
 
 from vicinal import LCA
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca import levels, solver_choice
+from vicinal._lca import lca as lca_module
+from vicinal._lca import stochastic
 
 
 @pytest.fixture
 def few_are_many(monkeypatch):
     """1500 rows are many, and samples begin at 200."""
-    monkeypatch.setattr(solver_choice, "_LEVELS_FROM_ROWS", 1000)
-    monkeypatch.setattr(levels, "FIRST_LEVEL", 200)
+    monkeypatch.setattr(lca_module, "_LEVELS_FROM_ROWS", 1000)
+    monkeypatch.setattr(stochastic, "FIRST_LEVEL", 200)
 
 
 @pytest.fixture
@@ -23,20 +24,20 @@ def rows():
 
 
 def test_levels_grow_to_at_most_half_of_the_rows():
-    assert levels.level_sizes(9_000) == []
-    assert levels.level_sizes(10_000) == [5_000]
-    assert levels.level_sizes(581_012) == [5_000, 20_000, 80_000, 290_506]
+    assert stochastic.level_sizes(9_000) == []
+    assert stochastic.level_sizes(10_000) == [5_000]
+    assert stochastic.level_sizes(581_012) == [5_000, 20_000, 80_000, 290_506]
     for n in (10_000, 45_000, 10**6):
-        assert all(2 * n >= levels.GROWTH * size for size in levels.level_sizes(n))
+        assert all(2 * n >= stochastic.GROWTH * size for size in stochastic.level_sizes(n))
 
 
 def test_a_kernel_narrows_with_the_number_of_rows():
     metric = np.array([[2.0, 0.0], [1.0, 3.0]])
     wider = np.linalg.inv(metric) @ np.linalg.inv(metric).T
-    narrow = levels.narrowed(metric, 100, 6400)
+    narrow = stochastic.narrowed(metric, 100, 6400)
     np.testing.assert_allclose(np.linalg.inv(narrow.T @ narrow), wider * (1 / 64) ** (2 / 6), rtol=1e-12)
     # What the penalty adds to every covariance does not narrow.
-    narrow = levels.narrowed(metric, 100, 6400, Penalty(0.01 * np.eye(2)))
+    narrow = stochastic.narrowed(metric, 100, 6400, Penalty(0.01 * np.eye(2)))
     expected = 0.01 * np.eye(2) + (wider - 0.01 * np.eye(2)) * (1 / 64) ** (2 / 6)
     np.testing.assert_allclose(np.linalg.inv(narrow.T @ narrow), expected, rtol=1e-10)
 
@@ -44,7 +45,7 @@ def test_a_kernel_narrows_with_the_number_of_rows():
 @pytest.mark.parametrize("reg", [0.0, 0.01])
 def test_a_start_from_samples_leads_to_the_same_optimum_in_fewer_passes(rows, few_are_many, monkeypatch, reg):
     started = LCA(solver="accelerated", reg=reg).fit(rows)
-    monkeypatch.setattr(solver_choice, "_LEVELS_FROM_ROWS", 10**9)
+    monkeypatch.setattr(lca_module, "_LEVELS_FROM_ROWS", 10**9)
     plain = LCA(solver="accelerated", reg=reg).fit(rows)
     assert started.objectives_[-1] == pytest.approx(plain.objectives_[-1], abs=1e-6)
     np.testing.assert_allclose(started.covariance_, plain.covariance_, rtol=1e-2, atol=1e-4)
@@ -54,10 +55,10 @@ def test_a_start_from_samples_leads_to_the_same_optimum_in_fewer_passes(rows, fe
 
 def test_auto_is_exact_where_few_pairs_are_expected(rows, few_are_many, monkeypatch):
     assert LCA(reg=0.0).fit(rows).solver_ == "accelerated"
-    monkeypatch.setattr(solver_choice, "_EXACT_PAIRS", 1e3)
+    monkeypatch.setattr(stochastic, "_EXACT_PAIRS", 1e3)
     assert LCA(reg=0.0, random_state=0).fit(rows).solver_ == "stochastic"
 
 
 def test_a_start_that_is_given_is_kept(rows, few_are_many, monkeypatch):
-    monkeypatch.setattr(solver_choice, "multilevel_start", None)
+    monkeypatch.setattr(lca_module, "multilevel_start", None)
     assert LCA(solver="accelerated", init=0.5, reg=0.0).fit(rows).converged_

@@ -13,8 +13,7 @@ from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca import stochastic
 from vicinal._lca.steps import Structure
-from vicinal._lca.stochastic import Metrics, blend, minibatches, sampled_covariance, sweep_path
-from vicinal._lca.stream import Stream
+from vicinal._lca.stochastic import Metrics, Stream, blend, minibatches, sampled_covariance, sweep_path
 from vicinal._leave_one_out import leave_one_out
 
 FULL = Structure("full")

@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
-from vicinal._lca import local_folds
-from vicinal._lca.local_folds import Choice, LocalFold, _penalty_again
+from vicinal._lca import local_search
+from vicinal._lca.local_search import LocalFold, Member, _penalty_again
 from vicinal._lca.penalty import FAMILIES, as_parameter, family_matrix
 from vicinal._mixtures import LocalFrameMixture, column_conditionals
 from vicinal.datasets import make_spiral
@@ -166,7 +166,7 @@ def test_the_table_of_the_search_is_what_fits_without_the_held_out_rows_score(ro
     """For members that were tried: fit to the training part of each split, LCA included, and score the held-out rows."""
     # A fold's LCA is made to few digits; here it is made to all of them.
     exact = lambda train, weight, base, engine: LCA(reg=0.01, solver="accelerated").fit(train, None, weight).covariance_  # noqa: E731
-    monkeypatch.setattr(local_folds, "fold_covariance", exact)
+    monkeypatch.setattr(local_search, "fold_covariance", exact)
     selection = Selection(cv=3, n_neighbors=[5, 12], n_components=[0, 1, 2], noise=[1e-3, 1e-2])
     model = LocalLCA(reg=0.01, selection=selection).fit(rows)
     table, splits = model.cv_results_, selection.splits(rows, np.zeros(60, dtype=int))
@@ -186,9 +186,9 @@ def test_a_fold_knows_nothing_of_the_held_out_rows(rows, reg):
     """Its LCA ends at that of its own rows, to few digits, although the fit to all rows had wilder ones."""
     train, wild = rows[:40], np.r_[rows[:40], 4 * rows[40:]]
     base = LCA(reg=reg).fit(wild)
-    found = local_folds.fold_covariance(train, None, base, Engine())
+    found = local_search.fold_covariance(train, None, base, Engine())
     family = (
-        {"reg": base.reg_} if reg != "auto" else {"reg": as_parameter(local_folds._penalty_again(train, None, base))}
+        {"reg": base.reg_} if reg != "auto" else {"reg": as_parameter(local_search._penalty_again(train, None, base))}
     )
     own = LCA(**family).fit(train)
     away = np.linalg.norm(base.covariance_ - own.covariance_)
@@ -199,7 +199,7 @@ def test_the_fit_to_all_rows_is_not_the_start_of_a_fold():
     """With few rows, LCA's likelihood has several maxima, and a start that knows the held-out rows finds one near them."""
     X = np.random.default_rng(0).normal(size=(35, 12))
     bases = [LCA(reg=0.05).fit(rows) for rows in (X, np.r_[X[:28], X[:7] + 0.01])]
-    first, second = (local_folds.fold_covariance(X[:28], None, base, Engine()) for base in bases)
+    first, second = (local_search.fold_covariance(X[:28], None, base, Engine()) for base in bases)
     assert np.array_equal(first, second)
     assert not np.allclose(bases[0].covariance_, bases[1].covariance_, rtol=0.1)
 
@@ -257,7 +257,7 @@ def test_held_out_rows_are_those_of_fixed_folds(rows):
     scores = model.held_out_score_samples()
     part = next(iter(Selection().splits(rows, np.zeros(60, dtype=int))))
     fold = LocalFold(rows[part[0]], WEIGHT[part[0]], model.base_, Engine())
-    expected = fold.score_samples(rows[part[1]], Choice(0.5, 0.01, 6, 1, "mean"))
+    expected = fold.score_samples(rows[part[1]], Member(0.5, 0.01, 6, 1, "mean"))
     np.testing.assert_allclose(scores[part[1]], expected, rtol=1e-9)
 
 

@@ -6,17 +6,9 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from vicinal import NCA
-from vicinal._nca import trial
-from vicinal._nca.init import (
-    auto_kind,
-    auto_start,
-    auto_units,
-    best_scale,
-    column_spread,
-    given_units,
-    named_start,
-    sample_rows,
-)
+from vicinal._nca import starts
+from vicinal._nca.rows import column_spread, sample_rows
+from vicinal._nca.starts import auto_kind, auto_start, auto_units, best_scale, given_units, named_start
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -148,8 +140,8 @@ def test_held_out_rows_choose_the_start(monkeypatch, objective, seed):
         chosen.append(kind)
         return auto_start(X, *arguments, kind=kind, **options)
 
-    monkeypatch.setattr(trial, "climb_briefly", end_at_once)
-    monkeypatch.setattr(trial, "auto_start", noted)
+    monkeypatch.setattr(starts, "climb_briefly", end_at_once)
+    monkeypatch.setattr(starts, "auto_start", noted)
     NCA(objective=objective, max_iter=1, random_state=0).fit(X, y)
     kinds = ["identity", "whitening", "rca"]
     assert chosen[:-1] == [kind for kind in kinds for _ in range(3)]
@@ -171,7 +163,7 @@ def test_held_out_rows_choose_the_start(monkeypatch, objective, seed):
 @pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
 def test_folds_of_the_trial_may_lose_a_class(monkeypatch, n_components, objective):
     """With two rows per class, a held-out row leaves its mate alone, and fewer rows than columns are left."""
-    monkeypatch.setattr(trial, "_FEWEST_ROWS", 0)
+    monkeypatch.setattr(starts, "_FEWEST_ROWS", 0)
     X, y = load_iris(return_X_y=True)
     some = [0, 1, 60, 61, 120, 121]
     nca = NCA(n_components, objective=objective, random_state=0).fit(X[some], y[some])

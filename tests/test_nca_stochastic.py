@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vicinal import NCA, Objective, StochasticGradient
 from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import neighbor_value, placed_at
-from vicinal._nca.stochastic import _batches, default_batch
+from vicinal._nca.solvers import _batches, default_batch
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = [

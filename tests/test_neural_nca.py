@@ -21,7 +21,7 @@ from papers.face_pairs import make_face_pairs, make_faces  # noqa: E402
 
 from vicinal import NCA, Adam, NeuralNCA, Objective, SoftNeighborsClassifier  # noqa: E402
 from vicinal._engine import Match, prepare  # noqa: E402
-from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term  # noqa: E402
+from vicinal._nca.neural_nca import agreement, neighbor_terms, pair_term  # noqa: E402
 from vicinal._nca.objectives import neighbor_objective, pair_objective  # noqa: E402
 from vicinal._supervision import listed_pairs  # noqa: E402
 
@@ -374,12 +374,12 @@ def test_an_epoch_with_a_batch_without_slope_is_done_again_with_a_look_at_each_b
 
 
 def _fit_with_a_look_at_each_batch(nca, X, y):
-    from vicinal._nca import neural_training
+    from vicinal._nca import neural_nca
 
-    class Careful(neural_training._Epochs):
+    class Careful(neural_nca._Epochs):
         def train(self, batches):
             return self.collected([pair for batch in batches for pair in self._careful_step(batch)])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neural_training, "_Epochs", Careful)
+        patch.setattr(neural_nca, "_Epochs", Careful)
         return nca.fit(X, y)

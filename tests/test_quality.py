@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics import rand_score
 
-from vicinal._engine import _arrays, _nearest
+from vicinal._engine import _arrays
 from vicinal.quality import (
     balanced_rand_score,
     clustering_accuracy,
@@ -250,13 +250,12 @@ def test_purity_where_products_lose_all_digits():
 
 @pytest.mark.parametrize("d", [4, 40])
 @pytest.mark.usefixtures("way")
-def test_purity_does_not_depend_on_the_blocks(d, monkeypatch):
+def test_purity_does_not_depend_on_the_blocks(d, forced):
     rng = np.random.default_rng(6)
     X, y = rng.integers(0, 4, size=(150, d)).astype(float), rng.integers(3, size=150)
     expected = neighbor_purity(X, y, 12)
     for listed, pairs in ((1, 1), (40_000, 5_000)):
-        monkeypatch.setattr(_nearest, "LISTED_BYTES", listed)
-        monkeypatch.setattr(_arrays, "ARRAY_BLOCK_PAIRS", pairs)
+        forced(LISTED_BYTES=listed, ARRAY_BLOCK_PAIRS=pairs)
         np.testing.assert_allclose(neighbor_purity(X, y, 12), expected, atol=1e-13)
 
 

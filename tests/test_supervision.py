@@ -100,7 +100,6 @@ TOLD_APART = {
     "clustering_accuracy, predicted": lambda y: quality.clustering_accuracy(np.arange(N) % 3, y),
     "balanced_rand_score": lambda y: quality.balanced_rand_score(y, np.arange(N) % 3),
     "neighbor_purity": lambda y: quality.neighbor_purity(X, y, 3),
-    "condition_numbers": lambda y: quality.condition_numbers(X, y).before,
     "compare": lambda y: (
         vicinal.compare(X, y, task="classes", metrics=["rca"], densities=[], n_repeats=1, n_splits=2)
         .metrics[0]

@@ -3,6 +3,7 @@
 import decimal
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -707,3 +708,15 @@ def test_logarithms_on_the_command_line(folder, capsys):
     assert "Replaced by their logarithms" in report
     assert run("learn", "t.csv", "--method", "parzen", "--log", "prise", "-o", "m.vicinal") == 3
     assert "--log: there is no column 'prise'. Did you mean 'price'" in capsys.readouterr().err
+
+
+def test_reasons_for_logarithms_are_in_the_units_of_the_table(folder, capsys):
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=200)
+    table = pd.DataFrame({"price": np.exp(3.0 + 1.5 * size + 0.1 * rng.normal(size=200)).round(2), "size": size})
+    table.loc[17, ["price", "size"]] = [8_955.1, 0.0]
+    table.to_csv("t.csv", index=False)
+    assert run("outliers", "t.csv", "--log", "price", "--method", "lca", "-q") == 0
+    found = pd.read_csv(io.StringIO(capsys.readouterr().out)).set_index("row")
+    reason = re.fullmatch(r"price: expected ([\d.,]+) to ([\d.,]+), got 8,?955.10", found.loc[17, "why"])
+    assert 2.0 < float(reason[1]) < 20.0 < float(reason[2]) < 200.0

@@ -1,6 +1,7 @@
 """Test the types that editors and type checkers see: every public name and argument, and nothing else."""
 
 import ast
+import inspect
 import shutil
 import subprocess
 import sys
@@ -104,3 +105,12 @@ def test_editors_complete_classes_and_arguments():
     assert {"LCA", "LCAGauss"} <= completed("import vicinal\nvicinal.LC")
     assert "n_components=" in completed("from vicinal import NCA\nNCA(n_comp")
     assert "score_samples" in completed("from vicinal import LCA\nLCA().score_s")
+
+
+def test_help_shows_aliases():
+    """An argument was shown as a union of 300 characters: ``Union[numpy._typing._array_like._Buffer, ...]``."""
+    for owner in (vicinal.LCA, vicinal.ParzenWindows, vicinal.DensityOutlierDetector, vicinal.NCA, vicinal.RCA):
+        for method in ("fit", "score_samples", "transform", "explain", "p_values"):
+            if hasattr(owner, method):
+                assert "Union[" not in str(inspect.signature(getattr(owner, method)))
+    assert "Union[" not in str(inspect.signature(vicinal.compare))

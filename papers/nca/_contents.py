@@ -39,7 +39,7 @@ CONTENTS: list[Entry] = [
     Entry(
         "sec. 2",
         "conjugate gradients",
-        "_nca/climb.py",
+        "_nca/solvers.py",
         "test_nca.py::test_solvers_agree",
         note='`solver="cg"`; L-BFGS is the default. A departure: delta-bar-delta, a rule for step sizes that the paper names as the other '
         "choice, is not offered, because line searches need none",
@@ -47,7 +47,7 @@ CONTENTS: list[Entry] = [
     Entry(
         "sec. 2",
         "some care to avoid local maxima",
-        "_nca/init.py",
+        "_nca/starts.py",
         "test_nca.py::test_restarts_keep_the_best",
         "figure_1",
         "Starts are compared beside Figure 1",
@@ -72,7 +72,7 @@ CONTENTS: list[Entry] = [
     Entry(
         "sec. 2",
         "truncated sums: stochastic gradients, and pairs that the engine skips with a certificate",
-        "_nca/stochastic.py",
+        "_nca/solvers.py",
         "test_engine_pruning.py::test_auto_of_nca_is_exact_where_few_pairs_have_to_be_visited",
     ),
     Entry(

@@ -12,8 +12,8 @@ import numpy as np
 
 from papers.drawing import dots, panels
 from papers.experiment import Claim, Records, Setting, Summary, Table
+from papers.rca._normality import condition_numbers
 from vicinal import RCA
-from vicinal.quality import condition_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,9 +17,9 @@ import numpy as np
 from papers.drawing import panels
 from papers.experiment import Claim, Records, Setting, Summary, Table
 from papers.rca._faces import coefficients
+from papers.rca._normality import condition_numbers, mardia_test
 from papers.rca._uci import QUICK_SETS, SETS, STAND_IN, rows_of
 from vicinal import RCA
-from vicinal.quality import condition_numbers, mardia_test
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -50,8 +50,8 @@ if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals
     from vicinal._lca.lca import LCA as LCA
     from vicinal._lca.lca_gauss import LCAGauss as LCAGauss
     from vicinal._lca.local_lca import LocalLCA as LocalLCA
-    from vicinal._lca.options import Shrinkage as Shrinkage
-    from vicinal._lca.options import StochasticEM as StochasticEM
+    from vicinal._lca.penalty import Shrinkage as Shrinkage
+    from vicinal._lca.stochastic import StochasticEM as StochasticEM
     from vicinal._manifold_parzen.manifold_parzen import ManifoldParzen as ManifoldParzen
     from vicinal._nca.anchor_nca import AnchorNCA as AnchorNCA
     from vicinal._nca.nca import NCA as NCA
@@ -94,10 +94,10 @@ _HOME = {
     "ParzenWindows": "_density.parzen",
     "RCA": "_rca.rca",
     "Selection": "_density.selection",
-    "Shrinkage": "_lca.options",
+    "Shrinkage": "_lca.penalty",
     "SoftNeighborsClassifier": "_nca.soft_neighbors",
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
-    "StochasticEM": "_lca.options",
+    "StochasticEM": "_lca.stochastic",
     "StochasticGradient": "_nca.options",
     "TableEncoder": "_tables",
     "chunklets_from_groups": "_supervision",

@@ -1,5 +1,7 @@
 """Validation of arguments: every message states the parameter, what was expected, what was passed, and the remedy."""
 
+from __future__ import annotations
+
 import mmap
 import numbers
 from collections.abc import Sequence

@@ -6,6 +6,8 @@ rows is the Euclidean distance of their images,
     d(x, y) = |A x - A y| = sqrt((x - y)' M (x - y)),        M = A' A.
 """
 
+from __future__ import annotations
+
 import warnings
 from typing import Any, NamedTuple
 

@@ -3,6 +3,8 @@
 matplotlib is imported when a picture is made: ``pip install 'vicinal[plot]'``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +54,7 @@ def plot_embedding(
     ax: Any = None,
     max_rows: int | None = 20_000,
     random_state: RandomState | int | None = 0,
-) -> "Axes":
+) -> Axes:
     """Draw rows in two dimensions, transformed by a metric.
 
     Parameters
@@ -134,7 +136,7 @@ def plot_density(
     features: Sequence[int | str] | ArrayLike | None = None,
     ax: Any = None,
     resolution: int = 120,
-) -> "Axes":
+) -> Axes:
     """Draw a density of one or two features.
 
     Parameters
@@ -211,7 +213,7 @@ def plot_purity(
     n_neighbors: int = 30,
     baseline: bool = True,
     ax: Any = None,
-) -> "Axes":
+) -> Axes:
     """Draw the share of the k nearest neighbours that have the same class as the row, for several metrics.
 
     Parameters
@@ -279,7 +281,7 @@ def plot_purity(
 
 def plot_metric(
     metric: Any, X: ArrayLike | None = None, *, feature_names: Sequence[str] | None = None, ax: Any = None
-) -> "Axes":
+) -> Axes:
     r"""Draw a Mahalanobis matrix as a heat map, which shows how features and pairs of features contribute to distances.
 
     Parameters

@@ -8,6 +8,8 @@ map is a fitted metric or a pipeline; for embeddings it is usually
 ``make_pipeline(Normalizer(), RCA(), Normalizer())``.
 """
 
+from __future__ import annotations
+
 import numbers
 from collections.abc import Sequence
 from typing import Any

@@ -15,7 +15,6 @@
                              row_scores.py scores and explains rows; clusters.py starts Dask workers, to
                              which sharing.py gives blocks of a table or parts of its rows
       writing                outputs.py, table_writer.py (block by block), adapt_report.py, reading_code.py (code in reports)
-      messages               words.py refers to parameters as command line options
 
 The parser and what it uses, `errors` and `console` import nothing heavy, so that ``--help`` and wrong options are fast. The other
 modules are imported only after the command line has been parsed.

@@ -1,5 +1,7 @@
 """`vicinal compare`: measure whether a learned metric or density helps on a table."""
 
+from __future__ import annotations
+
 import os
 import shlex
 from argparse import Namespace
@@ -66,7 +68,7 @@ def compare(arguments: Namespace, console: Console) -> None:
         write_lines(comparison_table(result, next_command(result, arguments)))
 
 
-def next_command(comparison: "Comparison", arguments: Namespace) -> str:
+def next_command(comparison: Comparison, arguments: Namespace) -> str:
     """Return the command that follows from the verdict, with the options of this one that choose columns and read the table."""
     read = [
         "format",
@@ -130,7 +132,7 @@ def as_typed(arguments: Namespace, names: list[str]) -> list[str]:
     return words
 
 
-def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespace, **settings: Any) -> "Comparison":
+def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespace, **settings: Any) -> Comparison:
     """Run `vicinal.compare` with progress; interruptions are handled, and its errors become failures of the data."""
     import vicinal
     from vicinal._compare.rows import ComparisonError
@@ -139,7 +141,7 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
         arguments.check_interrupted()
         console.progress(done, total, text, estimate=False)
 
-    def first_results(comparison: "Comparison") -> None:
+    def first_results(comparison: Comparison) -> None:
         for line in _first_lines(comparison):
             console.say(line)
 
@@ -155,7 +157,7 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
             "metrics": "--methods",
             "densities": "--methods",
         }
-        raise Failure(DATA, one_line(error.worded(**words))) from error
+        raise Failure(DATA, one_line(error.worded(**words)).replace("='numbers'", " numbers")) from error
     except ValueError as error:
         raise Failure(DATA, one_line(error)) from error
     except OSError as error:  # of the file that holds finished work
@@ -169,7 +171,7 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
     raise KeyboardInterrupt
 
 
-def _first_lines(comparison: "Comparison") -> Iterator[str]:
+def _first_lines(comparison: Comparison) -> Iterator[str]:
     """Yield the first results, before the slow methods begin: one line for metrics and one for densities."""
     for kind, results in (("metrics", comparison.metrics), ("densities", comparison.densities)):
         known = [f"{result.label} {shown(result.scale, result.main.mean)}" for result in results if result.main]
@@ -196,8 +198,8 @@ def _chosen(arguments: Namespace) -> dict[str, list[str]]:
 
 
 def _write_report(
-    result: "Comparison",
-    table: "pd.DataFrame",
+    result: Comparison,
+    table: pd.DataFrame,
     prepared: PreparedTable,
     arguments: Namespace,
     console: Console,

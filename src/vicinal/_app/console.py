@@ -3,7 +3,6 @@
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
 from vicinal._words import count as count
@@ -36,15 +35,10 @@ class Console:
     quiet : bool
         Print only errors to stderr.
 
-    Attributes
-    ----------
-    reword : callable
-        A function that rewrites a warning of the library in terms of the command line.
     """
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.reword: Callable[[str], str] = str  # rewords the texts of Python's warnings
         self._bars: Any = None if quiet or not _is_terminal(sys.stderr) else _progress_bars()
         self._bar: Any = None
         self._seen: set[str] = set()
@@ -144,7 +138,7 @@ class Console:
     ) -> None:
         """Replace `warnings.showwarning`: show the message without the file and line."""
         if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
-            self.warn(self.reword(one_line(message)))
+            self.warn(one_line(message))
 
     def take_warnings(self) -> None:
         """Redirect Python's warnings to this console, each message once."""

@@ -9,10 +9,9 @@ import numpy as np
 from vicinal._app.blocks import in_turn
 from vicinal._app.columns import measured, note_unused_label, prepare
 from vicinal._app.console import Console, Messages, count, one_line, shown
-from vicinal._app.errors import DATA, FIT, Failure
-from vicinal._app.models import set_engine
+from vicinal._app.errors import DATA, Failure
+from vicinal._app.models import fit_failure, set_engine
 from vicinal._app.tables import check_columns
-from vicinal._app.words import in_command_words
 from vicinal._engine import resident_rows
 from vicinal._row_sources import RowsFile
 from vicinal._tables import EqualRows, TableError, refuse_infinite
@@ -176,7 +175,7 @@ def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any],
     try:
         estimator.fit(rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise Failure(FIT, f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
+        raise fit_failure(estimator, error) from error
     if hasattr(estimator, "gather"):
         most = resident_rows(engine, rows.shape[1], rows.dtype)  # the candidates of a step
         if len(rows) > most:

@@ -3,7 +3,6 @@
 import os
 import time
 from argparse import Namespace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +11,22 @@ from sklearn.pipeline import Pipeline
 from vicinal._app import large_tables
 from vicinal._app.blocks import TableBlocks, open_table
 from vicinal._app.columns import measured, note_dependence, note_unused_label, prepare
-from vicinal._app.console import Console, count, one_line, shown
-from vicinal._app.errors import DATA, FIT, USAGE, Failure
+from vicinal._app.console import Console, count, shown
+from vicinal._app.errors import DATA, USAGE, Failure
 from vicinal._app.large_tables import LargeTable
-from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
+from vicinal._app.models import (
+    engine_for,
+    fit_failure,
+    make_engine,
+    make_estimator,
+    save_model,
+    set_engine,
+    set_parameter,
+)
 from vicinal._app.outputs import write_json
 from vicinal._app.pairs import as_row_numbers, read_pair_table
+from vicinal._app.row_scores import ScoringCost
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns
-from vicinal._app.words import in_command_words
 from vicinal._density.steps import fit_prepared
 from vicinal._engine import Engine
 from vicinal._lca.lca import LIMITS
@@ -62,6 +69,12 @@ def learn(arguments: Namespace, console: Console) -> None:
     save_model(model, arguments.output)
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
+    cost = ScoringCost.of(estimator) if method in _UNSUPERVISED and not arguments.quiet else None
+    if cost is not None:
+        console.say(
+            f"score will take about {max(cost.ranking, 1):.0f} s to rank the {summary['rows']:,} training rows, and "
+            f"{max(cost.rows, 0.1):.1f} s per 1,000 rows; learn with --max-rows 50000 to make it faster."
+        )
     if arguments.interrupted():
         console.say("this is the best model so far; the fit was not completed.")
         raise KeyboardInterrupt
@@ -124,7 +137,6 @@ def _fit_and_report(
 ) -> Pipeline:
     """Return the fitted model; its passes are reported."""
     _report_passes(estimator, console)
-    console.reword = partial(in_command_words, estimator=estimator)
     try:
         return _fit(estimator, prepared, supervision, engine, arguments, console)
     except KeyboardInterrupt:
@@ -281,7 +293,7 @@ def _fit(
             supervision=supervision,
         )
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise Failure(FIT, f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
+        raise fit_failure(estimator, error) from error
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which reported the passes
     set_engine(estimator, None)  # a model does not contain the settings of the machine that made it

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vicinal._app.console import one_line, shown
-from vicinal._app.errors import MODEL, USAGE, Failure
+from vicinal._app.errors import FIT, MODEL, USAGE, Failure
 from vicinal._app.outputs import output_failure
 
 if TYPE_CHECKING:
@@ -93,6 +93,12 @@ def engine_for(engine: "Engine", n_rows: int) -> "Engine":
     from vicinal._dask import rows_on_cluster
 
     return replace(engine, kind="dask" if rows_on_cluster() else "cpu") if n_rows > 1_000 else engine
+
+
+def fit_failure(estimator: Any, error: Exception) -> Failure:
+    """Return the failure for an error of `fit`, which names parameters as Python does."""
+    advice = " (The command sets parameters with --set NAME=VALUE.)"
+    return Failure(FIT, f"{type(estimator).__name__}: {one_line(error)}{advice}")
 
 
 def set_engine(estimator: Any, engine: "Engine | None") -> None:

@@ -6,12 +6,11 @@ import numpy as np
 from sklearn.utils import get_tags
 
 from vicinal._app.columns import measured, note_dependence, prepare
-from vicinal._app.console import Console, one_line
-from vicinal._app.errors import FIT, Failure
-from vicinal._app.models import Model, engine_for, make_engine, make_estimator, set_engine
+from vicinal._app.console import Console
+from vicinal._app.models import Model, engine_for, fit_failure, make_engine, make_estimator, set_engine
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table, split_names
 from vicinal._app.use import Scorer, check_output, write_scores
-from vicinal._app.words import in_command_words
+from vicinal._density.outliers import DensityOutlierDetector
 from vicinal._density.steps import Steps, fit_prepared
 
 _MOST_ROWS = 20_000
@@ -38,7 +37,7 @@ def outliers(arguments: Namespace, console: Console) -> None:
     try:
         pipeline = fit_prepared(estimator, sample)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise Failure(FIT, f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
+        raise fit_failure(estimator, error) from error
     encoder = sample.encoder
     model = Model(
         pipeline,
@@ -54,6 +53,9 @@ def outliers(arguments: Namespace, console: Console) -> None:
     keep = split_names(arguments.keep, table.columns)
     check_columns(keep, table.columns, "--keep")
     scorer = Scorer(model, arguments, "keep")
+    scorer.detector = DensityOutlierDetector.from_density(
+        pipeline, contamination=arguments.level or 0.01, largest_group=0.1 if arguments.groups else None
+    )
     # Rows of the sample are scored without themselves; those that are left out of it are new.
     rows = table.iloc[prepared.rows].reset_index(drop=True)
     frame = scorer.frame(rows, prepared.rows, rows[keep], Quiet(console))

@@ -10,7 +10,7 @@ from vicinal._app.adapt_options import add_adapt
 from vicinal._app.clusters import cluster_options
 from vicinal._app.errors import MEANINGS
 from vicinal._app.option_values import level, positive, rate, seed, size_text, two_or_more
-from vicinal._app.paths import PARTIAL, add_input, add_output
+from vicinal._app.paths import add_input, add_output
 from vicinal._version import __version__
 
 DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
@@ -105,7 +105,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(
-        learn, "data", table=True, metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin"
+        learn, "data", metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin"
     )  # fmt: skip
     learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
@@ -188,6 +188,11 @@ def _add_outliers(commands: Any, table: _Parser, prepared: _Parser, general: _Pa
     outliers.add_argument(
         "--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen"
     )
+    outliers.add_argument(
+        "--groups",
+        action="store_true",
+        help="also find small groups of similar unusual rows (up to 10 %% of the rows); isolated wrong values are then found less well",
+    )
     outliers.add_argument("--all", action="store_true", help="write all rows, the most unusual one first")
     _add_choice_of_outliers(outliers)
     _add_table_output(outliers)
@@ -253,7 +258,6 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
     add_output(
         compare,
         "--report",
-        beside=[PARTIAL],
         metavar="FILE",
         help="write a report: one HTML file that needs no network",
     )
@@ -309,8 +313,8 @@ def _add_demo(commands: Any, general: _Parser) -> None:
         "demo", parents=[general], help="run comparisons on built-in data, with a picture and a report", description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add_output(
-        demo, "--folder", folder=True, files=DEMO_FILES, default=".", metavar="DIR",
+    demo.add_argument(
+        "--folder", default=".", metavar="DIR",
         help="the output folder; default: the current folder",
     )  # fmt: skip
 
@@ -466,7 +470,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:
     _add_model(parser)
     what = "a table (also a folder of Parquet files, or a Zarr array)" if in_blocks else "a table"
-    add_input(parser, "data", table=in_blocks, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
+    add_input(parser, "data", metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
 
 
 def _add_table_output(parser: _Parser) -> None:
@@ -477,4 +481,9 @@ def _add_table_output(parser: _Parser) -> None:
         stdout=True,
         metavar="OUT",
         help="the table to write, in the format of its extension; default: CSV on stdout",
+    )
+    parser.add_argument(
+        "--spreadsheet",
+        action="store_true",
+        help="in CSV and TSV, put an apostrophe before text that a spreadsheet would evaluate as a formula",
     )

@@ -1,7 +1,8 @@
 """Scores, p-values and explanations of rows for `score`, `outliers` and `report`."""
 
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -9,12 +10,17 @@ from vicinal._app.console import Console, Messages, count, one_line
 from vicinal._app.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal._app.sharing import ROWS_IN_PART, each_part
 from vicinal._density.scored_table import reasons_of_rows, scored_table
+from vicinal._density.training_rows import mixture_of_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from vicinal._app.models import Model
     from vicinal._density.outliers import DensityOutlierDetector
+
+
+_MANY_ROWS = 50_000
+_NEIGHBORS_SECONDS = 4e-5  # per row, for its nearest neighbours
 
 
 def rows_to_score(model: "Model", table: "pd.DataFrame", picked: Any) -> Any:
@@ -83,7 +89,31 @@ def explain_rows(detector: "DensityOutlierDetector", table: Any, own: np.ndarray
         raise Failure(MODEL, f"--explain: {one_line(error)}") from error
 
 
-def detector_of(model: "Model", level: float | None = None) -> "DensityOutlierDetector":
+class ScoringCost(NamedTuple):
+    """The time that scoring takes, in seconds: for ranking the training rows, each without itself, and for 1,000 new rows."""
+
+    ranking: float
+    rows: float
+
+    @classmethod
+    def of(cls, density: Any) -> "ScoringCost | None":
+        """Measure some rows of a density with many training rows; None if there are few, so that it takes no time."""
+        mixture = mixture_of_rows(density)
+        if mixture is None or len(mixture.log_weights) < _MANY_ROWS:
+            return None
+        n = len(mixture.log_weights)
+        sample = np.linspace(0, n - 1, 1000).astype(int)
+        mixture.left_out_scores_of(mixture.centres[sample], sample)  # places the rows
+        start = time.perf_counter()
+        mixture.left_out_scores_of(mixture.centres[sample], sample)
+        seconds = time.perf_counter() - start
+        # Two passes over the pairs, and the neighbours of each row.
+        return cls(2.0 * seconds * n / 1000 + _NEIGHBORS_SECONDS * n, seconds)
+
+
+def detector_of(
+    model: "Model", level: float | None = None, console: Messages | None = None
+) -> "DensityOutlierDetector":
     """Return the detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
     from sklearn.exceptions import NotFittedError
 
@@ -96,6 +126,10 @@ def detector_of(model: "Model", level: float | None = None) -> "DensityOutlierDe
                 "--level: the model is a DensityOutlierDetector, whose level was chosen when it was fitted. Omit --level.",
             )
         return DensityOutlierDetector.from_pipeline(model.pipeline)
+    cost = None if console is None else ScoringCost.of(model.estimator)
+    if cost is not None and console is not None:
+        n = len(model.estimator.mixture_.log_weights)
+        console.say(f"ranking the {n:,} training rows, each without itself; this takes about {cost.ranking:.0f} s ...")
     try:
         return DensityOutlierDetector.from_density(
             model.pipeline, **({} if level is None else {"contamination": level})

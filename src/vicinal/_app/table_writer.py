@@ -21,10 +21,12 @@ class TableWriter:
     ----------
     output : str or None
         A path; None and "-" are stdout. The file is replaced if the ``with`` block ends without an error.
+    spreadsheet : bool
+        Whether texts in CSV and TSV are protected from being evaluated as formulas; otherwise they are written as they were read.
     """
 
-    def __init__(self, output: str | None) -> None:
-        self._output = output
+    def __init__(self, output: str | None, *, spreadsheet: bool = False) -> None:
+        self._output, self._spreadsheet = output, spreadsheet
         self._stack = contextlib.ExitStack()
         self._sink: Any = None
         self.n_rows, self.columns = 0, []  # type: int, list[str]
@@ -51,7 +53,8 @@ class TableWriter:
 
     def _opened(self, frame: Any) -> Any:
         if self._output in (None, "-"):
-            return _Text(self._stack.enter_context(to_stdout()), ",", escaped=sys.stdout.isatty())
+            stdout = self._stack.enter_context(to_stdout())
+            return _Text(stdout, ",", self._spreadsheet, escaped=sys.stdout.isatty())
         assert self._output is not None
         kind, texts = output_format(self._output), _texts(frame)
         if texts and kind == "npy":
@@ -63,7 +66,7 @@ class TableWriter:
         if kind in ("csv", "tsv"):
             if self._output.lower().endswith(".gz"):
                 file = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))
-            return _Text(file, "\t" if kind == "tsv" else ",")
+            return _Text(file, "\t" if kind == "tsv" else ",", self._spreadsheet)
         return {"parquet": _Parquet, "xlsx": _Workbook, "npy": _Array, "npz": _Arrays}[kind](file)
 
 
@@ -75,12 +78,14 @@ def _texts(frame: Any) -> list[str]:
 class _Text:
     """CSV or TSV; on a terminal, control characters in the cells are escaped."""
 
-    def __init__(self, file: Any, sep: str, *, escaped: bool = False) -> None:
-        self._file, self._sep, self._header, self._escaped = file, sep, True, escaped
+    def __init__(self, file: Any, sep: str, spreadsheet: bool, *, escaped: bool = False) -> None:
+        self._file, self._sep, self._spreadsheet = file, sep, spreadsheet
+        self._header, self._escaped = True, escaped
 
     def write(self, frame: Any) -> None:
         to = None if self._escaped else self._file
-        text = without_formulas(frame).to_csv(to, index=False, sep=self._sep, header=self._header)
+        frame = without_formulas(frame) if self._spreadsheet else frame
+        text = frame.to_csv(to, index=False, sep=self._sep, header=self._header)
         if self._escaped:
             self._file.write(printable(text))
         self._header = False

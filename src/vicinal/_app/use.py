@@ -86,7 +86,7 @@ def score(arguments: Namespace, console: Console) -> None:
             "--fdr is for new rows: the p-values of training rows are ranks, for which no false discovery rate can be controlled. "
             "Omit --fdr or --training.",
         )
-    scorer = Scorer(model, arguments, missing)
+    scorer = Scorer(model, arguments, missing, console)
     if rows_on_cluster():
         _ = scorer.detector  # computed by all workers together, and then sent to each of them
     most = None
@@ -140,13 +140,14 @@ def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
 class Scorer:
     """The scores and the output rows of `vicinal score`, for one block of rows at a time."""
 
-    def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
+    def __init__(self, model: Model, arguments: Namespace, missing: str, console: Messages | None = None) -> None:
         self.model, self._arguments, self._missing = model, plain_options(arguments), missing
+        self._console = None if rows_on_cluster() else console  # workers get the detector, and print nothing
 
     @cached_property
     def detector(self) -> "DensityOutlierDetector":
         """The detector of the model, which is computed when the first row is scored."""
-        return detector_of(self.model, self._arguments.level)
+        return detector_of(self.model, self._arguments.level, self._console)
 
     def __call__(
         self, most: float | None, first: int, table: "pd.DataFrame", messages: Messages, whole: bool
@@ -377,7 +378,7 @@ class Results:
         self._as_json = arguments.json and arguments.output in (None, "-")
         self._frames: list[pd.DataFrame] = []
         self._written = False
-        self._writer = TableWriter(arguments.output)
+        self._writer = TableWriter(arguments.output, spreadsheet=arguments.spreadsheet)
 
     @property
     def n_rows(self) -> int:

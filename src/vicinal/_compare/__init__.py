@@ -12,5 +12,4 @@
 
       words.py            the result as sentences and as a table for the terminal
       notebook.py         the result in a notebook
-      estimator_code.py   Python code that creates the compared estimators
 """

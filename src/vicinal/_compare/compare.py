@@ -1,5 +1,7 @@
 """A cross-validated comparison that measures whether a learned metric or density helps."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any

@@ -1,5 +1,7 @@
 """Intervals for scores of repeated cross-validation."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

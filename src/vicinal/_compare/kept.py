@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from joblib import hash as hash_of
 
-from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.folds import Outcome
 from vicinal._compare.plan import Plan
 from vicinal._compare.rows import ComparisonError
@@ -91,9 +90,8 @@ def _kind_of(line: bytes) -> Any:
 
 def _digest(plan: Plan) -> str:
     targets = None if plan.targets is None else (plan.targets.task, plan.targets.classes, plan.targets.y)
-    settings = {name: CodeWriter().expression(value) for name, value in plan.settings.items()}
     kinds = [str(kind) for kind in plan.kinds]
-    return str(hash_of((plan.X, plan.names, kinds, targets, plan.splits, settings)))
+    return str(hash_of((plan.X, plan.names, kinds, targets, plan.splits, plan.settings)))
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:

@@ -7,13 +7,14 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.notebook import comparison_html
 from vicinal._compare.words import comparison_table
 from vicinal._engine import Engine
 from vicinal._lca.imputer import DensityImputer
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vicinal._compare.intervals import Interval
 
 
@@ -151,6 +152,24 @@ class Comparison:
     def __str__(self) -> str:
         return comparison_table(self)
 
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a table with a line per method: kind, name, learned, score and difference with their intervals, and judged.
+
+        Returns
+        -------
+        DataFrame
+        """
+        import pandas as pd
+
+        lines = []
+        for result in [*self.metrics, *self.densities]:
+            score, gain = result.main, result.difference
+            line = {"kind": result.kind, "name": result.name, "learned": result.learned, "scale": result.scale}
+            line |= {"score": score.mean if score else None, "gain": gain.mean if gain else None}
+            line |= {"gain_low": gain.low if gain else None, "gain_high": gain.high if gain else None}
+            lines.append(line | {"judged": result.judged, "note": result.failure or result.note})
+        return pd.DataFrame(lines)
+
     def _repr_html_(self) -> str:
         return comparison_html(self)
 
@@ -233,10 +252,10 @@ class Comparison:
 
 
 def _plain_setting(value: Any) -> Any:
-    """Return an argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
+    """Return an argument of `compare` for JSON: estimators and an Engine as Python prints them."""
     if isinstance(value, dict):
-        return {name: item if isinstance(item, str) else CodeWriter().expression(item) for name, item in value.items()}
-    return CodeWriter().expression(value) if isinstance(value, Engine) else value
+        return {name: item if isinstance(item, str) else repr(item) for name, item in value.items()}
+    return repr(value) if isinstance(value, Engine) else value
 
 
 def _plain(result: MethodResult) -> dict[str, Any]:

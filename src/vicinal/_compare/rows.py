@@ -1,5 +1,7 @@
 """Rows of a comparison: targets, samples and folds."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -16,7 +16,7 @@ from vicinal._compare.verdicts import method_results, verdict_of
 from vicinal._compare.words import verdict_sentence
 from vicinal._dask import rows_on_cluster
 from vicinal._engine import as_engine
-from vicinal._lca.folds import shared_searches
+from vicinal._lca.penalty_search import shared_searches
 from vicinal._words import duration
 
 Task = tuple[str, Method]  # "metric" or "density", and the method

@@ -130,7 +130,9 @@ def _sentence(
         clearly, plainly = "clearly help", "help"
     compared = f"{best} {'an' if what[0] in 'aeiou' else 'a'} {what} of {after}, compared with {before} for plain {plain.label}, a difference of {change}"
     if helped == "hurt":
-        return f"{nothing} {plainly}: {compared}{raw}. Use {plain.label}."
+        alone = "Densities of single columns describe these rows better than a density of all columns together."
+        advice = alone if plain.name == "independent" else f"Use {plain.label}."
+        return f"{nothing} {plainly}: {compared}{raw}. {advice}"
     if learned.difference.low > 0:  # although it is clearly better, a constant prediction is better still
         return f"{nothing} {plainly}: {compared}{raw}."
     if learned.promising:

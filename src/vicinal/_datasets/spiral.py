@@ -1,5 +1,7 @@
 """The noisy spiral of the Manifold Parzen paper (sec. 4.1), and its true density."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Clusters, rings and mixtures: the synthetic problems of the papers."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Bayes' rule with one density for each class."""
 
+from __future__ import annotations
+
 from functools import reduce
 from typing import Any, Self
 

@@ -104,7 +104,7 @@ class Explanation:
         details, others = self.details[row], self.others[row]
         if not details or not np.isnan(details[0].low):
             return [*others, *(self._sentence(reason) for reason in details)][: check_integer(most, "most")]
-        said = [f"{self.names[reason.column]} {self._shown(reason, reason.value)}" for reason in details]
+        said = [f"{self._name(reason)} {self._shown(reason, reason.value)}" for reason in details]
         return [
             f"unusual combination: {', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else f"unusual: {said[0]}"
         ]
@@ -112,8 +112,11 @@ class Explanation:
     def _shown(self, reason: Reason, value: float) -> str:
         return self.numbers[reason.column].text(value)
 
+    def _name(self, reason: Reason) -> str:
+        return self.numbers[reason.column].name(self.names[reason.column])
+
     def _sentence(self, reason: Reason) -> str:
-        name, got = self.names[reason.column], f"got {self._shown(reason, reason.value)}"
+        name, got = self._name(reason), f"got {self._shown(reason, reason.value)}"
         low, high = self._shown(reason, reason.low), self._shown(reason, reason.high)
         if self.constants[reason.column]:
             return f"{name}: expected {low} as in all training rows, {got}"
@@ -391,7 +394,7 @@ def _training_references(detector: Any, density: Any, patterns: list[np.ndarray]
         everyone = np.arange(len(part.positions))
         for table, columns in zip(tables, patterns, strict=True):
             its = rows[part.positions]
-            table.surprises[part.positions] = part.conditionals(its, everyone, columns).surprises
+            table.surprises[part.positions] = part.surprises(its, everyone, columns)
             table.scores[part.positions] = part.scores(its, everyone, columns)
     return tables
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from vicinal._mixtures import Conditionals, Replacements, column_conditionals, scores_with_replacements
 
+_MANY = 20_000  # components
+
 
 class HeldOutRows(NamedTuple):
     """Some training rows and the density without them, in the sense of the density's own leave-one-out.
@@ -40,6 +42,23 @@ class HeldOutRows(NamedTuple):
         """
         mixture, left_out, replaced = self._marginal(some, columns)
         return column_conditionals(mixture, rows[:, columns], left_out, shares, replaced)
+
+    def surprises(self, rows: np.ndarray, some: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return ``-log p(x_k | the others of these columns)``, shape (len(some), len(columns)).
+
+        Of many components only those near a row matter, which the densities of columns (without k, and all) skip to; conditionals
+        visit all of them.
+
+        Parameters
+        ----------
+        rows, some, columns
+            As in `conditionals`.
+        """
+        if len(self.mixture.centres) < _MANY or self.replaced is not None or len(columns) < 2:
+            return self.conditionals(rows, some, columns).surprises
+        whole = self.scores(rows, some, columns)
+        others = [self.scores(rows, some, np.delete(columns, k)) for k in range(len(columns))]
+        return np.stack(others, axis=1) - whole[:, None]
 
     def scores(self, rows: np.ndarray, some: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return log-densities of rows by some columns, shape (len(some),).

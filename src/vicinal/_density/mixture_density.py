@@ -1,5 +1,7 @@
 """The methods of estimators whose density is a mixture."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 _MOST_DECIMALS = 9
-_GRID_DECIMALS = 6  # values that need more are measurements, which are shown with three digits of their spread
+_GRID_DECIMALS = 4  # values that need more are measurements, which are shown with three digits of their spread
 
 
 class ColumnNumbers:
@@ -14,12 +14,14 @@ class ColumnNumbers:
     Parameters
     ----------
     kind : ColumnType or None
-        A lattice has the decimals of its step; the noise that a density was fitted with is rounded away.
+        A lattice has the decimals of its step; the noise that a density was fitted with is rounded away. Logarithms are written as
+        the numbers of the table.
     values : array of shape (n,)
         Values of the column, from which the decimals of other columns are found.
     """
 
     def __init__(self, kind: Any, values: np.ndarray) -> None:
+        self._raw = ColumnNumbers(kind._replace(log=False), np.exp(values)) if kind is not None and kind.log else None
         self.kind = kind if kind is not None and kind.kind == "lattice" and not kind.log else None
         values = values[np.isfinite(values)]
         self._largest = float(np.abs(values).max(initial=0.0))
@@ -34,6 +36,8 @@ class ColumnNumbers:
 
     def as_in_table(self, values: np.ndarray) -> np.ndarray:
         """Return training values without the noise of a lattice."""
+        if self._raw is not None:
+            return np.log(self._raw.as_in_table(np.exp(values)))
         if self.kind is None:
             return values
         offset = self.kind.offset or 0.0
@@ -54,8 +58,14 @@ class ColumnNumbers:
         middle = np.round(median, self.decimals)
         return np.where(empty, middle, first) + 0.0, np.where(empty, middle, last) + 0.0
 
+    def name(self, name: str) -> str:
+        """Return the name of the column in the table."""
+        return name if self._raw is None else name.removeprefix("log(").removesuffix(")")
+
     def text(self, value: float) -> str:
         """Return a number as the table shows it; a column that reaches 10,000 has separators of thousands."""
+        if self._raw is not None:
+            return self._raw.text(float(self._raw.as_in_table(np.exp(value))))
         if not np.isfinite(value) or self.decimals > _MOST_DECIMALS:
             return f"{value:.4g}"
         decimals = self.decimals

@@ -1,5 +1,7 @@
 """Gaussian Parzen windows: exact kernel density estimation."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, Self
 
 import numpy as np

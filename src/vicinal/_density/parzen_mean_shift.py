@@ -1,5 +1,7 @@
 """Clustering by the modes of a density."""
 
+from __future__ import annotations
+
 import warnings
 from typing import Any, Self
 

@@ -95,5 +95,5 @@ def _fifth_nearest(mixture: SharedMixture, listed: Neighbors, kept: np.ndarray) 
     if len(short):
         place = np.where(kept, np.cumsum(kept) - 1, -1)
         placed = prepare(mixture.engine, mixture.centres[kept], n_queries=len(short)).at(mixture.kernel_units)
-        squares[short] = placed.kth_squares(k, mixture.centres[short], place[short])
+        squares[short] = placed.nearest(k, mixture.centres[short], place[short]).scores[:, -1]
     return -0.5 * squares

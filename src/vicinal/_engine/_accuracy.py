@@ -8,37 +8,71 @@ from numpy.typing import DTypeLike
 
 Number = float | np.ndarray
 
+FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+
 # |q - z|^2 = |q|^2 + |z|^2 - 2 q'z errs by about eps * max|z|^2.  The error is absolute in the exponent of a weight,
 # hence relative in the weight: these are the largest errors we accept before falling back to differences.
-_TOLERANCE = {np.dtype(np.float64): 2e-11, np.dtype(np.float32): 2e-4}
+PRODUCT_TOLERANCE = {FLOAT64: 2e-11, FLOAT32: 2e-4}
 
 
 def products_are_accurate(largest_square_norm: Number, dtype: DTypeLike) -> Any:
     """Return whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of these square norms."""
     dtype = np.dtype(dtype)
-    return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
+    return float(np.finfo(dtype).eps) * largest_square_norm <= PRODUCT_TOLERANCE[dtype]
 
 
 def largest_accurate_square(dtype: DTypeLike) -> float:
     """Return the largest square norm of coordinates for which products are accurate."""
-    return _TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
+    return PRODUCT_TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
 
 
 # Squares of images up to this multiple of 1/eps leave the entropy of a row enough digits.
-_ENTROPY_DIGITS = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
+ENTROPY_TOLERANCE = {FLOAT64: 1e-8, FLOAT32: 1e-3}
 
 
 def entropies_are_accurate(largest_square_norm: float, dtype: DTypeLike) -> bool:
     """Return whether entropies may be taken from softmax means of images of that square norm, and of their squares."""
     dtype = np.dtype(dtype)
-    return float(np.finfo(dtype).eps) * largest_square_norm <= _ENTROPY_DIGITS[dtype]
+    return float(np.finfo(dtype).eps) * largest_square_norm <= ENTROPY_TOLERANCE[dtype]
 
 
 # Coordinates of images up to this size keep enough digits in float64 for scores to err by no more than 1e-11.
 FARTHEST_IMAGE = 1e4
 
 # The difference of two log-sums, as that of all points and of those of a class, has enough digits up to this size.
-LARGEST_LOG_SUM = {np.dtype(np.float64): 1e5, np.dtype(np.float32): 1e3}
+LARGEST_LOG_SUM = {FLOAT64: 1e5, FLOAT32: 1e3}
+# The same if the two log-sums come from separate sweeps, each with its own rounding.
+LARGEST_LOG_SUM_OF_SWEEPS = {FLOAT64: 1e4, FLOAT32: 1e2}
+# Pairs this many nats below a row's log-sum cannot change a sum in float64.
+NEGLIGIBLE_NATS = 45.0
+# Products with errors below this many nats can still determine which pairs matter.
+LARGEST_SCREENED_ERROR = 100.0
+# If rounding of products may change a squared distance by a larger share, the nearest points are found exactly.
+VISIBLE_SHARE = 1e-9
+# Rounding errors of images in float32 above this share of a kernel's width affect log-sums.
+VISIBLE_ROUNDING = 1e-3
+
+# -- exponentials under a common shift --
+
+# How far scores may be raised: the exponential, times any number of rows, does not overflow.
+MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
+# The sum of a row under the shift below which terms may have been lost: such rows are computed with their own maximum.
+SMALLEST_SUM = {FLOAT64: 1e-270, FLOAT32: 1e-24}
+# How far below the shift the sum of a row may be if pairs are skipped.
+DEEPEST = {FLOAT64: 350.0, FLOAT32: 40.0}
+# Below this share of a softmax, the exponentials behind it may have been lost.
+LEAST_SHARE = {FLOAT64: 1e-200, FLOAT32: 1e-20}
+# Log-weights within this range can be shared out to both rows of a pair, and removed from the scores again.
+WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
+
+# -- skipped pairs --
+
+# The default limits on the relative contribution of skipped pairs to a sum, and the largest value that the user may set.
+DEFAULT_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}
+LARGEST_ERROR = 0.1
+
+# -- ties --
+
 
 # Squared distances that agree to this relative difference are tied: 0.3 - 0.2 and 0.2 - 0.1 are the same distance.
 TIED = 1e-12
@@ -118,13 +152,13 @@ def _some_columns(points: np.ndarray) -> np.ndarray:
 
 # sum_ij w_ij (u_i - v_j)(u_i - v_j)' is assembled from products of u and v, whose rounding errors are eps times their
 # size: the largest share of the scatter's trace that may be lost.
-_SCATTER_TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-4}
+SCATTER_TOLERANCE = {FLOAT64: 1e-11, FLOAT32: 2e-4}
 
 
 def scatter_is_accurate(scatter: np.ndarray, size: Number, dtype: DTypeLike) -> Any:
     """Return whether a scatter (or each of a stack of them) assembled from terms of trace `size` kept its digits."""
     trace = np.trace(scatter, axis1=-2, axis2=-1)
-    return float(np.finfo(dtype).eps) * size <= _SCATTER_TOLERANCE[np.dtype(dtype)] * trace
+    return float(np.finfo(dtype).eps) * size <= SCATTER_TOLERANCE[np.dtype(dtype)] * trace
 
 
 def accurate_scatter(

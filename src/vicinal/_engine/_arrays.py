@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import products_are_accurate, score_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
@@ -21,7 +22,6 @@ from vicinal._engine._nearest import Pairs, candidates_of_scores, search_is_fast
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._settings import Engine
 from vicinal._engine._sharing import NOTHING
-from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
 
 _Result = TypeVar("_Result")
 
@@ -270,7 +270,7 @@ def blocks_within(backend: Any, m: int, numbers_per_pair: int = 10) -> tuple[Blo
     size = backend.points.rows.dtype.itemsize * numbers_per_pair
     pairs = backend.memory // size
     if backend.name != "torch":
-        pairs = min(pairs, ARRAY_BLOCK_PAIRS)
+        pairs = min(pairs, tuning.ARRAY_BLOCK_PAIRS)
     threads = int(min(backend.threads, max(backend.memory // (size * pairs), 1)))
     return Blocks.for_pairs(m, len(backend.points.rows), pairs), threads
 

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from vicinal._callers import callers_line
 from vicinal._dask import rows_on_cluster
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._settings import Engine, as_engine
-from vicinal._engine._tuning import PAIR_COST, PRUNED_FROM_POINTS, SMALL_WORK
 from vicinal._tensors import on_device
 
 
@@ -44,7 +44,7 @@ def choose(engine: Engine, work: Work) -> Choice:
     amount = f"{work.n_queries} x {work.n_points} pairs in {work.n_dims} dimensions"
     if work.passes > 1:
         amount += f", {work.passes} times,"
-    if float(work.passes) * work.n_queries * work.n_points * (work.n_dims + PAIR_COST) <= SMALL_WORK:
+    if float(work.passes) * work.n_queries * work.n_points * (work.n_dims + tuning.PAIR_COST) <= tuning.SMALL_WORK:
         return Choice("reference", f"{amount} are too few to load compiled kernels")
     if rows_on_cluster():
         return Choice("dask", f"{amount} came from a Dask collection, and there is an active client")
@@ -161,7 +161,7 @@ def _text_for_work(
     if on_device(X) and engine.kind == "auto":
         return f"torch: the rows are a tensor on {X.device}"
     backend, reason = choose(engine, work)
-    if backend != "cpu" or work.n_points < PRUNED_FROM_POINTS:
+    if backend != "cpu" or work.n_points < tuning.PRUNED_FROM_POINTS:
         share = 1.0
     elif share is None:
         share = _expected_share(engine, np.asarray(X), metric)

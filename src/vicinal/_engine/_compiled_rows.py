@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vicinal._engine import _accuracy as accuracy
 from vicinal._engine import _row_kernels as kernels
-from vicinal._engine._accuracy import LARGEST_LOG_SUM, entropies_are_accurate
+from vicinal._engine import _tuning as tuning
+from vicinal._engine._accuracy import FLOAT64, entropies_are_accurate
 from vicinal._engine._arrays import ArrayBackend, ArrayPlaced
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
@@ -28,25 +30,9 @@ from vicinal._engine._pairs import CompiledPairs, PointImages, nearest_of_sample
 from vicinal._engine._pool import one_blas_thread, summed
 from vicinal._engine._products import softmax_by_products
 from vicinal._engine._sharing import Filled, made_by_all, remember
-from vicinal._engine._tuning import (
-    ALGEBRA_ROWS,
-    COMPILED_BLOCK_PAIRS,
-    FLOAT32,
-    FLOAT64,
-    HALF_SCATTER_FROM_ROWS,
-    HALF_SUMS_FROM_ROWS,
-    LEAST_BLOCK_PAIRS,
-    LEAST_BLOCKS,
-    PRODUCT_ROWS,
-    PRODUCTS_FROM,
-    PRODUCTS_FROM_WITHOUT_VALUES,
-)
 
 if TYPE_CHECKING:
     from vicinal._engine._cpu import CpuBackend
-
-# Log-weights within this range can multiply values instead of being added to scores.
-_WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 
 
 def images_of_rows(
@@ -141,7 +127,7 @@ class CompiledRows(Placed):
 
     def _by_products(self, pairs: CompiledPairs, n_values: int) -> bool:
         """Return whether BLAS should do the products: many coordinates, and accurate enough."""
-        least = PRODUCTS_FROM if n_values else PRODUCTS_FROM_WITHOUT_VALUES
+        least = tuning.PRODUCTS_FROM if n_values else tuning.PRODUCTS_FROM_WITHOUT_VALUES
         return pairs.accurate and pairs.k + n_values >= least[pairs.dtype]
 
     def _half(self, queries: Queries, packed_values: np.ndarray, n_values: int) -> HalfSweeps | None:
@@ -150,14 +136,18 @@ class CompiledRows(Placed):
         `n_values` counts the columns that a pair multiplies, for the choice between fused kernels and products.
         """
         points, own = self._images, queries.left_out
-        if not queries.are_all or not (own is None or np.array_equal(own, np.arange(points.n))):
+        if (
+            not queries.are_all
+            or points.n < tuning.ONCE_FROM_ROWS
+            or not (own is None or np.array_equal(own, np.arange(points.n)))
+        ):
             return None
         weights, largest = None, float(max(packed_values.max(initial=1.0), -packed_values.min(initial=0.0)))
         if points.log_weights is not None:
             log_weights = self._backend.log_weights
             assert log_weights is not None
             # If a point has weight 0, the range is infinite.
-            if not np.isfinite(log_weights).all() or np.ptp(log_weights) > _WIDEST_LOG_WEIGHTS[points.dtype]:
+            if not np.isfinite(log_weights).all() or np.ptp(log_weights) > accuracy.WIDEST_LOG_WEIGHTS[points.dtype]:
                 return None
             weights, points = np.exp(log_weights), self._unweighted
             largest *= float(weights.max())
@@ -197,7 +187,7 @@ class CompiledRows(Placed):
         packed_values = self._packed(values)
         with_ones = isinstance(values, str)
         half = None
-        if row_weights is None and self._images.n >= HALF_SUMS_FROM_ROWS:
+        if row_weights is None and self._images.n >= tuning.HALF_SUMS_FROM_ROWS:
             half = self._half(queries, packed_values, packed_values.shape[1] + with_ones)
         if half is None:
             if row_weights is not None and queries.are_all:
@@ -243,7 +233,9 @@ class CompiledRows(Placed):
         keep = row_weights is not None
         r = np.empty(0) if row_weights is None else np.ascontiguousarray(row_weights)
         # For rows that are all far from each other, the first attempt is skipped.
-        apart = pairs.n == pairs.m >= HALF_SCATTER_FROM_ROWS and np.array_equal(pairs.left_out, np.arange(pairs.n))
+        apart = pairs.n == pairs.m >= tuning.HALF_SCATTER_FROM_ROWS and np.array_equal(
+            pairs.left_out, np.arange(pairs.n)
+        )
         careful = apart and pairs.points.log_weights is None and pairs.are_far(self._nearest_of_sample)
 
         def work(rows: slice) -> tuple[np.ndarray, ...]:
@@ -273,7 +265,7 @@ class CompiledRows(Placed):
         neighbours among them, ``exp(log_weights_j + log_sums'_j) mean'_j``.
         """
         n = self._images.n
-        plain = (factors > 0) & (np.abs(log_sums) <= LARGEST_LOG_SUM[self._images.dtype])
+        plain = (factors > 0) & (np.abs(log_sums) <= accuracy.LARGEST_LOG_SUM[self._images.dtype])
         if queries.left_out is not None and not queries.are_all:
             # A point leaves out at most one query.
             left = queries.left_out[queries.left_out >= 0]
@@ -338,7 +330,7 @@ class CompiledRows(Placed):
             some = queries if at_once == m else queries.take(np.arange(m)[part], points.n)
             log_sums, means, _ = self._softmax(some, values)
             answer[part] = log_sums + means[:, k]
-            for few in Blocks(len(means), ALGEBRA_ROWS):
+            for few in Blocks(len(means), tuning.ALGEBRA_ROWS):
                 mine = self.coordinates(some.take(np.arange(len(means))[few], points.n), "images").astype(np.float64)
                 places = slice(part.start + few.start, part.start + few.stop)
                 answer[places] -= (mine * means[few, :k]).sum(axis=1) - 0.5 * np.square(mine).sum(axis=1)
@@ -354,15 +346,15 @@ class CompiledRows(Placed):
     @staticmethod
     def _rows_of_block(pairs: CompiledPairs) -> int:
         """Queries in a block: few enough to be interrupted and to keep the threads busy, but enough to be worth a call of the kernel."""
-        shared = max(-(-pairs.m // LEAST_BLOCKS), LEAST_BLOCK_PAIRS // pairs.n)
-        return min(COMPILED_BLOCK_PAIRS // pairs.n, shared)
+        shared = max(-(-pairs.m // tuning.LEAST_BLOCKS), tuning.LEAST_BLOCK_PAIRS // pairs.n)
+        return min(tuning.COMPILED_BLOCK_PAIRS // pairs.n, shared)
 
     def _product_blocks(self, pairs: CompiledPairs, kept_points: int | None) -> Blocks:
         """Return blocks of queries for matrix products such that what they keep fits into the memory."""
         size = pairs.dtype.itemsize * (TILE if kept_points is None else kept_points)
         rows = min(self._rows_of_block(pairs), self._memory // (4 * size))
         group = KEPT_ROW_GROUP
-        return Blocks(pairs.m, max(min(rows, PRODUCT_ROWS) // group, 1) * group)
+        return Blocks(pairs.m, max(min(rows, tuning.PRODUCT_ROWS) // group, 1) * group)
 
     def _threads_for(self, blocks: Blocks, bytes_of_result: int = 0) -> int:
         """Return the number of threads for which the data of all threads and the total fit into the memory."""

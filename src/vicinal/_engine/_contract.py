@@ -28,11 +28,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import accurate_scatter, robust_centre
 from vicinal._engine._certificates import Certificates
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
-from vicinal._engine._tuning import ALGEBRA_ROWS, GATHERED_BYTES, LISTED_BYTES, SEARCH_FROM_QUERIES
 
 Array = Any  # an array of some namespace (NumPy, torch)
 
@@ -323,7 +323,7 @@ class Placed(Protocol):
         if self.metric is None:
             return self._rows_of_pairs(queries)
         images: np.ndarray | None = None
-        map_all = queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES
+        map_all = queries.count(n) >= tuning.SEARCH_FROM_QUERIES and 8 * n * k <= tuning.LISTED_BYTES
         if map_all and not self.holds_float64_images:
             images = self.float64_images(Queries())
 
@@ -352,7 +352,7 @@ class Placed(Protocol):
         rows, given = self.points.rows, self.coordinates(queries, "rows")
 
         def rows_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
-            for part in listed_parts(len(query), rows.shape[1], most=GATHERED_BYTES):
+            for part in listed_parts(len(query), rows.shape[1], most=tuning.GATHERED_BYTES):
                 yield part, given[query[part]], rows[point[part]]
 
         return rows_of
@@ -392,8 +392,8 @@ def to_images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
         if metric.ndim == 1:
             return (rows * metric).astype(rows.dtype, copy=False)
         images = np.empty((*rows.shape[:-1], len(metric)), dtype=rows.dtype)
-        for start in range(0, len(rows), ALGEBRA_ROWS):
-            part = slice(start, start + ALGEBRA_ROWS)
+        for start in range(0, len(rows), tuning.ALGEBRA_ROWS):
+            part = slice(start, start + tuning.ALGEBRA_ROWS)
             images[part] = rows[part].astype(np.float64, copy=False) @ metric.T
     return images
 
@@ -412,8 +412,9 @@ def finite(log_weights: np.ndarray) -> np.ndarray:
     return np.where(log_weights > -np.inf, log_weights, 0.0)
 
 
-def listed_parts(n_pairs: int, numbers_per_pair: int, most: int = LISTED_BYTES) -> Iterator[slice]:
+def listed_parts(n_pairs: int, numbers_per_pair: int, most: int | None = None) -> Iterator[slice]:
     """Return slices of listed pairs whose differences, with a given number of float64 numbers per pair, fit into `most` bytes."""
+    most = tuning.LISTED_BYTES if most is None else most
     step = max(most // (8 * numbers_per_pair), 1)
     for start in range(0, n_pairs, step):
         yield slice(start, start + step)
@@ -433,14 +434,14 @@ def _scatter_of_sums(
     """
     d = gathered.shape[1]
     scatter, size = np.zeros((d, d)), 0.0
-    for start in range(0, len(u), ALGEBRA_ROWS):
-        rows = slice(start, start + ALGEBRA_ROWS)
+    for start in range(0, len(u), tuning.ALGEBRA_ROWS):
+        rows = slice(start, start + tuning.ALGEBRA_ROWS)
         mine = u[rows].astype(np.float64) - centre
         weighted = mine * row_weights[rows, None]
         scatter += mine.T @ (weighted - gathered[rows]) - gathered[rows].T @ mine
         size += float(np.vdot(weighted, mine))
-    for start in range(0, len(v), ALGEBRA_ROWS):
-        rows = slice(start, start + ALGEBRA_ROWS)
+    for start in range(0, len(v), tuning.ALGEBRA_ROWS):
+        rows = slice(start, start + tuning.ALGEBRA_ROWS)
         theirs = v[rows].astype(np.float64) - centre
         scatter += (theirs * received[rows, None]).T @ theirs
         size += float(received[rows] @ np.square(theirs).sum(axis=1))

@@ -5,7 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from vicinal._engine import _accuracy as accuracy
 from vicinal._engine import _row_kernels as kernels
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import scatter_is_accurate, score_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._compiled_rows import CompiledRows
@@ -30,22 +32,6 @@ from vicinal._engine._products import signed_by_products
 from vicinal._engine._pruned_placed import Orders, PrunedPlaced
 from vicinal._engine._settings import Engine
 from vicinal._engine._sharing import NOTHING, Filled
-from vicinal._engine._tuning import (
-    ALGEBRA_ROWS,
-    FEW_CLASSES,
-    FEW_PAIRS,
-    FEW_PAIRS_OF_TRIALS,
-    FLOAT32,
-    FLOAT64,
-    HALF_SCATTER_FROM_COORDINATES,
-    HALF_SCATTER_FROM_ROWS,
-    HALF_SCATTER_FROM_ROWS_ALWAYS,
-    LISTED_BYTES,
-    PRUNED_FROM_POINTS,
-)
-
-# Below this agreement, exponentials of class mates are lost in the precision; such rows are computed again in NumPy.
-_LEAST_AGREEMENT = {FLOAT64: 1e-200, FLOAT32: 1e-20}
 
 
 class CpuBackend:
@@ -76,7 +62,7 @@ class CpuBackend:
 
             return PlacedFrames(self, kernel)
         error = self.engine.error_in(self.points.rows.dtype)
-        if error == 0.0 or len(self.points.rows) < PRUNED_FROM_POINTS:
+        if error == 0.0 or len(self.points.rows) < tuning.PRUNED_FROM_POINTS:
             return CpuPlaced(self, kernel)
         return PrunedPlaced(self.points, kernel, error, self.threads, self.orders, lambda: CpuPlaced(self, kernel))
 
@@ -95,7 +81,7 @@ class CpuPlaced(CompiledRows):
         pairs = self._pairs(queries)
         n_classes = self.points.n_classes
         assert self.points.classes is not None
-        if n_classes <= FEW_CLASSES:
+        if n_classes <= tuning.FEW_CLASSES:
             # Means of indicators: no slower for few classes, and one kernel less to compile.
             members = np.eye(n_classes, dtype=pairs.dtype)[self.points.classes]
             log_sums, shares, _ = self._row_by_row(pairs, self._packed(members), None)
@@ -166,7 +152,7 @@ class CpuPlaced(CompiledRows):
         def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
             return candidates_of_scores(pairs.scores(rows), rows, error, k, levels)
 
-        n_rows = min(LISTED_BYTES // (8 * pairs.n), self._memory // (4 * 8 * pairs.n * self._threads))
+        n_rows = min(tuning.LISTED_BYTES // (8 * pairs.n), self._memory // (4 * 8 * pairs.n * self._threads))
         for query, point in in_order(work, Blocks(pairs.m, max(n_rows, 1)), self._threads, NOTHING):
             if order is not None:
                 query, point = order[query] if queries.are_all else query, order[point]
@@ -178,8 +164,8 @@ class CpuPlaced(CompiledRows):
         packed_values = self._packed(space)
         n, k = self._images.n, self._images.k
         half = None
-        least = HALF_SCATTER_FROM_COORDINATES[self._images.dtype]
-        if n >= HALF_SCATTER_FROM_ROWS_ALWAYS or (n >= HALF_SCATTER_FROM_ROWS and k >= least):
+        least = tuning.HALF_SCATTER_FROM_COORDINATES[self._images.dtype]
+        if n >= tuning.HALF_SCATTER_FROM_ROWS_ALWAYS or (n >= tuning.HALF_SCATTER_FROM_ROWS and k >= least):
             half = self._half(queries, packed_values, packed_values.shape[1])
         if half is None:
             return super().scatter(queries, row_weights, space)
@@ -197,7 +183,7 @@ class CpuPlaced(CompiledRows):
         return Scatter(log_sums, scatter)
 
     def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
-        if self._images.n < HALF_SCATTER_FROM_ROWS:
+        if self._images.n < tuning.HALF_SCATTER_FROM_ROWS:
             return super().squares(queries, row_weights)
         half = self._half(queries, self._images.packed[:, :0], 0)
         found = None if half is None else half.squares()
@@ -233,7 +219,7 @@ class CpuPlaced(CompiledRows):
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         log_sums, log_agreement = super().class_agreement(queries)
-        underflowed = np.flatnonzero(log_agreement < np.log(_LEAST_AGREEMENT[self._images.dtype]))
+        underflowed = np.flatnonzero(log_agreement < np.log(accuracy.LEAST_SHARE[self._images.dtype]))
         if len(underflowed):
             log_agreement[underflowed] = self._in_numpy().class_agreement(queries.take(underflowed, self._images.n))[1]
         return log_sums, log_agreement
@@ -244,10 +230,10 @@ class CpuPlaced(CompiledRows):
         half = self._half(queries, self._images.packed, self._images.k) if unweighted else None
         if half is None:
             # Only a few trial steps of a fit have kernels so narrow that most rows underflow.
-            few = unweighted and queries.are_all and self._images.n**2 <= FEW_PAIRS_OF_TRIALS
+            few = unweighted and queries.are_all and self._images.n**2 <= tuning.FEW_PAIRS_OF_TRIALS
             by = self._in_numpy().class_pull if few else self._signed_pull
             return by(queries, row_weights, likelihood)
-        least = _LEAST_AGREEMENT[self._images.dtype]
+        least = accuracy.LEAST_SHARE[self._images.dtype]
         with one_blas_thread():
             found = half.class_pull(
                 self._mates(self._inside(self.points.classes)), self._inside(row_weights), likelihood, least
@@ -257,7 +243,7 @@ class CpuPlaced(CompiledRows):
         if len(found.underflowed):
             again = self._at_places(queries, found.underflowed)
             # A few rows take less time in NumPy than compiling a kernel for them.
-            few = len(found.underflowed) * self._images.n <= FEW_PAIRS
+            few = len(found.underflowed) * self._images.n <= tuning.FEW_PAIRS
             by = self._in_numpy().class_pull if few else self._signed_pull
             more = by(again, row_weights[again.positions], likelihood)
             log_sums[again.positions], log_agreement[again.positions] = more.log_sums, more.log_agreement
@@ -281,7 +267,7 @@ class CpuPlaced(CompiledRows):
         if queries.are_all:
             codes, r = self._inside(codes), np.ascontiguousarray(self._inside(r))
         mates = self._mates(codes)
-        least = _LEAST_AGREEMENT[pairs.dtype]
+        least = accuracy.LEAST_SHARE[pairs.dtype]
         if self._by_products(pairs, 2 * pairs.k):
             blocks = self._product_blocks(pairs, pairs.n)
             threads = self._threads_for(blocks, 8 * pairs.n * (pairs.k + 1))
@@ -289,7 +275,7 @@ class CpuPlaced(CompiledRows):
         else:
             found = self._signed_fused(pairs, mates, r, likelihood, least)
         log_sums, log_agreement, of_queries, gathered = found
-        for part in Blocks(pairs.n, ALGEBRA_ROWS):
+        for part in Blocks(pairs.n, tuning.ALGEBRA_ROWS):
             gathered[part, :-1] = gathered[part, -1:] * self._images.rows(part) - gathered[part, :-1]
         pull = gathered[:, :-1]
         if queries.are_all:

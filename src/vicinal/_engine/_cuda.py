@@ -20,20 +20,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from vicinal._engine._accuracy import scatter_is_accurate
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
+from vicinal._engine._accuracy import (
+    scatter_is_accurate,
+)
 from vicinal._engine._arrays import as_numpy, like
 from vicinal._engine._contract import LogSums, Pull, Queries, Scatter, Space
 from vicinal._engine._few_rows import FewRows, are_few
-from vicinal._engine._half_cuda import SMALLEST, Factors, Half
+from vicinal._engine._half_cuda import Factors, Half
 from vicinal._engine._pruned_cuda import PrunedHalf
 from vicinal._engine._rows_cuda import RowByRow
 from vicinal._engine._tiles import LOG2E, Tensor, Tiles, padded_width, within_memory
-from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, SAMPLED_ROWS
-
-# How far scores may be raised: see `_pairs.py`.
-_MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
-# Log-weights within this range can be shared out to both rows of a pair.
-_WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 
 
 class CudaPlaced(RowByRow):
@@ -51,7 +49,7 @@ class CudaPlaced(RowByRow):
         if not (own is None or np.array_equal(own, np.arange(n))):
             return None
         if weights is not None and not (
-            np.isfinite(weights).all() and np.ptp(weights) <= _WIDEST_LOG_WEIGHTS[self._real]
+            np.isfinite(weights).all() and np.ptp(weights) <= accuracy.WIDEST_LOG_WEIGHTS[self._real]
         ):
             return None
         tiles: Tiles | None = self._compact if about_tiles else self._tiles()
@@ -62,8 +60,8 @@ class CudaPlaced(RowByRow):
         raised = 0.0
         if own is not None:
             nearest = self._nearest_of_some
-            raised = float(np.clip(nearest.max(), 0.0, _MOST_RAISE[self._real]))
-            if np.median(nearest) - raised > -np.log(SMALLEST[self._real]):
+            raised = float(np.clip(nearest.max(), 0.0, accuracy.MOST_RAISE[self._real]))
+            if np.median(nearest) - raised > -np.log(accuracy.SMALLEST_SUM[self._real]):
                 return None
         heaviest = 0.0 if weights is None else float(weights.max())
         pruned = self._pruned(own is not None, raised, heaviest, codes)
@@ -89,7 +87,7 @@ class CudaPlaced(RowByRow):
     @cached_property
     def _nearest_of_some(self) -> np.ndarray:
         """Half the squared distance to the nearest other row, of some rows: how far scores may be raised."""
-        rows = torch.arange(0, self._n, max(self._n // SAMPLED_ROWS, 1), device=self._exact.device)
+        rows = torch.arange(0, self._n, max(self._n // tuning.SAMPLED_ROWS, 1), device=self._exact.device)
         squares = 0.5 * (self._exact**2).sum(1)
         half = squares[rows, None] + squares - self._exact[rows] @ self._exact.T
         half[torch.arange(len(rows), device=rows.device), rows] = torch.inf
@@ -127,7 +125,7 @@ class CudaPlaced(RowByRow):
     @within_memory
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         width = self._k if space == "images" else self._rows.shape[1]
-        if padded_width(width) <= FUSED_COORDINATES:
+        if padded_width(width) <= tuning.FUSED_COORDINATES:
             for about_tiles in (False, True):
                 found = self._half_scatter(queries, row_weights, space, about_tiles)
                 if found is not None:
@@ -215,7 +213,7 @@ class CudaPlaced(RowByRow):
             codes,
         )
         log_sums, log_agreement = as_numpy(half.log_sums(totals)), as_numpy(agreement.log())
-        narrow = padded_width(self._rows.shape[1]) <= min(FUSED_COORDINATES, 2 * padded_width(self._k))
+        narrow = padded_width(self._rows.shape[1]) <= min(tuning.FUSED_COORDINATES, 2 * padded_width(self._k))
         answer: Any = None
         if gradient and narrow:
             # pull' X = A S, with the scatter S of the rows: each pair once.

@@ -31,6 +31,7 @@ from vicinal._dask.cluster import (
     scattered,
     threads_of_workers,
 )
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import cut_by_cost
 from vicinal._engine._choice import numba_is_missing
@@ -40,7 +41,6 @@ from vicinal._engine._dask_worker import Answer, Group, Job, do_pieces
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
 from vicinal._engine._sharing import FAN, Filled, Node, Sums, Touched, WithItem, nodes_by_cost, shared_by
-from vicinal._engine._tuning import LEAST_TASK_PAIRS, PAIR_COST, SHARED_WORK, TASKS_PER_THREAD
 from vicinal._version import __version__
 
 _HELD = 32  # arrays that a problem keeps on the workers: those that were used last
@@ -84,7 +84,7 @@ class _PlacedOnCluster:
 
     def __init__(self, here: Placed, cluster: "ClusterSharing") -> None:
         self._here, self._cluster = here, cluster
-        self._pair_cost = here.n_coordinates + PAIR_COST
+        self._pair_cost = here.n_coordinates + tuning.PAIR_COST
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._here, name)
@@ -100,7 +100,7 @@ class _PlacedOnCluster:
     def _those(self, queries: Queries) -> "ClusterSharing | None":
         """Return the `Sharing` for the work on some queries; None if the work is small even if no pair is skipped."""
         n = len(self._here.points.rows)
-        if float(queries.count(n)) * n * self._pair_cost < SHARED_WORK:
+        if float(queries.count(n)) * n * self._pair_cost < tuning.SHARED_WORK:
             return None
         self._cluster.pair_cost = self._pair_cost
         return self._cluster
@@ -147,7 +147,7 @@ class ClusterSharing:
 
     def __init__(self) -> None:
         self._recipes = Recipes()
-        self.pair_cost = PAIR_COST  # of the placement whose work is shared
+        self.pair_cost = tuning.PAIR_COST  # of the placement whose work is shared
         self._workers: tuple[float, dict[str, int]] = -np.inf, {}  # when they were counted, and the threads of each
         self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
 
@@ -163,7 +163,7 @@ class ClusterSharing:
         if costs is None:
             return True
         threads = sum(self._threads_of_workers(active_client()).values())
-        return float(costs.sum()) * self.pair_cost * (1.0 - 1.0 / max(threads, 2)) >= SHARED_WORK
+        return float(costs.sum()) * self.pair_cost * (1.0 - 1.0 / max(threads, 2)) >= tuning.SHARED_WORK
 
     def run(
         self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled, costs: np.ndarray | None = None
@@ -198,8 +198,8 @@ class ClusterSharing:
         """Return how many tasks the work should be cut into: a given number for each thread, but none that takes less time than
         sending it."""
         threads = max(sum(self._threads_of_workers(active_client()).values()), 1)
-        most = TASKS_PER_THREAD * threads
-        return most if costs is None else int(min(most, max(costs.sum() / LEAST_TASK_PAIRS, threads)))
+        most = tuning.TASKS_PER_THREAD * threads
+        return most if costs is None else int(min(most, max(costs.sum() / tuning.LEAST_TASK_PAIRS, threads)))
 
     def _threads_of_workers(self, client: Client) -> dict[str, int]:
         """Return the number of threads of each worker, counted at most a moment ago."""

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._arrays import as_numpy, like
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Queries, Scatter, Space, listed_parts
 from vicinal._engine._tiles import LOG2E, Tensor
-from vicinal._engine._tuning import GPU_FEW_PAIRS, GPU_FEW_ROWS
 
 
 def are_few(rows: Any, n: int) -> bool:
     """Return whether there are so few rows, compared with n, that computing their scores in float64 takes little time."""
-    return len(rows) <= GPU_FEW_ROWS + n // GPU_FEW_ROWS and len(rows) * n <= GPU_FEW_PAIRS
+    return len(rows) <= tuning.GPU_FEW_ROWS + n // tuning.GPU_FEW_ROWS and len(rows) * n <= tuning.GPU_FEW_PAIRS
 
 
 class FewRows:

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 
+from vicinal._engine import _accuracy as accuracy
 from vicinal._engine._arrays import like
 from vicinal._engine._blocks import columns_of
 from vicinal._engine._contract import Array, Queries
 
 if TYPE_CHECKING:
     from vicinal._engine._frames import PlacedFrames
-
-# Products with errors below this many nats can still determine which pairs matter.
-LARGEST_SCREENED_ERROR = 100.0
 
 
 class Skips:
@@ -69,7 +67,7 @@ class FrameScorer:
         self.m = len(rows)
         self.shift = float(placed._shift[0, 0])
         self._errors = 4.0 * placed.product_errors(rows)
-        self._by_products = self._errors < LARGEST_SCREENED_ERROR if listing else placed.are_accurate(rows)
+        self._by_products = self._errors < accuracy.LARGEST_SCREENED_ERROR if listing else placed.are_accurate(rows)
 
     def scores(self, rows: slice, points: np.ndarray | None = None) -> Array:
         """Return the scores of a block with all points, or with those at some positions, shape (R, n)."""
@@ -129,7 +127,7 @@ class FrameScorer:
     def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
         """Return a bound on the difference between scores of the rows that reach `least` and those in float64."""
         rounding = 4.0 * self.rows.shape[1] * float(np.finfo(self._placed.points.rows.dtype).eps)
-        by_removal = rounding * (LARGEST_SCREENED_ERROR + np.where(np.isfinite(least), np.abs(least), 0.0))
+        by_removal = rounding * (accuracy.LARGEST_SCREENED_ERROR + np.where(np.isfinite(least), np.abs(least), 0.0))
         return np.where(self._by_products[rows], self._errors[rows], by_removal)
 
 

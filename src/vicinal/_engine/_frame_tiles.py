@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._arrays import as_numpy
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._frame_scores import FrameScorer, Skips
@@ -12,7 +13,6 @@ from vicinal._engine._kernel_sums import Add
 from vicinal._engine._nearest import candidates_of_scores
 from vicinal._engine._pool import in_order
 from vicinal._engine._sharing import NOTHING
-from vicinal._engine._tuning import KERNEL_BLOCK, LISTED_BYTES
 
 if TYPE_CHECKING:
     from vicinal._engine._frames import PlacedFrames
@@ -79,7 +79,7 @@ def listed_in_tiles(
         seen = tiles.positions(tiles.reached(rows[block], least.min()))
         if not len(seen):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        step = max(LISTED_BYTES // (8 * len(seen)), 1)
+        step = max(tuning.LISTED_BYTES // (8 * len(seen)), 1)
         parts = [slice(first, min(first + step, block.stop)) for first in range(block.start, block.stop, step)]
         found = [
             candidates_of_scores(as_numpy(scorer.scores(part, seen)), part, scorer.error, None, levels)
@@ -88,4 +88,4 @@ def listed_in_tiles(
         query, point = (np.concatenate([pairs[side] for pairs in found]) for side in (0, 1))
         return order[query], seen[point]
 
-    yield from in_order(work, Blocks(len(rows), KERNEL_BLOCK), placed._backend.threads, NOTHING)
+    yield from in_order(work, Blocks(len(rows), tuning.KERNEL_BLOCK), placed._backend.threads, NOTHING)

@@ -33,33 +33,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._arrays import BlockScores, blocks_within, like
 from vicinal._engine._blocks import Blocks, columns_of
 from vicinal._engine._contract import Array, LogSums, Queries, listed_parts
 from vicinal._engine._families import Frames
-from vicinal._engine._frame_scores import LARGEST_SCREENED_ERROR, FrameScorer, Skips, empty_like
+from vicinal._engine._frame_scores import FrameScorer, Skips, empty_like
 from vicinal._engine._frame_tiles import Packed, adder_in_cache, listed_in_tiles, packed_in_tiles
 from vicinal._engine._kernel_sums import Add, Adder, KernelSums, may_skip
 from vicinal._engine._pool import in_order, one_blas_thread
 from vicinal._engine._sharing import NOTHING
-from vicinal._engine._tuning import (
-    ARRAY_BLOCK_PAIRS,
-    COMPILED_BLOCK_PAIRS,
-    FRAME_CACHE,
-    FRAME_FEATURES_FEW,
-    FRAME_FEATURES_IN_CACHE,
-    FRAME_ROWS,
-    FRAME_TILE,
-    KERNEL_TILE,
-    KERNELS_VISITED,
-)
 
 if TYPE_CHECKING:
     from vicinal._engine._kernel_tiles import KernelTiles
 
-# Pairs this many nats below a query's best cannot change its sum in float64.
-_NEGLIGIBLE_NATS = 40.0
 
 # Computes the log-sums of some query rows by one method, without the pairs to skip.
 _LogSums = Callable[[np.ndarray, Skips | None], np.ndarray]
@@ -166,13 +155,13 @@ class PlacedFrames(BlockScores):
         n_features = rows.shape[1]
         compiled = self._backend.name == "cpu"
         single = self.shape == (1, 1)
-        few = compiled and n_features <= FRAME_FEATURES_FEW
+        few = compiled and n_features <= tuning.FRAME_FEATURES_FEW
         accurate = self.are_accurate(rows)
-        screened = ~accurate & (self.product_errors(rows) < LARGEST_SCREENED_ERROR)
+        screened = ~accurate & (self.product_errors(rows) < accuracy.LARGEST_SCREENED_ERROR)
         if not single or few or self._backend.name == "torch":
             screened[:] = False
         best: _LogSums
-        if compiled and single and n_features <= FRAME_FEATURES_IN_CACHE:
+        if compiled and single and n_features <= tuning.FRAME_FEATURES_IN_CACHE:
             best = self._sums_in_cache
         else:
             best = self._sums_by("project" if few else "products")
@@ -217,7 +206,7 @@ class PlacedFrames(BlockScores):
 
     def _sums_in_cache(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
         """Log-sums for one depth and noise and few features: a compiled kernel that writes nothing to memory."""
-        rows = int(np.clip(COMPILED_BLOCK_PAIRS // len(self.points.rows), 64, 4 * FRAME_ROWS))
+        rows = int(np.clip(tuning.COMPILED_BLOCK_PAIRS // len(self.points.rows), 64, 4 * tuning.FRAME_ROWS))
         return self._over_points(queries, skips, partial(adder_in_cache, self), rows)
 
     def _over_points(self, queries: Array, skips: Skips | None, adder: Adder, n_rows: int) -> np.ndarray:
@@ -240,13 +229,13 @@ class PlacedFrames(BlockScores):
         if self.shape != (1, 1) or not self._may_skip(len(rows)):
             return 1.0
         own = np.arange(len(rows))
-        adder = partial(self._adder, "products", FRAME_TILE)
-        if rows.shape[1] <= FRAME_FEATURES_IN_CACHE:
+        adder = partial(self._adder, "products", tuning.FRAME_TILE)
+        if rows.shape[1] <= tuning.FRAME_FEATURES_IN_CACHE:
             adder = partial(adder_in_cache, self)
         order = self._kernel_tiles.order_of(rows)
         sums = KernelSums(self.shape, rows, Skips(own, own, len(own)), adder).take(order)
         share = sums.expected_share(self._kernel_tiles)
-        return share if share <= KERNELS_VISITED else 1.0
+        return share if share <= tuning.KERNELS_VISITED else 1.0
 
     @cached_property
     def _kernel_tiles(self) -> "KernelTiles":
@@ -285,13 +274,13 @@ class PlacedFrames(BlockScores):
     def packed(self) -> Packed:
         """The points in tiles that fit the cache: packed once, at the first use."""
         (n, n_features), d = self.points.rows.shape, len(self._variances)
-        size = min(n, max(FRAME_CACHE // (8 * n_features * (d + 1)) // 16 * 16, 64), FRAME_TILE)
+        size = min(n, max(tuning.FRAME_CACHE // (8 * n_features * (d + 1)) // 16 * 16, 64), tuning.FRAME_TILE)
         return packed_in_tiles(self, np.arange(n), size)
 
     @cached_property
     def packed_in_order(self) -> Packed:
         """The points in the tiles that may be skipped."""
-        return packed_in_tiles(self, self._kernel_tiles.order, KERNEL_TILE)
+        return packed_in_tiles(self, self._kernel_tiles.order, tuning.KERNEL_TILE)
 
     def _screened_sums(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
         """Log-sums if products are not accurate: products only propose the pairs that matter, which are computed by removal.
@@ -300,7 +289,7 @@ class PlacedFrames(BlockScores):
         pairs are left.
         """
         pairs = FrameScorer(self, queries, skips, listing=True)
-        margins = _NEGLIGIBLE_NATS + 2.0 * self.product_errors(queries)
+        margins = accuracy.NEGLIGIBLE_NATS + 2.0 * self.product_errors(queries)
 
         def work(block: slice) -> np.ndarray:
             scores = pairs.scores(block)
@@ -326,19 +315,19 @@ class PlacedFrames(BlockScores):
         (n, D), d = self.points.rows.shape, len(self._variances)
         compiled = self._backend.name == "cpu"
         numbers = d + self.shape[0] + 6  # per pair
-        tile = FRAME_TILE
+        tile = tuning.FRAME_TILE
         if how == "products":
             if not compiled:  # few queries are combined with many points at a time, because a call of NumPy costs as much as 1,000 numbers
-                tile = max(tile, ARRAY_BLOCK_PAIRS // 4 // min(m, FRAME_ROWS))
+                tile = max(tile, tuning.ARRAY_BLOCK_PAIRS // 4 // min(m, tuning.FRAME_ROWS))
         elif compiled:
-            tile = min(tile, max(FRAME_CACHE // (8 * D * (d + 1)) // 16 * 16, 64))
+            tile = min(tile, max(tuning.FRAME_CACHE // (8 * D * (d + 1)) // 16 * 16, 64))
         else:
             numbers += 3 * D
             tile = min(tile, max(2**20 // (8 * D), 1))
         memory = self._backend.memory // (self._backend.threads + 1)
         tile = min(tile, n)
         rows = (memory - 8 * tile * D * (d + 1)) // (8 * tile * numbers)
-        return int(np.clip(rows, 1, FRAME_ROWS)), tile
+        return int(np.clip(rows, 1, tuning.FRAME_ROWS)), tile
 
     # -- a block of queries and a tile of points ----------------------------------------------------------------------
 

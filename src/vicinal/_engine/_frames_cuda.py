@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from vicinal._engine import _triton_frames as kernels
-from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine import _tuning as tuning
+from vicinal._engine._accuracy import FLOAT32, products_are_accurate
 from vicinal._engine._arrays import as_numpy, like
 from vicinal._engine._contract import LogSums, Queries
 from vicinal._engine._frame_scores import Skips
 from vicinal._engine._frames import PlacedFrames
 from vicinal._engine._tiles import LOG2E, Tensor, combined, within_memory
-from vicinal._engine._tuning import FLOAT32, GPU_FRAME_COLUMNS, GPU_FRAME_POINTS, GPU_FRAME_ROWS, GPU_PROGRAMS
 
 
 class _Laid(NamedTuple):
@@ -83,8 +83,8 @@ class CudaFrames(PlacedFrames):
     @cached_property
     def _laid(self) -> _Laid:
         (n, n_features), depth = self.points.rows.shape, len(self._variances)
-        n_places = -(-n // GPU_FRAME_POINTS) * GPU_FRAME_POINTS
-        width = -(-n_features // GPU_FRAME_COLUMNS) * GPU_FRAME_COLUMNS
+        n_places = -(-n // tuning.GPU_FRAME_POINTS) * tuning.GPU_FRAME_POINTS
+        width = -(-n_features // tuning.GPU_FRAME_COLUMNS) * tuning.GPU_FRAME_COLUMNS
         half_precision = 0.5 / float(self.noises[0])
         gains = half_precision - 0.5 / (self.noises[0] + self._variances)
         squares = np.square(self.points.rows, dtype=np.float64).sum(axis=1)
@@ -113,15 +113,15 @@ class CudaFrames(PlacedFrames):
         n_places, width = laid.points.shape
         q = torch.zeros(m, width, dtype=laid.points.dtype, device=device)
         q[:, : rows.shape[1]] = rows
-        n_blocks = n_places // GPU_FRAME_POINTS
-        parts = max(min(-(-GPU_PROGRAMS * GPU_FRAME_ROWS // m), n_blocks), 1)
+        n_blocks = n_places // tuning.GPU_FRAME_POINTS
+        parts = max(min(-(-tuning.GPU_PROGRAMS * tuning.GPU_FRAME_ROWS // m), n_blocks), 1)
         chunk = -(-n_blocks // parts)
         parts = -(-n_blocks // chunk)
         tops = torch.empty(parts, m, dtype=laid.points.dtype, device=device)
         totals = torch.empty_like(tops)
-        kernels.frame_sums[(-(-m // GPU_FRAME_ROWS), parts)](
+        kernels.frame_sums[(-(-m // tuning.GPU_FRAME_ROWS), parts)](
             q, left_out, *laid, tops, totals, m, width, len(self._variances), n_places, n_blocks, chunk,
-            BQ=GPU_FRAME_ROWS, BJ=GPU_FRAME_POINTS, BK=GPU_FRAME_COLUMNS,
+            BQ=tuning.GPU_FRAME_ROWS, BJ=tuning.GPU_FRAME_POINTS, BK=tuning.GPU_FRAME_COLUMNS,
             PRECISION="tf32x3" if self.points.rows.dtype == FLOAT32 else "ieee", num_warps=4, num_stages=2,
         )  # fmt: skip
         top, total, _ = combined(tops, totals)

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine import _product_kernels as product_kernels
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._half_sweeps import FusedSweep, Mates, ProductSweep, WeightedValues
 from vicinal._engine._pairs import CompiledPairs, unpack
-from vicinal._engine._tuning import HALF_PRODUCTS_FROM, PRODUCT_BLOCK
 
 
 class HalfSums(NamedTuple):
@@ -78,7 +78,7 @@ class HalfSweeps:
         self, pairs: CompiledPairs, weights: np.ndarray | None, threads: int, memory: int, n_values: int = 0
     ) -> None:
         self._pairs, self._weights = pairs, weights
-        by_products = pairs.accurate and pairs.k + n_values >= HALF_PRODUCTS_FROM[pairs.dtype]
+        by_products = pairs.accurate and pairs.k + n_values >= tuning.HALF_PRODUCTS_FROM[pairs.dtype]
         self._sweep = (ProductSweep if by_products else FusedSweep)(pairs, threads, memory)
 
     def sums(self, packed_values: np.ndarray) -> HalfSums:
@@ -98,7 +98,7 @@ class HalfSweeps:
         cross, mass = self._sweep.scatter(values, factors.astype(self._pairs.dtype))
         mass = b * mass
         own, size = np.zeros_like(cross), 0.0
-        for rows in Blocks(n, PRODUCT_BLOCK):
+        for rows in Blocks(n, tuning.PRODUCT_BLOCK):
             some = unpack(packed_values, rows).astype(np.float64, copy=False)
             heavy = some * mass[rows, None]
             own += heavy.T @ some
@@ -164,7 +164,7 @@ class HalfSweeps:
         pairs, b = self._pairs, self._column_weights()
         values = WeightedValues(pairs.points.packed, self._weights, pairs.n)
         sums = self._sweep.pull(values, mates, inside.astype(pairs.dtype), outside.astype(pairs.dtype))
-        for rows in Blocks(pairs.n, PRODUCT_BLOCK):
+        for rows in Blocks(pairs.n, tuning.PRODUCT_BLOCK):
             pulled = sums[rows, -1:] * pairs.points.rows(rows) - sums[rows, :-1]
             sums[rows, :-1] = pulled if self._weights is None else b[rows, None] * pulled
         return sums[:, :-1]

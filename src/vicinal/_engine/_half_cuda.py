@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from vicinal._engine import _accuracy as accuracy
 from vicinal._engine import _triton_half as kernels
+from vicinal._engine import _tuning as tuning
+from vicinal._engine._accuracy import FLOAT32
 from vicinal._engine._tiles import LOG2E, Tensor, Tiles, power_of_two_below, split_in_two
-from vicinal._engine._tuning import FLOAT32, FLOAT64, GPU_CHUNK, GPU_PROGRAMS, GPU_TILES
 
-# Sums under the common shift below which terms may have underflowed: see `_pairs.py`.
-SMALLEST = {FLOAT64: 1e-270, FLOAT32: 1e-24}
-# Below this agreement, exponentials of class mates underflow in the precision; such rows are computed again.
-_LEAST_AGREEMENT = {FLOAT64: 1e-200, FLOAT32: 1e-20}
 _LARGEST_HALF = 2.0**14  # float16 numbers are scaled to a fourth of the largest one
 
 
@@ -74,7 +72,7 @@ class Half:
         self.tiles, self._weights, self._leave_out, self._real = tiles, log2_weights, leave_out, real
         self._raised, self._heaviest, self._memory = raised, heaviest, memory
         self._split = real == FLOAT32
-        size, self._block, warps, stages = GPU_TILES[real][tiles.width]
+        size, self._block, warps, stages = tuning.GPU_TILES[real][tiles.width]
         assert size == tiles.size
         scale = power_of_two_below(_LARGEST_HALF / math.sqrt(max(LOG2E * tiles.largest, 1e-24))) if self._split else 1.0
         self._unit = scale**-2  # a power of two: exact in any precision
@@ -134,10 +132,10 @@ class Half:
     def _without_underflowed(
         self, total: Tensor, matched: Tensor, codes: Tensor | None
     ) -> tuple[Tensor, Tensor, np.ndarray]:
-        underflowed = total < SMALLEST[self._real]
+        underflowed = total < accuracy.SMALLEST_SUM[self._real]
         if codes is not None:
             counts = torch.bincount(codes, minlength=1)[codes] - int(self._leave_out)
-            least = torch.clamp(total * _LEAST_AGREEMENT[self._real], min=SMALLEST[self._real])
+            least = torch.clamp(total * accuracy.LEAST_SHARE[self._real], min=accuracy.SMALLEST_SUM[self._real])
             underflowed |= (counts > 0) & (matched < least)
         underflowed_rows = torch.nonzero(underflowed)[:, 0].cpu().numpy()
         return torch.where(underflowed, 1.0, total), torch.where(underflowed, 1.0, matched), underflowed_rows
@@ -210,7 +208,7 @@ class Half:
         tiles = self.tiles
         laid, of_classes, scale = self._laid(factors)
         n_blocks, _, _ = self._cut()
-        parts = max(min(-(-GPU_PROGRAMS // tiles.n_tiles), n_blocks), -(-n_blocks // 1024))
+        parts = max(min(-(-tuning.GPU_PROGRAMS // tiles.n_tiles), n_blocks), -(-n_blocks // 1024))
         chunk = -(-n_blocks // parts)
         parts = -(-n_blocks // chunk)
         exact = (tiles.offsets * self._scale).to(tiles.dtype)
@@ -247,7 +245,7 @@ class Half:
     def _cut(self) -> tuple[int, int, int]:
         """Return the number of blocks of columns, how many of them a program visits, and the resulting number of parts of a sweep."""
         n_blocks = self.tiles.n_places // self._block
-        chunk = GPU_CHUNK * (self.tiles.size // self._block)
+        chunk = tuning.GPU_CHUNK * (self.tiles.size // self._block)
         return n_blocks, chunk, -(-n_blocks // chunk)
 
     def _places(self, panel: _Panel) -> tuple[slice, int]:

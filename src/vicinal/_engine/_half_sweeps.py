@@ -7,11 +7,11 @@ import numpy as np
 
 from vicinal._engine import _half_kernels as kernels
 from vicinal._engine import _product_kernels as product_kernels
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._kernels import TILE
 from vicinal._engine._pairs import CompiledPairs, unpack
 from vicinal._engine._pool import in_order, summed
 from vicinal._engine._sharing import NOTHING
-from vicinal._engine._tuning import CACHED_BYTES, COLUMN_TILES, COSTLY_COORDINATES, HALF_PRODUCT_ROWS
 
 Mates = tuple[np.ndarray, np.ndarray]  # where the class mates of each row begin and end
 # Rows and what a piece of work gives to them (m, row_width), and from a tile on what it gives to the points of tiles
@@ -77,7 +77,7 @@ class _Sweep:
     def _column_tiles(self, column_width: int) -> int:
         """Tiles of points in a piece: what they receive must fit the memory several times."""
         size = TILE * column_width * 8
-        return int(max(min(COLUMN_TILES, self._memory // (8 * size)), 1))
+        return int(max(min(tuning.COLUMN_TILES, self._memory // (8 * size)), 1))
 
     def _sums(self, run: _Run, width: int) -> np.ndarray:
         """Return the sums of all pieces, (n, width)."""
@@ -188,7 +188,7 @@ class ProductSweep(_Sweep):
         super().__init__(pairs, threads, memory)
         # The tiles of the first of two sweeps, for the second to take, where they fit into half of the memory.
         size = pairs.n * pairs.n * pairs.dtype.itemsize // 2
-        self._keeps = size <= memory // 2 and (size <= CACHED_BYTES or pairs.k >= COSTLY_COORDINATES)
+        self._keeps = size <= memory // 2 and (size <= tuning.CACHED_BYTES or pairs.k >= tuning.COSTLY_COORDINATES)
         self._kept: dict[tuple[int, int], np.ndarray] = {}
 
     def sums(self, values: WeightedValues, keep: bool = False) -> np.ndarray:
@@ -267,7 +267,7 @@ class ProductSweep(_Sweep):
         pairs = self._pairs
         n, bounds, packed = pairs.n, pairs.bounds(), pairs.points.packed
         n_tiles, column_tiles = len(packed), self._column_tiles(column_width)
-        row_tiles = max(HALF_PRODUCT_ROWS // TILE, 1)
+        row_tiles = max(tuning.HALF_PRODUCT_ROWS // TILE, 1)
         strips = [
             [(own, slice(first, min(first + column_tiles, n_tiles))) for first in range(own, n_tiles, column_tiles)]
             for own in range(0, n_tiles, row_tiles)

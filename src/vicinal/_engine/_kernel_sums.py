@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Array
 from vicinal._engine._frame_scores import Skips, empty_like
 from vicinal._engine._pool import in_order
 from vicinal._engine._settings import Engine
 from vicinal._engine._sharing import NOTHING
-from vicinal._engine._tuning import (
-    KERNEL_BLOCK,
-    KERNELS_VISITED,
-    PRUNED_FROM_POINTS,
-    PRUNED_FROM_QUERIES,
-    SAMPLED_KERNEL_BLOCKS,
-)
 
 if TYPE_CHECKING:
     from vicinal._engine._kernel_tiles import KernelTiles
@@ -34,7 +28,7 @@ _SAMPLED = 8  # queries of a sampled block
 
 def may_skip(engine: Engine, rows: np.ndarray, n_queries: int) -> bool:
     """Return whether tiles of these points may be skipped for this many queries, on the compiled backend."""
-    many = len(rows) >= PRUNED_FROM_POINTS and n_queries >= PRUNED_FROM_QUERIES
+    many = len(rows) >= tuning.PRUNED_FROM_POINTS and n_queries >= tuning.PRUNED_FROM_QUERIES
     return many and engine.error_in(rows.dtype) > 0.0
 
 
@@ -63,7 +57,7 @@ class KernelSums:
         if tiles is not None:
             order = tiles.order_of(self._queries)
             ordered = self.take(order)
-            if ordered.expected_share(tiles) <= KERNELS_VISITED:
+            if ordered.expected_share(tiles) <= tuning.KERNELS_VISITED:
                 found, certificate = ordered.over_tiles(tiles, threads)
                 answer = np.empty_like(found)
                 answer[:, :, order] = found
@@ -83,20 +77,21 @@ class KernelSums:
 
     def over_tiles(self, tiles: "KernelTiles", threads: int) -> tuple[np.ndarray, float]:
         """Log-sums over the tiles that matter, and their certificate; queries of a block should be near each other."""
-        blocks = Blocks(len(self._queries), KERNEL_BLOCK)
+        blocks = Blocks(len(self._queries), tuning.KERNEL_BLOCK)
         found = list(in_order(lambda block: self._swept(tiles, block)[:2], blocks, threads, NOTHING))
         return np.concatenate([sums for sums, _ in found], axis=2), max(certificate for _, certificate in found)
 
     def expected_share(self, tiles: "KernelTiles") -> float:
         """Return the share of the tiles that `over_tiles` visits, counted on some queries of a sample of the blocks."""
-        blocks = list(Blocks(len(self._queries), KERNEL_BLOCK))
-        sampled = blocks[:: max(len(blocks) // SAMPLED_KERNEL_BLOCKS, 1)]
+        blocks = list(Blocks(len(self._queries), tuning.KERNEL_BLOCK))
+        sampled = blocks[:: max(len(blocks) // tuning.SAMPLED_KERNEL_BLOCKS, 1)]
         visited = [self._swept(tiles, block, _SAMPLED)[2] for block in sampled]
         return sum(visited) / (tiles.n_tiles * len(sampled))
 
-    def _swept(self, tiles: "KernelTiles", block: slice, most: int = KERNEL_BLOCK) -> tuple[np.ndarray, float, int]:
+    def _swept(self, tiles: "KernelTiles", block: slice, most: int | None = None) -> tuple[np.ndarray, float, int]:
         """Log-sums of the first queries of a block, their certificate, and the number of tiles that the block visits."""
-        add, tops, totals = self._begin(slice(block.start, min(block.start + most, block.stop)))
+        last = block.stop if most is None else min(block.start + most, block.stop)
+        add, tops, totals = self._begin(slice(block.start, last))
 
         def take(some: np.ndarray) -> np.ndarray:
             add(some)

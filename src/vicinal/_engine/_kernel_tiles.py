@@ -15,13 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import logsumexp
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._order import spatial_order
-from vicinal._engine._tuning import (
-    ALGEBRA_ROWS,
-    FIRST_KERNEL_TILES,
-    KERNEL_TILE,
-    MORE_KERNEL_TILES,
-)
 
 # Bounds are raised by this share, because orthonormal frames, variances and distances of boxes are subject to rounding.
 _SLACK = 1e-4
@@ -55,10 +50,10 @@ class KernelTiles:
     def __init__(self, rows: np.ndarray, kernels: Kernels, error: float, threads: int) -> None:
         self._error, self._threads = error / _RAISED, threads
         self.order = spatial_order(rows, np.array([0, len(rows)]), threads)
-        self.n_tiles = -(-len(rows) // KERNEL_TILE)
+        self.n_tiles = -(-len(rows) // tuning.KERNEL_TILE)
         parts = [
-            self._extremes(rows, kernels, self.order[start : start + ALGEBRA_ROWS])
-            for start in range(0, len(rows), ALGEBRA_ROWS)
+            self._extremes(rows, kernels, self.order[start : start + tuning.ALGEBRA_ROWS])
+            for start in range(0, len(rows), tuning.ALGEBRA_ROWS)
         ]
         self._low, self._high = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
         self._highest, self._log_masses, self._falls = (
@@ -68,7 +63,7 @@ class KernelTiles:
     @staticmethod
     def _extremes(rows: np.ndarray, kernels: Kernels, positions: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the boxes, the largest and the summed heights, and the least decrease of scores, of the tiles of some positions."""
-        starts, some = np.arange(0, len(positions), KERNEL_TILE), rows[positions].astype(np.float64)
+        starts, some = np.arange(0, len(positions), tuning.KERNEL_TILE), rows[positions].astype(np.float64)
         log_heights, variances = kernels(positions)
         return (
             np.minimum.reduceat(some, starts, axis=0),
@@ -80,7 +75,7 @@ class KernelTiles:
 
     def positions(self, tiles: np.ndarray) -> np.ndarray:
         """Return the positions of the points of some tiles."""
-        places = (tiles[:, None] * KERNEL_TILE + np.arange(KERNEL_TILE)).ravel()
+        places = (tiles[:, None] * tuning.KERNEL_TILE + np.arange(tuning.KERNEL_TILE)).ravel()
         return self.order[places[places < len(self.order)]]
 
     def order_of(self, rows: np.ndarray) -> np.ndarray:
@@ -93,13 +88,13 @@ class KernelTiles:
         Return the log of what these others could add to the sum of any of them, shape (e,), and the number of tiles passed.
         """
         bounds = self._bounds(rows, self._log_masses)
-        rest, count, visited = np.flatnonzero((bounds > -np.inf).any(axis=0)), FIRST_KERNEL_TILES, 0
+        rest, count, visited = np.flatnonzero((bounds > -np.inf).any(axis=0)), tuning.FIRST_KERNEL_TILES, 0
         needed = np.argsort(_shares(bounds[:, rest], bounds.max(axis=1)), kind="stable")
         while len(needed):
             chosen = needed[-count:]
             least = take(rest[np.sort(chosen)])
             visited += len(chosen)
-            rest, count = np.delete(rest, chosen), count * MORE_KERNEL_TILES
+            rest, count = np.delete(rest, chosen), count * tuning.MORE_KERNEL_TILES
             needed = self._needed(bounds[:, rest], least)
         log_skipped = np.asarray(logsumexp(bounds[:, rest], axis=1)) if len(rest) else np.full(len(bounds), -np.inf)
         return log_skipped, visited

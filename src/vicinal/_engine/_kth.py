@@ -2,15 +2,13 @@
 
 import numpy as np
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import product_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Placed, Queries
 from vicinal._engine._nearest import nearest
 from vicinal._engine._pool import one_blas_thread
-from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
-
-# If rounding of products may change a squared distance by a larger share, the nearest points are found exactly.
-_VISIBLE = 1e-9
 
 
 def kth_squares(placed: Placed, queries: Queries, k: int) -> np.ndarray:
@@ -34,7 +32,7 @@ def kth_squares(placed: Placed, queries: Queries, k: int) -> np.ndarray:
         halves = np.where(placed.points.log_weights > -np.inf, halves, np.inf)
     squares, norms = np.empty(queries.count(n)), np.empty(queries.count(n))
     with one_blas_thread():
-        for block in Blocks.for_pairs(len(squares), n, ARRAY_BLOCK_PAIRS):
+        for block in Blocks.for_pairs(len(squares), n, tuning.ARRAY_BLOCK_PAIRS):
             some = queries.take(np.arange(block.start, block.stop), n)
             mine = placed.float64_images(some)
             order = halves - mine @ points.T  # half of the square, up to a constant that all points of a query share
@@ -46,7 +44,7 @@ def kth_squares(placed: Placed, queries: Queries, k: int) -> np.ndarray:
             norms[block] = np.einsum("ij,ij->i", mine, mine)
     # A point at the squared distance D of q is at most 2 |q|^2 + 2 D from the origin, squared.
     errors = 4.0 * product_error(3.0 * norms + 2.0 * squares, points.shape[1], np.float64)
-    doubtful = np.flatnonzero(~(errors <= _VISIBLE * squares))
+    doubtful = np.flatnonzero(~(errors <= accuracy.VISIBLE_SHARE * squares))
     if len(doubtful):
         squares[doubtful] = nearest(placed, queries.take(doubtful, n), k).scores[:, -1]
     return squares

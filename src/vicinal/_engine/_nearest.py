@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import TIED, product_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Placed, Queries
 from vicinal._engine._pool import in_order, openmp_threads
 from vicinal._engine._sharing import NOTHING, made_by_all
-from vicinal._engine._tuning import (
-    ALGEBRA_ROWS,
-    LEVEL_STEP,
-    LISTED_BYTES,
-    SEARCH_BLOCKS,
-    SEARCH_FROM_QUERIES,
-    SEARCH_PAIRS,
-    SPARE_NEIGHBORS,
-    TREE_COORDINATES,
-    TREE_FROM_POINTS,
-)
 
 if TYPE_CHECKING:
     from scipy.spatial import KDTree
@@ -146,11 +136,11 @@ def _kth_best(scores: np.ndarray, k: int) -> np.ndarray:
     sorted.
     """
     m, n = scores.shape
-    in_sample = -(-k // LEVEL_STEP)
+    in_sample = -(-k // tuning.LEVEL_STEP)
     in_sample += 2 + int(3.0 * np.sqrt(in_sample))
-    if n < LEVEL_STEP * 4 * in_sample:
+    if n < tuning.LEVEL_STEP * 4 * in_sample:
         return np.partition(scores, n - k, axis=1)[:, n - k]
-    sample = scores[:, ::LEVEL_STEP]
+    sample = scores[:, :: tuning.LEVEL_STEP]
     place = sample.shape[1] - in_sample
     levels = np.partition(sample, place, axis=1)[:, place]
     found = np.empty(m)
@@ -167,10 +157,10 @@ def search_is_faster(placed: Placed, queries: Queries, k: int | None) -> bool:
     return (
         k is not None
         and placed.points.log_weights is None
-        and queries.count(n) >= SEARCH_FROM_QUERIES
-        and 8 * (k + 1 + SPARE_NEIGHBORS) <= n
+        and queries.count(n) >= tuning.SEARCH_FROM_QUERIES
+        and 8 * (k + 1 + tuning.SPARE_NEIGHBORS) <= n
         # A tree takes time for every neighbour that it lists, and for every coordinate; scores take time for every point.
-        and (placed.n_coordinates > TREE_COORDINATES or TREE_FROM_POINTS * k * placed.n_coordinates <= n)
+        and (placed.n_coordinates > tuning.TREE_COORDINATES or tuning.TREE_FROM_POINTS * k * placed.n_coordinates <= n)
     )
 
 
@@ -184,10 +174,14 @@ def searched(
     ``scored``, which computes the scores of all points.
     """
     n = len(placed.points.rows)
-    m, reach = queries.count(n), min(k + 1 + SPARE_NEIGHBORS, n)
-    in_tree = placed.n_coordinates <= TREE_COORDINATES
+    m, reach = queries.count(n), min(k + 1 + tuning.SPARE_NEIGHBORS, n)
+    in_tree = placed.n_coordinates <= tuning.TREE_COORDINATES
     find = _tree(placed.float64_images(Queries()), threads) if in_tree else _brute(placed, threads)
-    step = max(min(LISTED_BYTES // (64 * reach), -(-m // SEARCH_BLOCKS)), SEARCH_FROM_QUERIES, SEARCH_PAIRS // n)
+    step = max(
+        min(tuning.LISTED_BYTES // (64 * reach), -(-m // tuning.SEARCH_BLOCKS)),
+        tuning.SEARCH_FROM_QUERIES,
+        tuning.SEARCH_PAIRS // n,
+    )
 
     def work(start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         some = np.arange(start, min(start + step, m))
@@ -233,7 +227,7 @@ def _brute(placed: Placed, threads: int) -> Find:
     from sklearn.neighbors import NearestNeighbors
 
     n, k = len(placed.points.rows), placed.n_coordinates
-    parts = list(Blocks(n, max(LISTED_BYTES // (8 * k), ALGEBRA_ROWS)))
+    parts = list(Blocks(n, max(tuning.LISTED_BYTES // (8 * k), tuning.ALGEBRA_ROWS)))
     only = placed.float64_images(Queries()) if len(parts) == 1 else None
 
     def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

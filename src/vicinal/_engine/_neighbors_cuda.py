@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from vicinal._engine import _triton_rows as kernels
-from vicinal._engine._accuracy import TIED, product_error
+from vicinal._engine import _tuning as tuning
+from vicinal._engine._accuracy import FLOAT32, FLOAT64, TIED, product_error
 from vicinal._engine._tiles import LOG2E, Tensor, Tiles
-from vicinal._engine._tuning import FLOAT32, FLOAT64, GPU_SOFTMAX_ROWS, GPU_SOFTMAX_STAGES
 
 
 class PointBlocks:
@@ -36,11 +36,11 @@ class PointBlocks:
         count = some.stop - some.start
         block, n_blocks, chunk, parts = placed._cut(count, tiles)
         tops = torch.empty(n_blocks, count, dtype=tiles.dtype, device=tiles.device)
-        kernels.best_of_blocks[(-(-count // GPU_SOFTMAX_ROWS), parts)](
+        kernels.best_of_blocks[(-(-count // tuning.GPU_SOFTMAX_ROWS), parts)](
             *self._q, self._skipped, *placed._launch_points(tiles, tiles.local), tops, some.start, len(self._images), count,
             n_blocks, chunk, tiles.n_places, placed._k,
-            D=tiles.width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=int(tiles.local),
-            num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
+            D=tiles.width, B=tiles.size, BJ=block, BQ=tuning.GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=int(tiles.local),
+            num_warps=4, num_stages=tuning.GPU_SOFTMAX_STAGES,
         )  # fmt: skip
         found = tops.T.double() / LOG2E
         return found if tiles.local else found - 0.5 * self._squares[some, None]

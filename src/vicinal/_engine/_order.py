@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, njit, void
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._kernels import _OPTIONS, _kernel
 from vicinal._engine._pool import in_order
-from vicinal._engine._tuning import PRUNED_TILE, QUERY_GROUP, SERIAL_ORDER_ROWS
+from vicinal._engine._tuning import PRUNED_TILE, QUERY_GROUP
 
 _SAMPLED = 128  # rows of a node that choose its axis
 _PIVOTS, _FEW_PIVOTS = 63, 9  # keys that a pivot is chosen from: of many keys, and of few
@@ -33,12 +34,12 @@ def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.nd
     n = len(images)
     index, keys = np.arange(n), np.empty(n)
     nodes = list(pairwise(groups.tolist()))
-    large = [node for node in nodes if node[1] - node[0] > SERIAL_ORDER_ROWS]
+    large = [node for node in nodes if node[1] - node[0] > tuning.SERIAL_ORDER_ROWS]
     for start, stop in large:
-        split_node(images, index, keys, start, stop, SERIAL_ORDER_ROWS)
-    parts = [node for node in nodes if node[1] - node[0] <= SERIAL_ORDER_ROWS]
+        split_node(images, index, keys, start, stop, tuning.SERIAL_ORDER_ROWS)
+    parts = [node for node in nodes if node[1] - node[0] <= tuning.SERIAL_ORDER_ROWS]
     for start, stop in large:
-        parts += _parts_of(start, stop, SERIAL_ORDER_ROWS)
+        parts += _parts_of(start, stop, tuning.SERIAL_ORDER_ROWS)
     for _ in in_order(lambda node: split_node(images, index, keys, *node, QUERY_GROUP), parts, threads):
         pass
     return index

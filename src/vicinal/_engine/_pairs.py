@@ -6,14 +6,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 from scipy.spatial.distance import cdist
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import to_images
 from vicinal._engine._kernels import TILE
-from vicinal._engine._tuning import ALGEBRA_ROWS, FLOAT32, FLOAT64, SAMPLED_ROWS
-
-_SMALLEST = {FLOAT64: 1e-270, FLOAT32: 1e-24}
-_MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}  # its exponential, times any n, does not overflow
 
 
 class PointImages:
@@ -70,7 +68,7 @@ Scored = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, bool, np.n
 
 def nearest_of_sample(points: PointImages) -> np.ndarray:
     """Return half the squared distance of some of the points to their nearest other one; weights are ignored."""
-    rows = np.arange(0, points.n, max(points.n // SAMPLED_ROWS, 1))
+    rows = np.arange(0, points.n, max(points.n // tuning.SAMPLED_ROWS, 1))
     sample = CompiledPairs(points, points.take(rows), rows)
     return -sample.scores(slice(0, len(rows))).max(axis=1)
 
@@ -145,7 +143,7 @@ class CompiledPairs:
         again.  A row that is its own neighbour never does.  Sums of exponentials times values must not overflow.  `nearest` is
         `nearest_of_sample`.
         """
-        most = max(_MOST_RAISE[self.dtype] - np.log(max(largest_value, 1.0)), 0.0)
+        most = max(accuracy.MOST_RAISE[self.dtype] - np.log(max(largest_value, 1.0)), 0.0)
         self.raised = float(np.clip(nearest.max(), 0.0, most))
         self.__dict__.pop("_bounds", None)
         self.mostly_underflows = self.are_far(nearest)
@@ -158,7 +156,7 @@ class CompiledPairs:
         """Return the scores of a block of queries with all points, in float64 but from products of the working precision."""
         queries, squares = self.queries(rows), self.half_squares[rows, None].astype(np.float64)
         scores = np.empty((len(queries), self.n))
-        for part in Blocks(self.n, ALGEBRA_ROWS):
+        for part in Blocks(self.n, tuning.ALGEBRA_ROWS):
             if self.accurate:
                 tiles = self.points.packed[part.start // TILE : -(-part.stop // TILE)]
                 products = (queries @ tiles).transpose(1, 0, 2).reshape(len(queries), -1)
@@ -175,7 +173,7 @@ class CompiledPairs:
     @property
     def smallest(self) -> float:
         """The sum of a row under its bound below which terms may have been lost: such rows are computed with their own maximum."""
-        return _SMALLEST[self.dtype]
+        return accuracy.SMALLEST_SUM[self.dtype]
 
     def scored(self, rows: slice) -> Scored:
         """Return the arguments with which the fused kernels score the points for a block of queries."""
@@ -196,8 +194,8 @@ def pack(
     """(n, d) -> (n_tiles, k, TILE), padded with zeros: rows in some order, mapped by a metric, a few tiles at a time."""
     n, k = len(rows), rows.shape[1] if metric is None or metric.ndim == 1 else len(metric)
     packed = np.empty((-(-n // TILE), k, TILE), dtype=rows.dtype if dtype is None else dtype)
-    for start in range(0, n, ALGEBRA_ROWS):
-        stop = min(start + ALGEBRA_ROWS, n)
+    for start in range(0, n, tuning.ALGEBRA_ROWS):
+        stop = min(start + tuning.ALGEBRA_ROWS, n)
         images = to_images(rows[start:stop] if order is None else rows[order[start:stop]], metric)
         first, whole = start // TILE, (stop - start) // TILE
         packed[first : first + whole] = images[: whole * TILE].reshape(whole, TILE, k).transpose(0, 2, 1)

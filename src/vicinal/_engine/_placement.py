@@ -1,5 +1,7 @@
 """A problem under one kernel, with every sum over pairs that the estimators need."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -9,9 +11,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import (
-    FARTHEST_IMAGE,
-    LARGEST_LOG_SUM,
     TIED,
     entropies_are_accurate,
     largest_square,
@@ -35,7 +37,6 @@ from vicinal._engine._contract import (
 from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._kth import kth_squares
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
-from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import as_host, on_device
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Placement:
     for new rows, ``left_out`` may give a position that is excluded for each, or -1.
     """
 
-    def __init__(self, problem: "Problem", placed: Placed, kernel: Kernel = None) -> None:
+    def __init__(self, problem: Problem, placed: Placed, kernel: Kernel = None) -> None:
         self.problem, self.placed, self.kernel = problem, placed, kernel
         self.shared = not isinstance(kernel, Frames)  # whether one metric is shared by all points
 
@@ -84,7 +85,7 @@ class Placement:
         """
         is_far = np.isfinite(log_sums)
         for part, images in self._images_in_parts(asked):
-            is_far[part] &= np.abs(images).max(axis=1) > FARTHEST_IMAGE
+            is_far[part] &= np.abs(images).max(axis=1) > accuracy.FARTHEST_IMAGE
         far = np.flatnonzero(is_far)
         if not len(far):
             return log_sums
@@ -92,7 +93,7 @@ class Placement:
         positions = far if asked.positions is None else asked.positions[far]
         rows = given[positions] if new is None else new[far]
         some = _some(asked, far, self.problem.n_points)
-        for query, point, scores in listed_pairs(self.placed, some, log_sums[far] - _NEGLIGIBLE_NATS):
+        for query, point, scores in listed_pairs(self.placed, some, log_sums[far] - accuracy.NEGLIGIBLE_NATS):
             for part in listed_parts(len(query), 2 * self.problem.n_features):
                 images = to_images(rows[query[part]] - given[point[part]], self.placed.metric)
                 scores[part] = -0.5 * np.einsum("ij,ij->i", images, images)
@@ -137,7 +138,7 @@ class Placement:
         assert log_shares is not None
         assert points.classes is not None
         weights = np.zeros(len(points.classes)) if points.log_weights is None else points.log_weights
-        are_lost = (log_shares < np.log(_LEAST_MEAN[points.rows.dtype])) & (log_sums > -np.inf)[:, None]
+        are_lost = (log_shares < np.log(accuracy.LEAST_SHARE[points.rows.dtype])) & (log_sums > -np.inf)[:, None]
         for code in np.flatnonzero(are_lost.any(axis=0)):
             # A share that underflows beside those of the other classes is the quotient of two sums.
             of_class = np.where(points.classes == code, weights, -np.inf)
@@ -151,7 +152,7 @@ class Placement:
 
     def softmax_means(
         self, values: ArrayLike, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
-    ) -> "Means":
+    ) -> Means:
         """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query without neighbours."""
         # Means of centred values, so that an offset loses no digits.
         given = np.asarray(values)
@@ -161,7 +162,7 @@ class Placement:
         found = self.placed.softmax_sums(asked, None, given.astype(real, copy=False) - offset)
         return Means(found.log_sums, found.gathered + np.where(found.log_sums > -np.inf, 1.0, 0.0)[:, None] * offset)
 
-    def mean_shifts(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> "Means":
+    def mean_shifts(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> Means:
         """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean.
 
         The shift of a query without neighbours is 0.
@@ -176,7 +177,7 @@ class Placement:
     def _images_in_parts(self, asked: Queries) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield the images of the queries, some at a time."""
         n = self.problem.n_points
-        for part in Blocks(asked.count(n), ALGEBRA_ROWS):
+        for part in Blocks(asked.count(n), tuning.ALGEBRA_ROWS):
             yield part, self.placed.coordinates(asked.take(np.arange(part.start, part.stop), n), "images")
 
     def scatter(
@@ -241,7 +242,7 @@ class Placement:
         matched = placed.log_sums(asked).log_sums
         with np.errstate(invalid="ignore"):
             log_parts = np.where(matched > -np.inf, matched - log_sums, -np.inf)
-        is_far = np.isfinite(matched) & (np.abs(log_sums) > LARGEST_LOG_SUM[self.problem.points.rows.dtype])
+        is_far = np.isfinite(matched) & (np.abs(log_sums) > accuracy.LARGEST_LOG_SUM[self.problem.points.rows.dtype])
         log_parts[is_far] = self._matches_of_far_rows(asked, np.flatnonzero(is_far))
         return log_sums, np.minimum(log_parts, 0.0)[:, None], [placed]
 
@@ -269,7 +270,9 @@ class Placement:
             log_means, log_mine = np.log(np.maximum(means, 0.0)), np.log(mine)
         for c, part in enumerate(placed):
             # A mean that underflows in the softmax of all points is exact as the quotient of two sums.
-            underflowed = np.flatnonzero((means[:, c] < _LEAST_MEAN[self.problem.points.rows.dtype]) & (mine[:, c] > 0))
+            underflowed = np.flatnonzero(
+                (means[:, c] < accuracy.LEAST_SHARE[self.problem.points.rows.dtype]) & (mine[:, c] > 0)
+            )
             if len(underflowed):
                 sums = part.log_sums(_some(asked, underflowed, self.problem.n_points)).log_sums
                 with np.errstate(invalid="ignore"):
@@ -343,7 +346,7 @@ class Placement:
         return values
 
     def _listed_perplexities(self, asked: Queries) -> np.ndarray:
-        floors = self.placed.log_sums(asked).log_sums - _NEGLIGIBLE_NATS
+        floors = self.placed.log_sums(asked).log_sums - accuracy.NEGLIGIBLE_NATS
         answer = np.ones(asked.count(self.problem.n_points))
         for query, _, scores in listed_pairs(self.placed, asked, floors=floors):
             starts, counts = groups_of_queries(query)
@@ -431,14 +434,6 @@ class Placement:
         """
         self._check_is_shared("nearest_with_ties")
         return nearest_with_ties(self._by_distance, self.problem.queries(queries, left_out), k)
-
-
-# Pairs this many nats below a row's log-sum cannot change a sum in float64.
-_NEGLIGIBLE_NATS = 45.0
-
-
-# Below this mean the exponentials behind it may have been lost in the working precision.
-_LEAST_MEAN = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 
 def _some(asked: Queries, some: np.ndarray, n: int) -> Queries:

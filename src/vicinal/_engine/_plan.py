@@ -10,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine import _pruned_boxes as kernels
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import largest_accurate_square
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import to_images
 from vicinal._engine._order import spatial_order
 from vicinal._engine._pool import in_order
-from vicinal._engine._tuning import ALGEBRA_ROWS, PRUNED_TILE, QUERY_BLOCK, TILE_SPAN
+from vicinal._engine._tuning import PRUNED_TILE, QUERY_BLOCK, TILE_SPAN
 
 _TILES_AT_ONCE, _ROWS_AT_ONCE = 256, 2048
 
@@ -140,7 +141,7 @@ class Tiles:
     def pack(self, values: np.ndarray) -> np.ndarray:
         """Return values of the points, in their given order, as (n_tiles, v, PRUNED_TILE), padded with zeros."""
         packed = np.zeros((self.n_tiles, values.shape[1], PRUNED_TILE), dtype=self.dtype)
-        for part in Blocks(self.n, ALGEBRA_ROWS):
+        for part in Blocks(self.n, tuning.ALGEBRA_ROWS):
             t, j = self.at(part)
             packed[t, :, j] = values[self.order[part]]
         return packed
@@ -158,7 +159,7 @@ class Tiles:
     def unpack(self, tiles: np.ndarray) -> np.ndarray:
         """(n_tiles, v, PRUNED_TILE) as an array of the points in their given order, (n, v)."""
         given = np.empty((self.n, tiles.shape[1]), tiles.dtype)
-        for part in Blocks(self.n, ALGEBRA_ROWS):
+        for part in Blocks(self.n, tuning.ALGEBRA_ROWS):
             t, j = self.at(part)
             given[self.order[part]] = tiles[t, :, j]
         return given

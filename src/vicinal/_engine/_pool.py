@@ -14,8 +14,8 @@ import joblib
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._sharing import Filled, Sums, Touched, TreeSum, WithItem, sharing
-from vicinal._engine._tuning import ONE_THREAD_PRODUCT
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -213,7 +213,7 @@ def one_blas_thread_beside_pairs(n_rows: int, n_columns: int) -> Iterator[None]:
     cores that the pairwise computations need.  A product of (n, D) rows costs D / n of a sweep over the pairs.  With many
     columns, the algebra between the sweeps takes most of the time, and threads help if each product takes longer than they spin.
     """
-    if 4 * n_columns <= n_rows or max(n_rows, n_columns) * n_columns**2 <= ONE_THREAD_PRODUCT:
+    if 4 * n_columns <= n_rows or max(n_rows, n_columns) * n_columns**2 <= tuning.ONE_THREAD_PRODUCT:
         with _blas_limit:
             yield
     else:

@@ -7,6 +7,8 @@
     placed.scatter(row_weights)                                      # only sums are returned
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +17,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike, DTypeLike
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import round_centre
 from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
@@ -29,11 +33,7 @@ from vicinal._engine._contract import (
 from vicinal._engine._families import Frames, Kernel
 from vicinal._engine._placement import Placement
 from vicinal._engine._settings import Engine, as_engine
-from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import on_device, tensor_of
-
-# Rounding errors of images above this share of a kernel's width affect log-sums.
-_VISIBLE_ROUNDING = 1e-3
 
 
 def prepare(
@@ -46,7 +46,7 @@ def prepare(
     n_queries: int | None = None,
     n_dims: int | None = None,
     passes: int = 1,
-) -> "Problem":
+) -> Problem:
     """Prepare rows for the engine, once per fit; return a `Problem`.
 
     This function chooses the backend, by a pure function of the shapes and the parameters, and casts, centres and
@@ -87,7 +87,7 @@ def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray
     """
     found = np.empty(rows.shape, dtype=dtype)
     largest = np.sqrt(np.finfo(dtype).max) / 2.0**12 if np.dtype(dtype).itemsize < rows.dtype.itemsize else np.inf
-    for part in Blocks(len(rows), ALGEBRA_ROWS):
+    for part in Blocks(len(rows), tuning.ALGEBRA_ROWS):
         less = rows[part] - centre
         found[part] = less if largest == np.inf else np.clip(less, -largest, largest, out=less)
     return found
@@ -167,20 +167,21 @@ class Problem:
         if isinstance(kernel, Frames) or self.points.rows.dtype != np.float32:
             return False
         largest = 1.0 if kernel is None else float(np.linalg.norm(kernel))
-        return float(np.finfo(np.float32).eps) * largest * self._largest_norm > _VISIBLE_ROUNDING
+        return float(np.finfo(np.float32).eps) * largest * self._largest_norm > accuracy.VISIBLE_ROUNDING
 
     @cached_property
     def _largest_norm(self) -> float:
         return max(
-            float(np.linalg.norm(self.points.rows[part], axis=1).max()) for part in Blocks(self.n_points, ALGEBRA_ROWS)
+            float(np.linalg.norm(self.points.rows[part], axis=1).max())
+            for part in Blocks(self.n_points, tuning.ALGEBRA_ROWS)
         )
 
-    def reweighted(self, log_weights: np.ndarray | None) -> "Problem":
+    def reweighted(self, log_weights: np.ndarray | None) -> Problem:
         """Return the same rows with other log-weights, on the same backend."""
         weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         return self._with_points(replace(self.points, log_weights=weights), self.match, self.given_rows)
 
-    def some(self, positions: np.ndarray) -> "Problem":
+    def some(self, positions: np.ndarray) -> Problem:
         """Return the rows at some positions as a separate problem on the same backend."""
         given = self.points
         points = replace(
@@ -193,7 +194,7 @@ class Problem:
         match = None if self.match is None else replace(self.match, values=self.match.values[positions])
         return self._with_points(points, match, None if self.given_rows is None else self.given_rows[positions])
 
-    def _with_points(self, points: Points, match: Match | None, given: np.ndarray | None) -> "Problem":
+    def _with_points(self, points: Points, match: Match | None, given: np.ndarray | None) -> Problem:
         other = object.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.points, other.match, other.n_points = points, match, len(points.rows)
@@ -202,7 +203,7 @@ class Problem:
         other.__dict__.pop("_largest_norm", None)
         return other
 
-    def with_targets(self) -> "Problem":
+    def with_targets(self) -> Problem:
         """Return the rows with their targets as further coordinates: Gaussian matches are distances there.
 
         The targets are centred before they are rounded to the precision of the rows.
@@ -222,7 +223,7 @@ class Problem:
             )
         return self._with_targets
 
-    def by_target_column(self) -> list["Problem"]:
+    def by_target_column(self) -> list[Problem]:
         """Return the rows weighted by each column of their targets: dot matches are such sums."""
         if self._by_column is None:
             base = 0.0 if self.points.log_weights is None else self.points.log_weights

@@ -13,25 +13,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from vicinal._engine import _pruned_kernels as kernels
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import scatter_is_accurate
 from vicinal._engine._blocks import Blocks, cut_by_cost
 from vicinal._engine._plan import Masses, QueryGroups, Tiles
 from vicinal._engine._pool import summed_and_listed
 from vicinal._engine._received import ReceivedTiles
 from vicinal._engine._sharing import Filled, WithItem, shared_by
-from vicinal._engine._tuning import (
-    ALGEBRA_ROWS,
-    DENSE_COST,
-    MANY_BLOCKS,
-    MANY_PIECES,
-    PIECES,
-    PRUNED_SAVING,
-    PRUNED_TILE,
-    QUERY_GROUP,
-    SAMPLED_GROUPS,
-    TAKEN_COST,
-    VISITED_COST,
-)
+from vicinal._engine._tuning import PRUNED_TILE, QUERY_GROUP
 
 # Only sums, values of pairs as well, or the scatter of all rows, in which each pair may be computed once.
 Work = Literal["sums", "values", "scatter"]
@@ -189,12 +178,12 @@ class PrunedSweeps:
             query_groups, tiles.masses(), 1.0, tiles.packed, relative=True, query_images=True, factors=factors,
             n_columns=tiles.k + 1, n_means=tiles.k,
         )  # fmt: skip
-        for part in Blocks(tiles.n, ALGEBRA_ROWS):
+        for part in Blocks(tiles.n, tuning.ALGEBRA_ROWS):
             t, j = tiles.at(part)
             received = found.columns[t, :, j]
             pull[tiles.order[part]] += received[:, -1:] * tiles.packed[t, :, j] - received[:, :-1]
         places = query_groups.places
-        for part in Blocks(len(query_groups.order), ALGEBRA_ROWS):
+        for part in Blocks(len(query_groups.order), tuning.ALGEBRA_ROWS):
             mine = tiles.order[part if places is None else places[part]]
             pull[mine] -= factors[query_groups.order[part], None] * found.means[part]
 
@@ -254,7 +243,11 @@ class PrunedSweeps:
             return WithItem(received.sums(scatter, size), counts)
 
         costs = self._costs(query_groups)
-        pieces = cut_by_cost(costs, PIECES if n_blocks < MANY_BLOCKS else MANY_PIECES) if n_blocks else [(0, 0)]
+        pieces = (
+            cut_by_cost(costs, tuning.PIECES if n_blocks < tuning.MANY_BLOCKS else tuning.MANY_PIECES)
+            if n_blocks
+            else [(0, 0)]
+        )
         filled = Filled((log_sums, certificates, means, entropy, shares), rows_of)
         of_pieces = np.array([costs[slice(*piece)].sum() for piece in pieces])
         sums, counts = summed_and_listed(work, pieces, self._threads, filled, of_pieces)
@@ -281,7 +274,7 @@ class PrunedSweeps:
     def expected_shares(self) -> Shares:
         """Return the shares of a sweep of all rows, counted on a sample of query groups."""
         tiles = self.tiles
-        step = max(tiles.n // (SAMPLED_GROUPS * QUERY_GROUP), 1)
+        step = max(tiles.n // (tuning.SAMPLED_GROUPS * QUERY_GROUP), 1)
         places = (np.arange(0, max(tiles.n // QUERY_GROUP, 1), step) * QUERY_GROUP)[:, None] + np.arange(QUERY_GROUP)
         positions = tiles.order[places[places < tiles.n]]
         sample = tiles.some_rows(positions, positions, block=QUERY_GROUP)
@@ -308,6 +301,8 @@ class PrunedSweeps:
         """
         dense, visited, taken = (
             fixed + per_coordinate * n_coordinates
-            for fixed, per_coordinate in (DENSE_COST[work], VISITED_COST[work], TAKEN_COST[work])
+            for fixed, per_coordinate in (tuning.DENSE_COST[work], tuning.VISITED_COST[work], tuning.TAKEN_COST[work])
         )
-        return shares.visited * visited + shares.taken * taken <= PRUNED_SAVING * dense * (1.0 if halves else 2.0)
+        return shares.visited * visited + shares.taken * taken <= tuning.PRUNED_SAVING * dense * (
+            1.0 if halves else 2.0
+        )

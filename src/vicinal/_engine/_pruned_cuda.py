@@ -13,16 +13,9 @@ from typing import Any, NamedTuple
 import torch
 
 from vicinal._engine import _triton_pruned as kernels
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._half_cuda import Factors, Half
 from vicinal._engine._tiles import LOG2E, Boxes, Tensor, Tiles, boxes_around, halved, ordered_tiles
-from vicinal._engine._tuning import (
-    GPU_BOX_PARTS,
-    GPU_BOX_TILES,
-    GPU_PRUNED_PROGRAMS,
-    GPU_PRUNED_SHARE,
-    GPU_SOFTMAX_ROWS,
-    GPU_THRESHOLDS,
-)
 
 _SHRINK = 1.0 - 1e-6  # the factor of squared distances of boxes, for the rounding of the bounds
 _ROUNDING = 1e-4  # bits that are added to the bounds, for the rounding of sums in float32
@@ -45,14 +38,14 @@ def tile_lists(
     With `both` the boxes are the same, and a pair is visited in both directions or in none.
     """
     n_i, n_j, device = len(mine.low), len(theirs.low), mine.low.device
-    width, block = mine.low.shape[1], GPU_BOX_TILES
+    width, block = mine.low.shape[1], tuning.GPU_BOX_TILES
     constants = (n_coordinates, raised + _ROUNDING, _SHRINK, 0.5 * LOG2E)
     # Each tile's share if all were equal, and larger ones, up to all of the error.
-    lowest, step = math.log2(error) - math.log2(n_j) - 1e-3, math.log2(n_j) / (GPU_THRESHOLDS - 1)
-    found = torch.empty(GPU_BOX_PARTS, n_i, GPU_THRESHOLDS, dtype=torch.float64, device=device)
-    kernels.skipped_sums[(-(-n_i // block), GPU_BOX_PARTS)](
+    lowest, step = math.log2(error) - math.log2(n_j) - 1e-3, math.log2(n_j) / (tuning.GPU_THRESHOLDS - 1)
+    found = torch.empty(tuning.GPU_BOX_PARTS, n_i, tuning.GPU_THRESHOLDS, dtype=torch.float64, device=device)
+    kernels.skipped_sums[(-(-n_i // block), tuning.GPU_BOX_PARTS)](
         mine.low, mine.high, theirs.low, theirs.high, theirs.masses, least, found, n_i, n_j, *constants, lowest, step,
-        D=width, BI=block, BJ=block, T=GPU_THRESHOLDS, num_warps=4,
+        D=width, BI=block, BJ=block, T=tuning.GPU_THRESHOLDS, num_warps=4,
     )  # fmt: skip
     # The admissible thresholds are the first ones; the first one is always admissible, by counting.
     chosen = (found.sum(0) <= 0.999 * error).sum(1).clamp(min=1) - 1
@@ -88,8 +81,8 @@ class QueryTiles:
     """
 
     def __init__(self, images: Tensor, width: int) -> None:
-        self.order = halved(images, GPU_SOFTMAX_ROWS)
-        index = ordered_tiles(self.order, GPU_SOFTMAX_ROWS)
+        self.order = halved(images, tuning.GPU_SOFTMAX_ROWS)
+        index = ordered_tiles(self.order, tuning.GPU_SOFTMAX_ROWS)
         self.n_tiles = len(index)
         laid = torch.zeros(*index.shape, width, dtype=torch.float64, device=images.device)
         laid[:, :, : images.shape[1]] = images[index.clamp(min=0)]
@@ -101,16 +94,18 @@ class QueryTiles:
         """For each tile of queries, the tile of points that may add most to their sums."""
         theirs, device = tiles.boxes, self.order.device
         nearest = torch.empty(self.n_tiles, dtype=torch.int32, device=device)
-        kernels.nearest_box[(-(-self.n_tiles // GPU_BOX_TILES),)](
+        kernels.nearest_box[(-(-self.n_tiles // tuning.GPU_BOX_TILES),)](
             self.boxes.low, self.boxes.high, theirs.low, theirs.high, theirs.masses, nearest, self.n_tiles,
             tiles.n_tiles, tiles.images_width, _SHRINK, 0.5 * LOG2E,
-            D=tiles.width, BI=GPU_BOX_TILES, BJ=GPU_BOX_TILES, num_warps=4,
+            D=tiles.width, BI=tuning.GPU_BOX_TILES, BJ=tuning.GPU_BOX_TILES, num_warps=4,
         )  # fmt: skip
         return TileLists(nearest, torch.arange(self.n_tiles + 1, device=device), theirs.masses, 1.0 / tiles.n_tiles)
 
     def lists(self, tiles: Tiles, log2_sums: Tensor, error: float, memory: int) -> TileLists:
         """Return the tiles of points that matter, from lower bounds of the sums of the queries in this order."""
-        least = torch.full((self.n_tiles * GPU_SOFTMAX_ROWS,), math.inf, dtype=torch.float64, device=self.order.device)
+        least = torch.full(
+            (self.n_tiles * tuning.GPU_SOFTMAX_ROWS,), math.inf, dtype=torch.float64, device=self.order.device
+        )
         least[: len(log2_sums)] = log2_sums
         least = least.reshape(self.n_tiles, -1).amin(1)
         return tile_lists(self.boxes, tiles.boxes, least, error, 0.0, tiles.images_width, False, memory)
@@ -152,7 +147,7 @@ class PrunedHalf(Half):
     @property
     def saves_time(self) -> bool:
         """Whether the sweeps, which visit each pair twice, are clearly less work than half sweeps over all pairs."""
-        return self.share <= GPU_PRUNED_SHARE
+        return self.share <= tuning.GPU_PRUNED_SHARE
 
     # -- lists -----------------------------------------------------------------------------------------------------
 
@@ -175,7 +170,7 @@ class PrunedHalf(Half):
 
     def _n_parts(self) -> int:
         n_tiles = self.tiles.n_tiles
-        return max(min(-(-GPU_PRUNED_PROGRAMS // n_tiles), n_tiles), 1)
+        return max(min(-(-tuning.GPU_PRUNED_PROGRAMS // n_tiles), n_tiles), 1)
 
     # -- sweeps ----------------------------------------------------------------------------------------------------
 

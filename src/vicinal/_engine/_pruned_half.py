@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vicinal._engine import _accuracy as accuracy
 from vicinal._engine import _pruned_half_kernels as kernels
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import scatter_is_accurate
 from vicinal._engine._blocks import Blocks, cut_by_cost
 from vicinal._engine._plan import Tiles
@@ -24,23 +26,10 @@ from vicinal._engine._pruned_boxes import SLACK
 from vicinal._engine._pruned_sweep import _TANGENT
 from vicinal._engine._received import GivenNumbers
 from vicinal._engine._sharing import NOTHING, Filled, Touched, WithItem
-from vicinal._engine._tuning import (
-    FLOAT32,
-    FLOAT64,
-    MANY_BLOCKS,
-    MANY_PIECES,
-    NEXT_TILES,
-    PIECES,
-    PRUNED_TILE,
-    TILE_SPAN,
-)
+from vicinal._engine._tuning import PRUNED_TILE, TILE_SPAN
 
 _POWER = 2.0  # products of differences: a pair at the distance u counts u^2 times as much
-# The largest amount by which scores may be raised, and how far below that the sum of a row may be.
-_MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
-_DEEPEST = {FLOAT64: 350.0, FLOAT32: 40.0}
-# Log-weights within this range can be removed from the scores again, and this share of the rows may be set aside.
-_WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
+# The share of the rows that may be set aside.
 _MOST_ASIDE = 0.05
 
 
@@ -107,7 +96,7 @@ class PrunedHalves:
             return False
         if log_weights is None:
             return True
-        return bool(np.isfinite(log_weights).all() and np.ptp(log_weights) <= _WIDEST_LOG_WEIGHTS[tiles.dtype])
+        return bool(np.isfinite(log_weights).all() and np.ptp(log_weights) <= accuracy.WIDEST_LOG_WEIGHTS[tiles.dtype])
 
     def scatter(
         self, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
@@ -121,10 +110,10 @@ class PrunedHalves:
         raised, aside = self._raise(low)
         if aside.mean() > _MOST_ASIDE:
             return None
-        sums, near = self._sums(low, aside, raised, 0, NEXT_TILES)
+        sums, near = self._sums(low, aside, raised, 0, tuning.NEXT_TILES)
         with np.errstate(divide="ignore"):
             better = np.maximum(low, np.log(sums) - raised - 1e-3)
-        more, far = self._sums(better, aside, raised, NEXT_TILES, tiles.n_tiles)
+        more, far = self._sums(better, aside, raised, tuning.NEXT_TILES, tiles.n_tiles)
         sums += more
         factors = np.zeros(tiles.n)
         weights = np.exp(self._log_weights) if len(self._log_weights) else 1.0
@@ -164,9 +153,9 @@ class PrunedHalves:
         dtype, seen = self._tiles.dtype, low[low > -np.inf]
         if len(seen) == 0:
             return 0.0, np.ones(len(low), dtype=bool)
-        most = _MOST_RAISE[dtype] - self._heaviest
+        most = accuracy.MOST_RAISE[dtype] - self._heaviest
         raised = float(min(-np.quantile(seen, _MOST_ASIDE), most))
-        return raised, ~(low > -raised - _DEEPEST[dtype])
+        return raised, ~(low > -raised - accuracy.DEEPEST[dtype])
 
     def _levels(self, low: np.ndarray, aside: np.ndarray) -> np.ndarray:
         """Return the levels T_i + log b_i that a score plus the log-weight of its row must reach to matter to a row."""
@@ -217,7 +206,7 @@ class PrunedHalves:
 
         for _ in in_order(count, _even_pieces(tiles.n_tiles), self._threads):
             pass
-        n_pieces = PIECES if tiles.n_tiles < MANY_BLOCKS else MANY_PIECES
+        n_pieces = tuning.PIECES if tiles.n_tiles < tuning.MANY_BLOCKS else tuning.MANY_PIECES
         pieces = cut_by_cost(counts, n_pieces)
         sums, starts, to_points = np.zeros(tiles.n), tiles.starts, GivenNumbers(tiles.n_tiles)
 
@@ -285,5 +274,5 @@ class PrunedHalves:
 
 def _even_pieces(n_tiles: int) -> list[tuple[int, int]]:
     """Tiles in pieces of work for the threads."""
-    step = max(-(-n_tiles // PIECES), 1)
+    step = max(-(-n_tiles // tuning.PIECES), 1)
     return [(first, min(first + step, n_tiles)) for first in range(0, n_tiles, step)]

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._accuracy import score_error
 from vicinal._engine._plan import QueryGroups, Tiles
 from vicinal._engine._pool import in_order
 from vicinal._engine._sharing import NOTHING
-from vicinal._engine._tuning import LISTED_BYTES
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
 
@@ -46,7 +46,7 @@ def listed_by_boxes(
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts[near] - ends + counts[near], counts[near])
         theirs = tiles.images(places).astype(np.float64, copy=False)
         parts = []
-        for first in range(0, len(mine), step := max(LISTED_BYTES // (8 * max(len(places), 1)), 1)):
+        for first in range(0, len(mine), step := max(tuning.LISTED_BYTES // (8 * max(len(places), 1)), 1)):
             some = slice(first, min(first + step, len(mine)))
             scores = -0.5 * cdist(mine[some], theirs, "sqeuclidean")
             scores += 0.0 if weights is None else weights[places]

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
     LogSums,
@@ -32,24 +34,10 @@ from vicinal._engine._pruned import PrunedSweeps, Shares, Work
 from vicinal._engine._pruned_half import PrunedHalves
 from vicinal._engine._pruned_lists import listed_by_boxes
 from vicinal._engine._sharing import made_by_all, shared_by, sharing
-from vicinal._engine._tuning import (
-    ALGEBRA_ROWS,
-    COUNTED_FROM_POINTS,
-    FLOAT32,
-    FLOAT64,
-    NEAR_POINTS,
-    ORDER_WEARS,
-    PRUNED_FROM_POINTS,
-    PRUNED_FROM_QUERIES,
-    PRUNED_TILE,
-    REFUSED_AGAIN,
-    SAMPLED_GROUPS,
-)
+from vicinal._engine._tuning import PRUNED_TILE
 
 # A sweep may spend 1.03 times its budget, and the shares of classes rest on two sweeps.
 _BUDGETS = 2.06
-# Log-sums up to this size keep the digits of their differences.
-_LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 1e2}
 
 
 class Orders:
@@ -112,18 +100,18 @@ class PrunedPlaced(Placed):
     def _sweeps_for(self, work: Work, halves: bool) -> PrunedSweeps | None:
         """Pruned sweeps over all points; None if they are not expected to save time."""
         n, refused = len(self.points.rows), self._orders.refused
-        if n < PRUNED_FROM_POINTS:
+        if n < tuning.PRUNED_FROM_POINTS:
             return None
-        if n < COUNTED_FROM_POINTS and "_counted" not in self.__dict__:
+        if n < tuning.COUNTED_FROM_POINTS and "_counted" not in self.__dict__:
             near = self._near_share
-            if near > REFUSED_AGAIN * refused.get((work, halves), np.inf):
+            if near > tuning.REFUSED_AGAIN * refused.get((work, halves), np.inf):
                 return None
             if not PrunedSweeps.saves_time(self.n_coordinates, Shares(near, near), work, halves):
                 return None
         sweeps, shares = self._counted
         if sweeps.saves_time(self.n_coordinates, shares, work, halves):
             return sweeps
-        if n < COUNTED_FROM_POINTS:
+        if n < tuning.COUNTED_FROM_POINTS:
             refused[work, halves] = self._near_share
         return None
 
@@ -134,7 +122,7 @@ class PrunedPlaced(Placed):
         Their sums are estimated from an even sample of the points, which is off by few nats of many.
         """
         n = len(self.points.rows)
-        some, seen = (np.arange(0, n, max(n // count, 1)) for count in (SAMPLED_GROUPS, NEAR_POINTS))
+        some, seen = (np.arange(0, n, max(n // count, 1)) for count in (tuning.SAMPLED_GROUPS, tuning.NEAR_POINTS))
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             mine, images = (to_images(self.points.rows[positions], self.metric) for positions in (some, seen))
             scores = mine @ images.T
@@ -158,7 +146,7 @@ class PrunedPlaced(Placed):
             self._orders.visited = 1.0
         sweeps = self._sweeps_over(known, everyone)
         shares = sweeps.expected_shares()
-        if shares.visited > ORDER_WEARS * self._orders.visited:
+        if shares.visited > tuning.ORDER_WEARS * self._orders.visited:
             order = spatial_order(self._mapped(self.points.rows), everyone, self._threads)
             renewed = self._sweeps_over(order, everyone)
             again = renewed.expected_shares()
@@ -201,7 +189,7 @@ class PrunedPlaced(Placed):
         Return None if the dense placement does the work.
         """
         sweeps = None
-        if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES:
+        if queries.count(len(self.points.rows)) >= tuning.PRUNED_FROM_QUERIES:
             sweeps = self._sweeps_for(work, queries.are_all)
         if sweeps is None:
             self._certify(0.0)
@@ -245,7 +233,9 @@ class PrunedPlaced(Placed):
 
     def _imprecise(self, log_sums: np.ndarray) -> np.ndarray:
         """Queries whose log-sums are so large that their differences have too few digits."""
-        return np.flatnonzero(np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype]))
+        return np.flatnonzero(
+            np.isfinite(log_sums) & (np.abs(log_sums) > accuracy.LARGEST_LOG_SUM_OF_SWEEPS[self.points.rows.dtype])
+        )
 
     def class_shares(self, queries: Queries) -> np.ndarray:
         plan = self._plan(queries, "sums")
@@ -285,13 +275,13 @@ class PrunedPlaced(Placed):
         received = found.received if query_values is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
         if by_images:
             gathered = np.hstack([gathered, sees])
-            for part in Blocks(len(gathered), ALGEBRA_ROWS):
+            for part in Blocks(len(gathered), tuning.ALGEBRA_ROWS):
                 asked = query_groups.order[part]
                 gathered[asked, :-1] += sees[asked] * sweeps.tiles.images_of(query_groups, part)
         if factors is not None:
             gathered = gathered * factors[:, None]
         if query_images:
-            for some in Blocks(len(received), ALGEBRA_ROWS // PRUNED_TILE):
+            for some in Blocks(len(received), tuning.ALGEBRA_ROWS // PRUNED_TILE):
                 received[some, :-1] += received[some, -1:] * sweeps.tiles.centres[some, :, None]
         return SoftmaxSums(found.log_sums, gathered, sweeps.tiles.unpack(received))
 
@@ -363,7 +353,7 @@ class PrunedPlaced(Placed):
                 rows = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
             visited = sweeps.shares
             some = tiles.some_rows(found.aside, queries.left_out)
-            with shared_by(None if len(found.aside) < PRUNED_FROM_QUERIES else sharing()):
+            with shared_by(None if len(found.aside) < tuning.PRUNED_FROM_QUERIES else sharing()):
                 more = sweeps.scatter(some, row_weights[found.aside], rows)
             log_sums[found.aside] = more.log_sums
             scatter, certificate = scatter + more.scatter, max(certificate, sweeps.certificate)

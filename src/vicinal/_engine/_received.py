@@ -7,8 +7,9 @@ of queries.
 
 import numpy as np
 
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._sharing import Sums, Touched
-from vicinal._engine._tuning import PRUNED_TILE, RECEIVED_BYTES
+from vicinal._engine._tuning import PRUNED_TILE
 
 
 class ReceivedTiles:
@@ -30,7 +31,7 @@ class ReceivedTiles:
     """
 
     def __init__(self, n_tiles: int, width: int) -> None:
-        lines = min(n_tiles, max(RECEIVED_BYTES // (8 * width * PRUNED_TILE), 1)) if width else 0
+        lines = min(n_tiles, max(tuning.RECEIVED_BYTES // (8 * width * PRUNED_TILE), 1)) if width else 0
         self.columns = np.zeros((lines, width, PRUNED_TILE))
         self.slots = np.full(n_tiles, -1, dtype=np.int64)
         self.progress = np.zeros(3, dtype=np.int64)

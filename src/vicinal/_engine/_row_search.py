@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from vicinal._engine._accuracy import SAME_DIRECTION, TIED, round_centre
+from vicinal._engine import _tuning as tuning
+from vicinal._engine._accuracy import FLOAT32, FLOAT64, SAME_DIRECTION, TIED, round_centre
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import listed_parts
 from vicinal._engine._nearest import Neighbors, groups_of_queries
 from vicinal._engine._pool import in_order
-from vicinal._engine._tuning import ALGEBRA_ROWS, FLOAT32, FLOAT64, GATHERED_BYTES, SEARCH_QUERIES
 
 RankedBy = Literal["distance", "product", "cosine"]
 # Lengths between which products and their quotients by lengths neither overflow nor lose digits as subnormal numbers.
@@ -84,7 +84,7 @@ class RowSearch:
         if dtype == FLOAT32 and max(table.lengths.max(), queries.lengths.max()) > _LENGTHS[dtype][1]:
             table, queries = self._table(rows, FLOAT64), self._queries_in(FLOAT64)
         margins = _margins(table, self._ranked_by)
-        blocks = Blocks(len(self._rows), min(SEARCH_QUERIES, -(-len(self._rows) // self._threads)))
+        blocks = Blocks(len(self._rows), min(tuning.SEARCH_QUERIES, -(-len(self._rows) // self._threads)))
         for _ in in_order(lambda part: self._take(part, queries, start, table, margins), blocks, self._threads):
             pass
 
@@ -131,7 +131,7 @@ class RowSearch:
         others = start + row != self._left_out[part][query]
         query, row = query[others], row[others]
         scores = np.empty(len(query))
-        for some in listed_parts(len(query), table.given.shape[1], GATHERED_BYTES):
+        for some in listed_parts(len(query), table.given.shape[1], tuning.GATHERED_BYTES):
             scores[some] = _scores(queries, table, query[some], row[some], self._ranked_by)
         self._merge(part, query, start + row, scores)
 
@@ -187,7 +187,7 @@ class RowSearch:
                 self._kernels.square_lengths(rows[part], squares[part])
 
         with np.errstate(over="ignore", under="ignore"):
-            for _ in in_order(work, Blocks(len(rows), ALGEBRA_ROWS), self._threads):
+            for _ in in_order(work, Blocks(len(rows), tuning.ALGEBRA_ROWS), self._threads):
                 pass
         lengths = np.sqrt(squares)
         odd = np.flatnonzero(~((lengths > 1e-140) & (lengths < 1e140)))

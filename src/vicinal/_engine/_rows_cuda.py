@@ -12,8 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from vicinal._engine import _accuracy as accuracy
 from vicinal._engine import _triton_rows as kernels
-from vicinal._engine._accuracy import largest_accurate_square, products_are_accurate
+from vicinal._engine import _tuning as tuning
+from vicinal._engine._accuracy import (
+    FLOAT32,
+    largest_accurate_square,
+    products_are_accurate,
+)
 from vicinal._engine._arrays import ArrayPlaced, answered, as_numpy, as_positions, like
 from vicinal._engine._contract import LogSums, Queries, SoftmaxSums, Space, Values
 from vicinal._engine._few_rows import FewRows, are_few
@@ -33,25 +39,6 @@ from vicinal._engine._tiles import (
     padded_width,
     within_memory,
 )
-from vicinal._engine._tuning import (
-    FLOAT32,
-    FLOAT64,
-    FUSED_COORDINATES,
-    GPU_PROGRAMS,
-    GPU_PRUNED_FROM,
-    GPU_PRUNED_PROGRAMS,
-    GPU_PRUNED_QUERIES,
-    GPU_PRUNED_SHARE,
-    GPU_SOFTMAX_POINTS,
-    GPU_SOFTMAX_ROWS,
-    GPU_SOFTMAX_STAGES,
-    GPU_TILES,
-    GPU_VALUES,
-)
-
-# With log-sums beyond this size, scores have lost digits that weights need: such rows are computed again in float64 if
-# they are few.
-_LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 100.0}
 
 
 class Softmax(NamedTuple):
@@ -80,7 +67,7 @@ class RowByRow(ArrayPlaced):
     def _fused(self) -> bool:
         """Whether the kernels accept images with this number of coordinates."""
         width = padded_width(self._k)
-        return self._backend.fuses and width <= FUSED_COORDINATES and self._n * width < 2**31
+        return self._backend.fuses and width <= tuning.FUSED_COORDINATES and self._n * width < 2**31
 
     def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
         if space == "rows" or queries.rows is not None:
@@ -104,7 +91,7 @@ class RowByRow(ArrayPlaced):
 
     @property
     def _tile_size(self) -> int:
-        return GPU_TILES[self._real][padded_width(self._k)][0]
+        return tuning.GPU_TILES[self._real][padded_width(self._k)][0]
 
     @cached_property
     def _common(self) -> Tiles:
@@ -144,9 +131,9 @@ class RowByRow(ArrayPlaced):
     def _may_prune(self) -> bool:
         """Whether boxes of tiles of rows may exclude most pairs."""
         error = self._backend.error
-        if not self._fused or self._n < GPU_PRUNED_FROM or error == 0:
+        if not self._fused or self._n < tuning.GPU_PRUNED_FROM or error == 0:
             return False
-        return near_share(self._exact, self._order, self._tile_size, error) <= GPU_PRUNED_SHARE
+        return near_share(self._exact, self._order, self._tile_size, error) <= tuning.GPU_PRUNED_SHARE
 
     def _tiles(self, largest: float = 0.0) -> Tiles:
         """Tiles that keep the digits of distances to queries with squares up to `largest`."""
@@ -192,9 +179,9 @@ class RowByRow(ArrayPlaced):
     @staticmethod
     def _cut(n_queries: int, tiles: Tiles) -> tuple[int, int, int, int]:
         """Return the points in a block, the number of blocks, how many of them a program visits, and the number of parts of a sweep."""
-        block = min(GPU_SOFTMAX_POINTS, tiles.size)
+        block = min(tuning.GPU_SOFTMAX_POINTS, tiles.size)
         n_blocks = tiles.n_places // block
-        parts = max(min(-(-GPU_PROGRAMS * GPU_SOFTMAX_ROWS // n_queries), n_blocks), -(-n_blocks // 2048))
+        parts = max(min(-(-tuning.GPU_PROGRAMS * tuning.GPU_SOFTMAX_ROWS // n_queries), n_blocks), -(-n_blocks // 2048))
         chunk = -(-n_blocks // parts)
         return block, n_blocks, chunk, -(-n_blocks // chunk)
 
@@ -227,28 +214,31 @@ class RowByRow(ArrayPlaced):
         local = 0 if not tiles.local else 1 if by_differences else 2
         *q, skipped = self._launch_queries(tiles, images, left_out, by_differences)
         mine, theirs = (skipped, tiles.place) if codes is None else (codes[0], tiles.lay(codes[1]))
-        width = min(padded_width(n_values), GPU_VALUES)
+        width = min(padded_width(n_values), tuning.GPU_VALUES)
         n_columns = -(-n_values // width) * width
         laid = tiles.u if values is None else tiles.padded(values, n_columns)
         block, n_blocks, chunk, parts = self._cut(m, tiles)
         listed, start_of_lists = (tiles.index, tiles.index) if lists is None else (lists.listed, lists.start)
         if lists is not None:
-            parts = max(min(-(-GPU_PRUNED_PROGRAMS * GPU_SOFTMAX_ROWS // m), n_blocks), 1)
+            parts = max(min(-(-tuning.GPU_PRUNED_PROGRAMS * tuning.GPU_SOFTMAX_ROWS // m), n_blocks), 1)
         top = torch.empty(m, dtype=torch.float64, device=device)
         total, means = torch.empty_like(top), torch.empty(m, n_values + entropy, dtype=torch.float64, device=device)
-        step = max(self._backend.memory // (8 * 3 * parts * (n_columns + 2) * GPU_SOFTMAX_ROWS), 1) * GPU_SOFTMAX_ROWS
+        step = (
+            max(self._backend.memory // (8 * 3 * parts * (n_columns + 2) * tuning.GPU_SOFTMAX_ROWS), 1)
+            * tuning.GPU_SOFTMAX_ROWS
+        )
         for start in range(0, m, step):
             some = slice(start, min(start + step, m))
             count = some.stop - start
             tops = torch.empty(parts, count, dtype=tiles.dtype, device=device)
             totals, below = torch.empty_like(tops), torch.empty_like(tops)
             gathered = torch.empty(parts, count, n_columns, dtype=tiles.dtype, device=device)
-            kernels.softmax_rows[(-(-count // GPU_SOFTMAX_ROWS), parts, max(n_columns // width, 1))](
+            kernels.softmax_rows[(-(-count // tuning.GPU_SOFTMAX_ROWS), parts, max(n_columns // width, 1))](
                 *q, skipped, mine, *self._launch_points(tiles, by_differences), theirs, laid, listed, start_of_lists, tops, totals,
                 gathered, below, start, m, count, n_blocks, chunk, tiles.n_places, self._k, n_columns,
-                D=tiles.width, DV=width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=self._precision,
+                D=tiles.width, DV=width, B=tiles.size, BJ=block, BQ=tuning.GPU_SOFTMAX_ROWS, PRECISION=self._precision,
                 LOCAL=local, CLASSES=codes is not None, VALUES=n_values > 0, ENTROPY=entropy,
-                LISTED=lists is not None, num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
+                LISTED=lists is not None, num_warps=4, num_stages=tuning.GPU_SOFTMAX_STAGES,
             )  # fmt: skip
             top[some], total[some], shares = combined(tops, totals)
             if entropy:
@@ -280,7 +270,7 @@ class RowByRow(ArrayPlaced):
 
     def _pruned_softmax(self, images: Tensor, left_out: Any, entropy: bool = False) -> Softmax | None:
         """Return the softmax of queries over the tiles of points that matter to them; None if that would save little."""
-        if len(images) < GPU_PRUNED_QUERIES or not self._may_prune:
+        if len(images) < tuning.GPU_PRUNED_QUERIES or not self._may_prune:
             return None
         tiles = self._by_differences
         ordered = QueryTiles(images, tiles.width)
@@ -289,11 +279,11 @@ class RowByRow(ArrayPlaced):
             left_out = like(left_out, images, torch.int64)[ordered.order]
         near = self._softmax(tiles, images, left_out, lists=ordered.nearest(tiles))
         lists = ordered.lists(tiles, near.top + near.total.log2(), self._backend.error, self._backend.memory)
-        if lists.share > GPU_PRUNED_SHARE:
+        if lists.share > tuning.GPU_PRUNED_SHARE:
             return None
         found = self._softmax(tiles, images, left_out, entropy=entropy, lists=lists)
         log2_sums = found.top + found.total.log2()
-        skipped = torch.log2(lists.skipped).repeat_interleave(GPU_SOFTMAX_ROWS)[: len(images)] - log2_sums
+        skipped = torch.log2(lists.skipped).repeat_interleave(tuning.GPU_SOFTMAX_ROWS)[: len(images)] - log2_sums
         self.points.certificates.add(float(torch.exp2(skipped.nan_to_num(nan=-math.inf)).max()))
         place = torch.argsort(ordered.order)
         return Softmax(*(part[place] for part in found))
@@ -345,9 +335,13 @@ class RowByRow(ArrayPlaced):
     def _far(self, log_sums: Tensor) -> Tensor:
         """Return the queries that must be computed again in float64."""
         size = log_sums.abs()
-        far = torch.nonzero(size > _LARGEST_LOG_SUM[self._real])[:, 0]
+        far = torch.nonzero(size > accuracy.LARGEST_LOG_SUM_OF_SWEEPS[self._real])[:, 0]
         # Many such rows are all far from their neighbours, and some digits fewer are as good as those of their scores.
-        return far if are_few(far, self._n) else torch.nonzero(size > 10.0 * _LARGEST_LOG_SUM[self._real])[:, 0]
+        return (
+            far
+            if are_few(far, self._n)
+            else torch.nonzero(size > 10.0 * accuracy.LARGEST_LOG_SUM_OF_SWEEPS[self._real])[:, 0]
+        )
 
     def _rows_of(self, queries: Queries) -> Tensor:
         rows = self._rows if queries.rows is None else like(queries.rows, self._images)
@@ -419,7 +413,7 @@ class RowByRow(ArrayPlaced):
         listed = PointBlocks(self, tiles, images, queries.left_out)
         kept = min(k or 1, listed.n_blocks)
         numbers = 4 * listed.n_blocks + 4 * kept * listed.size * (self._k + 4)
-        step = max(self._backend.memory // (8 * numbers * GPU_SOFTMAX_ROWS), 1) * GPU_SOFTMAX_ROWS
+        step = max(self._backend.memory // (8 * numbers * tuning.GPU_SOFTMAX_ROWS), 1) * tuning.GPU_SOFTMAX_ROWS
         for start in range(0, len(images), step):
             some = slice(start, min(start + step, len(images)))
             tops = listed.tops(some)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from vicinal._callers import callers_line
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine import _tuning as tuning
 from vicinal._engine._backends import BACKENDS
-from vicinal._engine._tuning import DEFAULT_ERROR, DEFAULT_MEMORY, LARGEST_ERROR
 from vicinal._records import Record, as_record
 from vicinal._tensors import device_of_fit
 
@@ -72,16 +73,16 @@ class Engine(Record):
         if self.memory_bytes < 2**20:
             raise ValueError(f"memory must be at least 1 MB, got {self.memory!r}.")
         number = isinstance(self.error, numbers.Real) and not isinstance(self.error, bool)
-        if self.error is not None and not (number and 0.0 <= self.error <= LARGEST_ERROR):
-            raise ValueError(f"error must be a number from 0 to {LARGEST_ERROR}, or None, got {self.error!r}.")
+        if self.error is not None and not (number and 0.0 <= self.error <= accuracy.LARGEST_ERROR):
+            raise ValueError(f"error must be a number from 0 to {accuracy.LARGEST_ERROR}, or None, got {self.error!r}.")
 
     def error_in(self, dtype: np.dtype) -> float:
         """Return the error that may be certified for sums in a precision; 0 if every pair must be visited."""
-        return DEFAULT_ERROR[np.dtype(dtype)] if self.error is None else float(self.error)
+        return accuracy.DEFAULT_ERROR[np.dtype(dtype)] if self.error is None else float(self.error)
 
     def check_error(self, dtype: np.dtype) -> None:
         """Warn if the requested error is smaller than the rounding error of the precision."""
-        least = DEFAULT_ERROR[np.dtype(dtype)]
+        least = accuracy.DEFAULT_ERROR[np.dtype(dtype)]
         if self.error is not None and 0.0 < self.error < least:
             warnings.warn(
                 f"error={self.error:g} is below {least:g}, the rounding error of sums in {np.dtype(dtype)}: it costs time and "
@@ -99,7 +100,7 @@ class Engine(Record):
     def memory_bytes(self) -> int:
         """The working memory in bytes on this machine."""
         if self.memory is None:
-            return DEFAULT_MEMORY
+            return tuning.DEFAULT_MEMORY
         if isinstance(self.memory, numbers.Real) and not isinstance(self.memory, bool) and np.isfinite(self.memory):
             return int(self.memory)
         match = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]?)i?B?\s*", str(self.memory), re.IGNORECASE)

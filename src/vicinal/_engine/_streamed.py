@@ -1,5 +1,7 @@
 """Points that stay in a file: how many rows fit into the working memory, and sums over those that do not."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,12 @@ from vicinal._row_sources import RowSource, as_source, in_file
 _COPIES = 5
 
 
-def resident_rows(engine: "Engine | str | None", n_features: int, dtype: DTypeLike) -> int:
+def resident_rows(engine: Engine | str | None, n_features: int, dtype: DTypeLike) -> int:
     """Return the number of rows whose problem fits into the working memory of an engine."""
     return max(as_engine(engine).memory_bytes // (_COPIES * n_features * np.dtype(dtype).itemsize), 2)
 
 
-def large_source(X: Any, engine: "Engine | str | None") -> RowSource | None:
+def large_source(X: Any, engine: Engine | str | None) -> RowSource | None:
     """Return X as a source of rows if its rows do not fit into the working memory, else None."""
     source = as_source(X)
     if source is None or source.shape[0] <= resident_rows(engine, source.shape[1], source.dtype):
@@ -28,7 +30,7 @@ def large_source(X: Any, engine: "Engine | str | None") -> RowSource | None:
     return source
 
 
-def is_streamed(points: Any, engine: "Engine | str | None") -> bool:
+def is_streamed(points: Any, engine: Engine | str | None) -> bool:
     """Return whether points stay in their file: a memory map that does not fit into the working memory."""
     return in_file(points) and len(points) > resident_rows(engine, points.shape[1], points.dtype)
 
@@ -72,7 +74,7 @@ class StreamedPlacement:
 
     def __init__(
         self,
-        engine: "Engine | str | None",
+        engine: Engine | str | None,
         points: np.ndarray,
         metric: np.ndarray | None,
         log_weights: np.ndarray | None,

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import torch
 
 from vicinal._callers import callers_line
-from vicinal._engine._tuning import GPU_SAMPLED_TILES, LEAST_WIDTH, MOST_MORE_TILES, ORDER_SAMPLE
+from vicinal._engine import _tuning as tuning
 
 LOG2E = 1.4426950408889634
 
@@ -115,7 +115,7 @@ class Tiles:
 
 def padded_width(n_columns: int) -> int:
     """Return the power of two that kernels use for a number of columns."""
-    return max(LEAST_WIDTH, 1 << max(n_columns - 1, 0).bit_length())
+    return max(tuning.LEAST_WIDTH, 1 << max(n_columns - 1, 0).bit_length())
 
 
 def in_given_order(n: int, size: int, device: Any) -> Tensor:
@@ -139,7 +139,7 @@ def compact_tiles(images: Tensor, order: Tensor, size: int, largest: float) -> T
     not that of these images, or the rows are far from each other everywhere.
     """
     latest = ordered_tiles(order, size)
-    tiles, more = [], max(len(latest) // 4, MOST_MORE_TILES)
+    tiles, more = [], max(len(latest) // 4, tuning.MOST_MORE_TILES)
     while True:
         laid, present = images[latest.clamp(min=0)], latest >= 0
         # The centre is the row nearest to the median, because the median of three clusters may be near none of them.
@@ -164,7 +164,7 @@ def near_share(images: Tensor, order: Tensor, size: int, error: float) -> float:
     """
     index = ordered_tiles(order, size)
     low, high, _ = boxes_around(images[index.clamp(min=0)], index >= 0, images[:0])
-    some = torch.arange(0, len(low), max(len(low) // GPU_SAMPLED_TILES, 1), device=low.device)
+    some = torch.arange(0, len(low), max(len(low) // tuning.GPU_SAMPLED_TILES, 1), device=low.device)
     gaps = torch.maximum(low[some, None] - high, low - high[some, None]).clamp(min=0.0)
     near = (gaps**2).sum(2) < -2.0 * math.log(error)
     return float(near.double().mean())
@@ -185,7 +185,7 @@ def halved(images: Tensor, size: int) -> Tensor:
     longest = -(-n // size)
     while longest > 1:
         first, last = starts * size, (stops * size).clamp(max=n)
-        share = torch.linspace(0.0, 1.0, min(ORDER_SAMPLE, longest * size), dtype=torch.float64, device=device)
+        share = torch.linspace(0.0, 1.0, min(tuning.ORDER_SAMPLE, longest * size), dtype=torch.float64, device=device)
         sampled = first[:, None] + (share * (last - first - 1)[:, None]).long()
         axis = images[order[sampled]].var(dim=1).argmax(1)
         node = torch.repeat_interleave(torch.arange(len(starts), device=device), last - first, output_size=n)

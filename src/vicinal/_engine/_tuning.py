@@ -3,11 +3,17 @@
 ``python benchmarks/tune.py`` measures those marked "measured" again and prints them beside the values here.  None of
 them changes a result beyond rounding: they determine which of several equivalent methods is used, and how work is divided.  The
 tolerances of the arithmetic, which do change results, are in `_accuracy.py`.
+
+Modules read a constant as ``tuning.NAME`` when they need it, so that `forced` has an effect everywhere.  Only the sizes in `COMPILED` are
+imported by name: kernels are compiled with them.
 """
 
-import numpy as np
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+from vicinal._engine import _accuracy as accuracy
+from vicinal._engine._accuracy import FLOAT32, FLOAT64
 
 # -- the choice of the backend (`_choice.py`) ---------------------------------------------------------------------
 
@@ -65,6 +71,7 @@ PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 
 # From this many rows on, one half sweep is faster than a whole one.  The two half sweeps of a scatter are faster with enough
 # coordinates, where they save products, or with so many rows that kept exponentials leave the cache.  Measured.
+ONCE_FROM_ROWS = 0  # pulls and entropies, whatever the number of rows
 HALF_SUMS_FROM_ROWS = 2048
 HALF_SCATTER_FROM_ROWS = 1024
 HALF_SCATTER_FROM_COORDINATES = {
@@ -111,21 +118,22 @@ MORE_KERNEL_TILES = 4
 SAMPLED_KERNEL_BLOCKS = 8
 KERNELS_VISITED = 0.5
 
-# -- pruned work (`_pruned.py`) -----------------------------------------------------------------------------------
+# -- sizes that kernels are compiled with ---------------------------------------------------------------------
 
-PRUNED_TILE = 64  # points in a tile; smaller ones are excluded sooner, larger ones run faster
+PRUNED_TILE = 64  # points in a tile of pruned work: as many as a mask of a tile has bits
 TILE_SPAN = 16  # tiles whose boxes are compared at once
 QUERY_GROUP = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
 QUERY_BLOCK = 64  # queries that share a list of candidates
 KEPT_TILES = 512  # tiles whose exponentials a query group keeps; those of further tiles are computed again
+COMPILED = ("PRUNED_TILE", "TILE_SPAN", "QUERY_GROUP", "QUERY_BLOCK", "KEPT_TILES", "TIED", "SAME_DIRECTION")
+
+# -- pruned work (`_pruned.py`) -----------------------------------------------------------------------------------
+
 # Pieces of work for threads and workers, and from this many blocks of queries on: powers of the tree's fan.
 PIECES, MANY_PIECES, MANY_BLOCKS = 64, 256, 2**14
 RECEIVED_BYTES = 2**23  # bytes of what the points of tiles receive in a piece of work, before it is added up
 NEXT_TILES = 8  # tiles that a tile visits first, which give lower bounds on the sums of its rows
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
-# The default limits on the relative contribution of skipped pairs to a sum, and the largest value that the user may set.
-DEFAULT_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}
-LARGEST_ERROR = 0.1
 # From this many points and queries on, pruned work is considered.
 # With fewer, a dense pass takes a tenth of a second, whereas the pruned kernels take some 20 s to compile at their first use.
 PRUNED_FROM_POINTS = 6144
@@ -177,3 +185,24 @@ GPU_FEW_ROWS = 64  # recomputing this many rows, and this share of all rows, in 
 GPU_FEW_PAIRS = 2**28  # if their pairs with all rows are no more than this
 ORDER_SAMPLE = 256  # rows whose variance determines where to cut
 MOST_MORE_TILES = 64  # tiles beyond those that are full, for rows that are far from all others
+
+
+@contextmanager
+def forced(**values: Any) -> Iterator[None]:
+    """Use other values of constants, also those of `_accuracy.py`, inside a `with` block, so that a certain method is used.
+
+    One number for a table is used in both precisions.
+    """
+    refused = set(values) & set(COMPILED)
+    if refused:
+        raise ValueError(f"kernels are compiled with {', '.join(sorted(refused))}, which cannot be changed.")
+    homes = {name: vars(accuracy) if hasattr(accuracy, name) else globals() for name in values}
+    before = {name: homes[name][name] for name in values}
+    for name, value in values.items():
+        table = isinstance(before[name], dict) and not isinstance(value, dict)
+        homes[name][name] = dict.fromkeys(before[name], value) if table else value
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            homes[name][name] = value

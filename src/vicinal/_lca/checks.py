@@ -213,3 +213,12 @@ def collapse_message(
         f"leave-one-out likelihood to infinity. {clue} Pass a larger {remedies.reg_name} (a variance, in squared units "
         f"of the data), or reg='auto', {remedies.simpler if covariance == 'full' else ''}or drop such columns."
     )
+
+
+def collapse_message_with_gaps(method: str) -> str:
+    """Return the message for a covariance that becomes singular during a fit to rows with missing values."""
+    return (
+        f"{method}: with missing values the kernel's covariance collapses: its variance in some direction goes to zero and the "
+        "leave-one-out likelihood to infinity. Pass a larger reg (a variance, in squared units of the data), drop columns "
+        "that depend on each other, or leave out rows with missing values."
+    )

@@ -1,7 +1,7 @@
-"""LCA and LCA-Gauss of rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
+"""Rows that do not fit into memory as a leave-one-out problem of LCA and LCA-Gauss: minibatches are drawn from a source (sec. 5).
 
 The checks, the penalty and the units of the data come from a sample of the rows; every step draws its terms and its
-possible neighbours from all rows.  The components of the density stay in the source if it is a file.
+possible neighbours from all rows. The components of the density stay in the source if it is a file.
 """
 
 from collections.abc import Iterator
@@ -9,22 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._checks import check_callback, check_source, check_weights
+from vicinal._checks import check_source, check_weights
 from vicinal._density.gaps import forget_gaps
 from vicinal._engine import Placement, Problem, fit_engine, prepare, resident_rows, resolved_engine
-from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.checks import LCA_REMEDIES, check_two_rows
-from vicinal._lca.gauss_steps import GaussProblem, local_metric
-from vicinal._lca.stochastic import Metrics
-from vicinal._leave_one_out import LeaveOneOut, mean_of_rows, scatter_of_rows, weight_of_others
-from vicinal._mixtures import SharedMixture
+from vicinal._lca.checks import check_two_rows
+from vicinal._leave_one_out import LeaveOneOut, weight_of_others
 from vicinal._row_sources import ColumnsOf, RowSource
 
 _PART_ROWS = 8192  # the number of rows whose moments are added at a time
 
 
-class _SourceRows:
+class SourceRows:
     """The rows of a source that have positive weight, by position, indexed like an array.
 
     Parameters
@@ -58,7 +54,7 @@ class _DrawnPairs:
 
     Parameters
     ----------
-    rows : _SourceRows
+    rows : SourceRows
     weight : array of shape (n,), or None for ones
     engine : Engine
         An engine whose backend has been chosen.
@@ -66,7 +62,7 @@ class _DrawnPairs:
         The expected number of passes of the fit.
     """
 
-    def __init__(self, rows: _SourceRows, weight: np.ndarray | None, engine: Any, passes: int) -> None:
+    def __init__(self, rows: SourceRows, weight: np.ndarray | None, engine: Any, passes: int) -> None:
         self._rows, self._weight, self._engine, self._passes = rows, weight, engine, passes
         self.backend = engine.kind
         self._drawn: tuple[np.ndarray, Problem] | None = None
@@ -95,7 +91,7 @@ class _DrawnPairs:
         return max(self._largest_error, 0.0 if self._drawn is None else self._drawn[1].certified_row_error)
 
 
-class _Draw(NamedTuple):
+class Draw(NamedTuple):
     """A source whose rows have been checked, and the sample of its rows that determines the penalty and the units."""
 
     source: Any  # a RowSource
@@ -107,7 +103,7 @@ class _Draw(NamedTuple):
     shares: np.ndarray | None  # the weights of the sample
     varies: np.ndarray  # which columns vary
 
-    def active(self, estimator: Any) -> "_Draw":
+    def active(self, estimator: Any) -> "Draw":
         """Return the source of the columns that the estimator uses; the sample has these columns already."""
         if estimator._constants is None:
             return self
@@ -123,90 +119,20 @@ class _Draw(NamedTuple):
         return self.source.take(positions), None if log_weights is None else log_weights[positions]
 
 
-def _draw(estimator: Any, source: RowSource, sample_weight: Any) -> _Draw:
+def draw_rows(estimator: Any, source: RowSource, sample_weight: Any) -> Draw:
     ranges = check_source(estimator, source, min_rows=2)
     weight = check_two_rows(check_weights(sample_weight, np.broadcast_to(0.0, source.shape)))
     forget_gaps(estimator)
     counted = None if weight is None or weight.all() else np.flatnonzero(weight)
     of_counted = weight if weight is None or counted is None else weight[counted]
-    rows = _SourceRows(source, counted)
+    rows = SourceRows(source, counted)
     most = min(resident_rows(estimator.engine, source.shape[1], source.dtype), len(rows))
     drawn = np.sort(np.random.default_rng(estimator._seed()).choice(len(rows), most, replace=False))
     shares = None if of_counted is None else of_counted[drawn]
-    return _Draw(source, weight, counted, of_counted, most, rows[drawn], shares, ranges.least < ranges.most)
+    return Draw(source, weight, counted, of_counted, most, rows[drawn], shares, ranges.least < ranges.most)
 
 
-def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, limits: tuple[int, float]) -> None:
-    """Fit an LCA by its stochastic solver to the rows of a source.
-
-    Parameters
-    ----------
-    estimator : LCA
-    source : RowSource
-    sample_weight : array-like of shape (n,), optional
-    limits : (int, float)
-        The default number of sweeps and the default tolerance.
-    """
-    check_callback(estimator.callback)
-    structure = estimator._check_parameters(source.shape[1])
-    estimator._stream = None
-    draw = _draw(estimator, source, sample_weight)
-    sample, reg = estimator._penalty(draw.sample, draw.shares, structure, LCA_REMEDIES, varies=draw.varies)
-    draw = draw.active(estimator)
-    covariance = scatter_of_rows(sample, draw.shares)
-    rows = _SourceRows(draw.source, draw.counted)
-
-    def fit_metric(reg: Penalty) -> Any:
-        problem = _problem(rows, draw, estimator, reg)
-        start = estimator._initial_metric(covariance, reg, structure)
-        estimator.solver_, estimator.engine_ = "stochastic", problem.pairs.backend
-        record, options = Recorder.of(estimator), estimator._limits(*limits)
-        path, among = estimator._sweep(Metrics(problem, structure), start, record, options, most=draw.most)
-        estimator._keep(path.parameters, covariance)
-        metric = estimator.components_[:, estimator.active_features_]
-        estimator.effective_neighbors_ = problem.pairs.some(among).at(metric).perplexities()
-        estimator.certified_row_error_ = problem.pairs.certified_row_error
-        return path
-
-    estimator._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
-    centres, log_weights = draw.components()
-    estimator.mixture_ = SharedMixture(
-        centres, estimator.covariance_, log_weights, estimator.engine, estimator._active_names
-    )
-
-
-def fit_lca_gauss_to_source(estimator: Any, source: RowSource, sample_weight: Any) -> None:
-    """Fit an LCAGauss by its stochastic solver to the rows of a source; the Gaussian is that of all rows.
-
-    Parameters
-    ----------
-    estimator : LCAGauss
-    source : RowSource
-    sample_weight : array-like of shape (n,), optional
-    """
-    estimator._check_parameters()
-    draw = _draw(estimator, source, sample_weight)
-    sample, reg, reg_gauss = estimator._penalties(draw.sample, draw.shares, draw.varies)
-    draw = draw.active(estimator)
-    mean, covariance = _moments(draw, mean_of_rows(sample, draw.shares))
-
-    def fit_directions(reg: Penalty) -> Any:
-        root = estimator._root(covariance, reg_gauss)
-        problem = GaussProblem(
-            *_problem(_SourceRows(draw.source, draw.counted, (mean, root)), draw, estimator, reg)[:4], reg, root
-        )
-        path, among = estimator._find_directions(problem, draw.most)
-        estimator._keep_directions(path.parameters, root, mean)
-        metric = local_metric(path.parameters)
-        estimator.effective_neighbors_ = problem.pairs.some(among).at(metric).perplexities()
-        return path
-
-    estimator._fit_under_penalties(fit_directions, sample, draw.shares, reg, reg_gauss)
-    components, log_weights = draw.components()
-    estimator._keep_density(components, mean, log_weights)
-
-
-def _moments(draw: _Draw, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments_of_source(draw: Draw, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the covariance of all rows of positive weight, in one pass; `centre` is a point near the mean."""
     d = len(centre)
     mass, first, second = 0.0, np.zeros(d), np.zeros((d, d))
@@ -236,7 +162,7 @@ def _parts(source: RowSource) -> Iterator[np.ndarray]:
         yield left
 
 
-def _problem(rows: _SourceRows, draw: _Draw, estimator: Any, reg: Penalty) -> LeaveOneOut:
+def problem_of_source(rows: SourceRows, draw: Draw, estimator: Any, reg: Penalty) -> LeaveOneOut:
     """Return the leave-one-out problem of all rows; if all have the same weight, each vector of weights is held as one number."""
     n, d = rows.shape
     work = estimator._pair_work(n, d)

@@ -1,7 +1,10 @@
 """Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
@@ -20,28 +23,56 @@ from vicinal._checks import (
     own_rows,
 )
 from vicinal._dask import fits_collections
-from vicinal._density.gaps import forget_gaps
+from vicinal._density.gaps import (
+    MAX_PASSES,
+    TOL,
+    GapFit,
+    check_columns_known,
+    fit_gaps,
+    forget_gaps,
+    gaussian_start,
+    narrowed,
+)
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, fit_engine, large_source, one_blas_thread_beside_pairs
-from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point, warn_if_not_converged
+from vicinal._engine import (
+    Engine,
+    fit_engine,
+    large_source,
+    one_blas_thread_beside_pairs,
+)
+from vicinal._fit_loops import Callback, FitPath, Recorder, accelerated_fixed_point, fixed_point, warn_if_not_converged
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
     LCA_REMEDIES,
     Remedies,
+    check_answerable,
     check_representable,
+    check_scale,
+    check_twins,
     check_two_rows,
     check_variances,
     collapse_message,
+    collapse_message_with_gaps,
+    is_answerable,
 )
-from vicinal._lca.from_source import fit_lca_to_source
-from vicinal._lca.missing import fit_lca_to_gaps
-from vicinal._lca.options import Shrinkage, StochasticEM
-from vicinal._lca.partial_fit import PartialFitMixin
-from vicinal._lca.penalty import PLENTY, as_parameter, check_reg, free_parameters, least_penalty
-from vicinal._lca.penalty_choice import PenaltyChoiceMixin
-from vicinal._lca.solver_choice import PASSES, SolverChoiceMixin
+from vicinal._lca.from_source import SourceRows, draw_rows, problem_of_source
+from vicinal._lca.penalty import (
+    AUTO_SHARE,
+    PLENTY,
+    Form,
+    Shrinkage,
+    as_parameter,
+    check_penalty,
+    check_reg,
+    fit_under_penalty,
+    free_parameters,
+    has_plenty,
+    least_penalty,
+    no_penalty,
+)
+from vicinal._lca.penalty_search import search_penalty, warn_at_edge
 from vicinal._lca.steps import (
+    COLLAPSE,
     CollapseError,
     Steps,
     Structure,
@@ -50,11 +81,26 @@ from vicinal._lca.steps import (
     one_pass,
     ordered_metric,
 )
-from vicinal._lca.stochastic import Metrics
+from vicinal._lca.stochastic import (
+    PASSES,
+    SAMPLE,
+    Metrics,
+    StochasticEM,
+    StochasticMixin,
+    Stream,
+    exact_is_affordable,
+    metric_of,
+    multilevel_start,
+    sampled_start,
+)
 from vicinal._leave_one_out import LeaveOneOut, counted_rows, leave_one_out, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin, as_record
+from vicinal._row_sources import RowSource
+
+# From this number of rows on, an exact fit starts from fits to samples.
+_LEVELS_FROM_ROWS = 20_000
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _SOLVERS = ("auto", "em", "accelerated", "stochastic")
@@ -65,9 +111,7 @@ _FEWEST_REFITTED = 20  # rows that a detector fits again in folds
 
 
 class LCA(
-    PartialFitMixin,
-    SolverChoiceMixin,
-    PenaltyChoiceMixin,
+    StochasticMixin,
     RecordParametersMixin,
     LinearMetricMixin,
     MixtureDensityMixin,
@@ -223,6 +267,9 @@ class LCA(
     """
 
     _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "solver": StochasticEM, "engine": Engine}
+    _exact_solver = "accelerated"
+    _stream: dict[str, Any] | None
+    reg_search_: dict[str, Any] | None
 
     def __init__(
         self,
@@ -275,14 +322,14 @@ class LCA(
         """
         source = large_source(X, self.engine)
         if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
-            fit_lca_to_source(self, source, sample_weight, LIMITS[True])
+            self._fit_to_source(source, sample_weight)
             return self
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         if has_gaps(rows):
             weight = check_two_rows(check_weights(sample_weight, rows))
             check_callback(self.callback)
             structure = self._check_parameters(rows.shape[1])
-            fit_lca_to_gaps(self, rows, weight, check_reg(self.reg, rows.shape[1]), structure)
+            self._fit_to_gaps(rows, weight, check_reg(self.reg, rows.shape[1]), structure)
         else:
             del rows  # these may be a copy, and are validated again
             self._fit(X, sample_weight, LCA_REMEDIES)
@@ -299,24 +346,15 @@ class LCA(
 
     def _fit_under_penalty(
         self,
-        fit_metric: Callable[..., FitPath],
+        fit_metric: Callable[[Penalty], FitPath],
         X: np.ndarray,
         weight: np.ndarray | None,
         reg: Penalty,
         remedies: Remedies,
     ) -> FitPath:
         """Find the metric by ``fit_metric(reg)``, with a larger penalty if "auto" found no solution; keep the path."""
-        try:
-            path = fit_metric(reg)
-        except (CollapseError, np.linalg.LinAlgError):
-            if not isinstance(self.reg, str):
-                raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
-            # Values that repeat (a grid of integers) leave directions without width even if there are many rows.
-            reg = least_penalty(*counted_rows(X, weight))
-            try:
-                path = fit_metric(reg)
-            except (CollapseError, np.linalg.LinAlgError):
-                raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
+        auto = isinstance(self.reg, str)
+        path, reg = fit_under_penalty(fit_metric, reg, X, weight, self.covariance_type, remedies, may_widen=auto)
         self.reg_ = as_parameter(reg, self._in_all_columns)
         warn_if_not_converged("LCA", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
@@ -350,6 +388,220 @@ class LCA(
         self._keep(path.parameters, covariance)
         self._keep_density(own_rows(X, given), weight, problem, neighbors)
         return path
+
+    def _fit_to_gaps(
+        self,
+        X: np.ndarray,
+        weight: np.ndarray | None,
+        reg: Penalty | None,
+        structure: Structure,
+        *,
+        data_share: float = AUTO_SHARE,
+    ) -> None:
+        """Fit to rows with missing values.
+
+        The penalty is `reg` or, if that is None, `data_share` times the covariance of the data.
+        """
+        check_columns_known(X, getattr(self, "feature_names_in_", None))
+        rows = X.astype(np.float64)
+        filled, data_covariance = gaussian_start(rows, weight)
+        ridge = Penalty(data_share * data_covariance) if reg is None else reg
+        check_penalty(ridge, np.arange(X.shape[1]), getattr(self, "feature_names_in_", None))
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("covariance",))
+            initial = ridge.updated(narrowed(data_covariance, len(X)))
+        else:
+            initial = bandwidth_covariance(self.init, X.shape[1], name="init")
+        start, limits = GapFit(nearest_structured(initial, *structure), filled), self._limits(MAX_PASSES, TOL)
+
+        def update(found: Any, mass: float) -> np.ndarray:
+            return _check_collapse(nearest_structured(ridge.updated(found.scatter / mass), *structure), data_covariance)
+
+        record = Recorder.of(self, lambda at: inverse_root(at.covariance))
+        try:
+            path, found = fit_gaps(rows, weight, self.engine, start, update, record, penalty=ridge, **limits)
+        except (CollapseError, np.linalg.LinAlgError):
+            raise ValueError(collapse_message_with_gaps("LCA")) from None
+        warn_if_not_converged("LCA", path)
+        kept = path.parameters
+        problem = leave_one_out(kept.centres, weight, self.engine, reg=ridge)
+        self._constants, self.reg_, self.reg_search_ = None, as_parameter(ridge), None
+        self.solver_, self.engine_, self._stream = "em", problem.pairs.backend, None
+        self._keep(inverse_root(kept.covariance), scatter_of_rows(kept.centres, weight))
+        self._keep_density(kept.centres.astype(X.dtype), weight, problem)
+        self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+
+    def _fit_to_source(self, source: RowSource, sample_weight: ArrayLike | None) -> None:
+        """Fit by the stochastic solver to rows that do not fit into memory."""
+        check_callback(self.callback)
+        structure = self._check_parameters(source.shape[1])
+        self._stream = None
+        draw = draw_rows(self, source, sample_weight)
+        sample, reg = self._penalty(draw.sample, draw.shares, structure, LCA_REMEDIES, varies=draw.varies)
+        draw = draw.active(self)
+        covariance = scatter_of_rows(sample, draw.shares)
+        rows = SourceRows(draw.source, draw.counted)
+
+        def fit_metric(reg: Penalty) -> Any:
+            problem = problem_of_source(rows, draw, self, reg)
+            start = self._initial_metric(covariance, reg, structure)
+            self.solver_, self.engine_ = "stochastic", problem.pairs.backend
+            record, options = Recorder.of(self), self._limits(*LIMITS[True])
+            path, among = self._sweep(Metrics(problem, structure), start, record, options, most=draw.most)
+            self._keep(path.parameters, covariance)
+            metric = self.components_[:, self.active_features_]
+            self.effective_neighbors_ = problem.pairs.some(among).at(metric).perplexities()
+            self.certified_row_error_ = problem.pairs.certified_row_error
+            return path
+
+        self._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
+        centres, log_weights = draw.components()
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+
+    def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn from more rows of a stream (sec. 5.1), in bounded memory.
+
+        The rows are processed in minibatches of ``batch_size``. The possible neighbours of a minibatch are its own rows and
+        a uniform sample of ``n_candidates`` (3000 by default) of the rows seen before. It updates the covariance by Eq. 7,
+        where n is the number of rows seen. The density is that of the sample. After ``fit``, the stream continues from the
+        fit.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows. The first call starts from a fit to its rows (from their covariance if there are at most four rows per
+            feature, or from ``init``). With ``reg="auto"`` these rows also determine the penalty of the whole stream, and
+            columns that are constant in them are ignored in the whole stream.
+        y : ignored
+            Not used; accepted because pipelines of scikit-learn pass it.
+
+        Returns
+        -------
+        self
+            ``n_samples_seen_`` counts the rows; ``objectives_`` holds the objective per row of each minibatch before
+            the update, and ``n_iter_`` is their number; ``converged_`` is False, because a stream has no end;
+            ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample. The callback is not called.
+        """
+        fresh = not hasattr(self, "components_")
+        rows = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
+        structure, options = self._check_parameters(rows.shape[1]), self._stochastic_options()
+        if fresh:
+            rows, reg = self._penalty(rows, None, structure)
+            self.reg_ = as_parameter(reg, self._in_all_columns)
+        given = check_reg(self.reg, self.n_features_in_) or check_reg(self.reg_, self.n_features_in_)
+        assert given is not None
+        reg = given.of_columns(self.active_features_)
+        rows = rows if fresh else self._active(rows)
+        stream, objectives = self._open_stream(rows, reg, structure, options.n_candidates or SAMPLE, fresh)
+        try:
+            # The very first minibatch has two rows at least: a single row has no neighbour.
+            cuts = range(max(options.batch_size, 2 - len(stream.reservoir)), len(rows), options.batch_size)
+            for batch in np.split(rows, cuts):
+                objectives.append(
+                    stream.learn(batch, reg=reg, structure=structure, discount=options.discount, engine=self.engine)
+                )
+            metric = metric_of(stream.local, reg, structure)
+        except CollapseError:
+            raise ValueError(collapse_message(stream.reservoir, None, self.covariance_type)) from None
+        forget_gaps(self)
+        self._stream = {"local": stream.local, "seed": stream.seed}
+        self.solver_, self.converged_ = "stream", False
+        self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
+        problem = leave_one_out(stream.reservoir, None, self.engine, reg=reg)
+        self.engine_ = problem.pairs.backend
+        self._keep(metric, scatter_of_rows(stream.reservoir))
+        self._keep_density(stream.reservoir, None, problem)
+        return self
+
+    def _open_stream(
+        self, X: np.ndarray, reg: Penalty, structure: Structure, size: int, fresh: bool
+    ) -> tuple[Stream, list[float]]:
+        """Return the stream before the rows of X, which may come from `fit` or from the last call, and its objectives."""
+        if fresh:
+            seed = self._seed()
+            problem = leave_one_out(X, None, self.engine, reg=reg, passes=PASSES)
+            start = self._initial_metric(scatter_of_rows(X), reg, structure)
+            if isinstance(self.init, str):
+                fit = sampled_start(problem, start, structure, size, np.random.default_rng(seed))
+                start = start if fit is None else fit.parameters
+            local = reg.local_part(np.linalg.inv(start.T @ start))
+            return Stream(X[:0], local, 0, size, seed), []
+        centres, shares = self.mixture_.centres, np.exp(self.mixture_.log_weights)
+        left = getattr(self, "_stream", None)
+        if left is not None:
+            seen = self.n_samples_seen_
+            return Stream(centres.astype(np.float64), left["local"], seen, size, left["seed"]), list(self.objectives_)
+        seed, n = self._seed(), int(np.count_nonzero(shares))
+        kept = np.random.default_rng(seed).choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
+        return Stream(centres[kept].astype(np.float64), reg.local_part(self.covariance_), n, size, seed), []
+
+    def _penalty(
+        self,
+        X: np.ndarray,
+        weight: np.ndarray | None,
+        structure: Structure,
+        remedies: Remedies = LCA_REMEDIES,
+        varies: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, Penalty]:
+        """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto".
+
+        `varies` states which columns vary in the rows of which X is a sample.
+        """
+        given = check_reg(self.reg, X.shape[1])
+        # A penalty gives the kernel a width along constant columns, so they are kept.
+        kept = None if given is None else np.diag(given.matrix) > 0
+        if varies is not None:
+            kept = varies if kept is None else varies | kept
+        if structure.covariance in ("spherical", "low_rank") and given is not None and given.weight is None:
+            kept = np.full(X.shape[1], not given.is_zero or bool(np.ptp(X, axis=0).any()))
+        X = self._keep_active(X, weight, width="reg", kept=kept)
+        rows, weight = counted_rows(X, weight)
+        if given is None or given.is_zero:
+            check_scale(rows, structure.covariance, self._active_names)
+        if given is None:
+            return X, self._search(rows, weight, structure, remedies)
+        self.reg_search_ = None
+        given = check_penalty(given, self.active_features_, self._active_names)
+        if given.is_zero:
+            check_answerable(rows, *structure, names=self._active_names, remedies=remedies)
+            check_twins(rows, remedies)
+        return X, given
+
+    def _search(self, X: np.ndarray, weight: np.ndarray | None, structure: Structure, remedies: Remedies) -> Penalty:
+        """Return the penalty for ``reg="auto"``, from rows of positive weight."""
+        self.reg_search_ = None
+        if has_plenty(X, structure):
+            answerable = is_answerable(X, *structure)
+            return no_penalty(X.shape[1]) if answerable else least_penalty(X, weight)
+        choice = search_penalty(X, weight, structure, fit_engine(self))
+        if choice is None:
+            return Form("diagonal", 1.0).of_rows(X, weight)
+        if choice.at_edge:
+            warn_at_edge(X, self._active_names, remedies.method)
+        self.reg_search_ = choice.table
+        return choice.form.of_rows(X, weight)
+
+    def _choose_solver(
+        self, problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray
+    ) -> np.ndarray:
+        """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
+        n = len(problem.rows)
+        self.solver_ = self._pick_solver(n)
+        takes_levels = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
+        with one_blas_thread_beside_pairs(*problem.rows.shape):
+            unsure = self.solver == "auto" and self.solver_ == "stochastic" and takes_levels
+            if unsure and exact_is_affordable(problem, start, structure, reference):
+                self.solver_ = "accelerated"
+            if self.verbose and self.solver == "auto":
+                self._print(f"solver={self.solver_!r} for {n} rows")
+            if takes_levels and self.solver_ == "accelerated":
+                return multilevel_start(problem, start, structure, reference, self._print if self.verbose else None)
+        return start
+
+    def _print(self, text: str) -> None:
+        if self.verbose:
+            print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
     def _check_input(
         self, X: ArrayLike, sample_weight: ArrayLike | None
@@ -424,3 +676,11 @@ class LCA(
         metric = self.components_[:, self.active_features_]
         self.effective_neighbors_ = perplexities(problem, metric, X, weight, neighbors)
         self.certified_row_error_ = problem.pairs.certified_row_error
+
+
+def _check_collapse(covariance: np.ndarray, data_covariance: np.ndarray) -> np.ndarray:
+    """Return the covariance if its smallest variance, in units of the data's spread, is not lost in rounding."""
+    whitened = np.linalg.solve(data_covariance, covariance)
+    if not np.isfinite(covariance).all() or not np.linalg.eigvals(whitened).real.min() > COLLAPSE:
+        raise CollapseError
+    return covariance

@@ -1,8 +1,10 @@
 """LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian in some directions, and a Parzen model in the others."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from itertools import count
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.random import RandomState
@@ -13,14 +15,28 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, own_rows
 from vicinal._dask import answers_collections, fits_collections, float_numbers
-from vicinal._density.gaps import forget_gaps
+from vicinal._density.gaps import (
+    TOL,
+    check_columns_known,
+    expect,
+    forget_gaps,
+    gaussian_start,
+)
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, large_source
 from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point, warn_if_not_converged
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.checks import check_representable, check_two_rows, collapse_message
-from vicinal._lca.from_source import fit_lca_gauss_to_source
-from vicinal._lca.gauss_penalty_choice import LCA_GAUSS_REMEDIES, GaussPenaltyChoiceMixin
+from vicinal._lca.checks import (
+    Remedies,
+    check_answerable,
+    check_representable,
+    check_scale,
+    check_twins,
+    check_two_rows,
+    collapse_message_with_gaps,
+    is_answerable,
+)
+from vicinal._lca.from_source import SourceRows, draw_rows, moments_of_source, problem_of_source
 from vicinal._lca.gauss_steps import (
     GaussProblem,
     Split,
@@ -29,20 +45,45 @@ from vicinal._lca.gauss_steps import (
     em_step,
     local_metric,
     mixture_of_directions,
+    penalty_of_directions,
     relaxed_em,
     search_directions,
+    split_at_one,
     whitened,
 )
-from vicinal._lca.gauss_stochastic import Splits
-from vicinal._lca.missing import fit_lca_gauss_to_gaps
-from vicinal._lca.options import Shrinkage, StochasticEM
-from vicinal._lca.penalty import as_parameter, least_penalty
-from vicinal._lca.solver_choice import StochasticMixin
-from vicinal._lca.steps import CollapseError, inverse_root
-from vicinal._leave_one_out import counted_rows, mean_of_rows, perplexities, scatter_of_rows
+from vicinal._lca.penalty import (
+    AUTO_SHARE,
+    Shrinkage,
+    as_parameter,
+    check_matrix,
+    check_penalty,
+    check_reg,
+    fit_under_penalty,
+    has_plenty,
+    least_penalty,
+    no_penalty,
+)
+from vicinal._lca.penalty_search import (
+    LCAGaussFold,
+    Penalties,
+    choose_both,
+    gaussian_rules,
+    given_gaussian,
+    given_local,
+    local_rules,
+    search_penalty,
+    split_folds,
+)
+from vicinal._lca.steps import CollapseError, Structure, inverse_root
+from vicinal._lca.stochastic import Splits, StochasticEM, StochasticMixin
+from vicinal._leave_one_out import counted_rows, leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin, as_record
+from vicinal._row_sources import RowSource
+
+LCA_GAUSS_REMEDIES = Remedies("LCAGauss", simpler="")
+
 
 _SOLVERS = ("auto", "em", "stochastic")
 
@@ -52,7 +93,6 @@ _LIMITS = (500, 1e-7), (50, 1e-3)
 
 class LCAGauss(
     StochasticMixin,
-    GaussPenaltyChoiceMixin,
     RecordParametersMixin,
     LinearMetricMixin,
     MixtureDensityMixin,
@@ -198,6 +238,7 @@ class LCAGauss(
 
     _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "solver": StochasticEM, "engine": Engine}
     _exact_solver, _passes = "em", 50
+    reg_search_: dict[str, Any] | None
 
     def __init__(
         self,
@@ -248,13 +289,13 @@ class LCAGauss(
         """
         source = large_source(X, self.engine)
         if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
-            fit_lca_gauss_to_source(self, source, sample_weight)
+            self._fit_to_source(source, sample_weight)
             return self
         self._check_parameters()
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         weight = check_two_rows(check_weights(sample_weight, rows))
         if has_gaps(rows):
-            fit_lca_gauss_to_gaps(self, rows, weight, *self._given_penalties(rows.shape[1]), self._limits(*_LIMITS[0]))
+            self._fit_to_gaps(rows, weight, *self._given_penalties(rows.shape[1]), self._limits(*_LIMITS[0]))
             return self
         forget_gaps(self)
         rows, reg, reg_gauss = self._penalties(rows, weight)
@@ -272,17 +313,8 @@ class LCAGauss(
         reg_gauss: np.ndarray,
     ) -> None:
         """Find the directions by ``fit_directions(reg)``, with a larger penalty if "auto" found no solution."""
-        try:
-            path = fit_directions(reg)
-        except (CollapseError, np.linalg.LinAlgError):
-            if not isinstance(self.reg, str):
-                raise ValueError(collapse_message(X, weight, "full", LCA_GAUSS_REMEDIES)) from None
-            # Values that repeat (a grid of integers) leave directions without width even if there are many rows.
-            reg = least_penalty(*counted_rows(X, weight))
-            try:
-                path = fit_directions(reg)
-            except (CollapseError, np.linalg.LinAlgError):
-                raise ValueError(collapse_message(X, weight, "full", LCA_GAUSS_REMEDIES)) from None
+        auto = isinstance(self.reg, str)
+        path, reg = fit_under_penalty(fit_directions, reg, X, weight, "full", LCA_GAUSS_REMEDIES, may_widen=auto)
         self.reg_ = as_parameter(reg, self._in_all_columns)
         self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
         warn_if_not_converged("LCAGauss", path)
@@ -344,6 +376,166 @@ class LCAGauss(
         self.certified_row_error_ = problem.pairs.certified_row_error
         return path, neighbors
 
+    def _fit_to_gaps(
+        self,
+        X: np.ndarray,
+        weight: np.ndarray | None,
+        reg: Penalty | None,
+        reg_gauss: np.ndarray | None,
+        limits: dict[str, Any],
+    ) -> None:
+        """Fit to rows with missing values, with at most `max_iter` passes of a tolerance `tol` of the limits."""
+        check_columns_known(X, getattr(self, "feature_names_in_", None))
+        known, d = X.astype(np.float64), X.shape[1]
+        w = np.ones(len(X)) if weight is None else weight
+        mass = float(w.sum())
+        filled, data_covariance = gaussian_start(known, weight)
+        reg = Penalty(AUTO_SHARE * data_covariance) if reg is None else reg
+        check_penalty(reg, np.arange(d), getattr(self, "feature_names_in_", None))
+        reg_gauss = np.zeros((d, d)) if reg_gauss is None else reg_gauss
+        root = inverse_root(data_covariance + reg_gauss)
+        start = _filled_split(np.empty((0, d)), root, np.ones(d), mean_of_rows(filled, weight), filled)
+
+        def step(at: _FilledSplit) -> tuple[float, _FilledSplit]:
+            found = expect(known, at.centres, at.covariance, weight, self.engine)
+            penalty = 0.5 * float(np.sum(reg_gauss * (at.gaussian.T @ at.gaussian)))
+            penalty += penalty_of_directions(reg, at.gaussian, at.local)
+            objective = float(w @ found.scores) / mass - penalty
+            added = found.uncertainty / mass
+            whole = scatter_of_rows(found.rows, weight) + added + reg_gauss
+            root, mean = inverse_root(whole), mean_of_rows(found.rows, weight)
+            if not len(at.local):  # all Gaussian: the state absorbs, as with complete rows
+                return objective, _filled_split(root, at.local, at.variances, mean, found.rows)
+            pairs = leave_one_out(found.rows, weight, self.engine).pairs
+            scatter = pairs.at(at.local).scatter(w[w > 0], space="rows").scatter
+            matrix = root @ reg.updated(scatter / mass + added) @ root.T
+            split = split_at_one(0.5 * (matrix + matrix.T))
+            gaussian, local = directions(split, root)
+            return objective, _filled_split(gaussian, local, split.variances, mean, found.rows)
+
+        iterations = count(1)
+
+        def run(split: _FilledSplit, tol: float) -> Any:
+            record = Recorder.of(self, lambda at: np.concatenate([at.gaussian, at.local]), iterations)
+            return fixed_point(step, split, record, max_iter=limits["max_iter"], tol=tol, may_lose=True)
+
+        tol = max(limits["tol"], TOL)
+        try:
+            path = run(start, tol)
+            if self.reduce and not path.reason.by_user:
+                path = search_directions(run, path, tol, mass, move=_transfer)
+        except (CollapseError, np.linalg.LinAlgError):
+            raise ValueError(collapse_message_with_gaps("LCAGauss")) from None
+        warn_if_not_converged("LCAGauss", path)
+        self._constants, self.reg_search_ = None, None
+        self.reg_, self.reg_gauss_ = as_parameter(reg), reg_gauss
+        self._keep_gaps(X, weight, path)
+
+    def _keep_gaps(self, X: np.ndarray, weight: np.ndarray | None, path: Any) -> None:
+        """Store the result of a fit to rows with missing values."""
+        kept = path.parameters
+        both = np.concatenate([kept.gaussian, kept.local])
+        self.gaussian_components_, self.components_ = kept.gaussian, kept.local
+        self.n_components_, self.mean_ = len(kept.local), kept.mean
+        self.precision_, self.covariance_ = both.T @ both, kept.covariance
+        with np.errstate(divide="ignore"):
+            log_weights = None if weight is None else np.log(weight)
+        names = getattr(self, "feature_names_in_", None)
+        self.mixture_ = SharedMixture(kept.centres.astype(X.dtype), kept.covariance, log_weights, self.engine, names)
+        self.rows_ = kept.rows.astype(X.dtype)
+        found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, self.engine)
+        self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
+        problem = leave_one_out(kept.rows, weight, self.engine)
+        self.solver_ = "em"
+        self.engine_, self.certified_row_error_ = problem.pairs.backend, problem.pairs.certified_row_error
+        metric = kept.local if len(kept.local) else np.zeros((1, X.shape[1]))
+        self.effective_neighbors_ = perplexities(problem, metric, kept.rows, weight)
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+
+    def _fit_to_source(self, source: RowSource, sample_weight: ArrayLike | None) -> None:
+        """Fit by the stochastic solver to rows that do not fit into memory; the Gaussian is that of all rows."""
+        self._check_parameters()
+        draw = draw_rows(self, source, sample_weight)
+        sample, reg, reg_gauss = self._penalties(draw.sample, draw.shares, draw.varies)
+        draw = draw.active(self)
+        mean, covariance = moments_of_source(draw, mean_of_rows(sample, draw.shares))
+
+        def fit_directions(reg: Penalty) -> Any:
+            root = self._root(covariance, reg_gauss)
+            problem = GaussProblem(
+                *problem_of_source(SourceRows(draw.source, draw.counted, (mean, root)), draw, self, reg)[:4], reg, root
+            )
+            path, among = self._find_directions(problem, draw.most)
+            assert among is not None
+            self._keep_directions(path.parameters, root, mean)
+            metric = local_metric(path.parameters)
+            self.effective_neighbors_ = problem.pairs.some(among).at(metric).perplexities()
+            return path
+
+        self._fit_under_penalties(fit_directions, sample, draw.shares, reg, reg_gauss)
+        components, log_weights = draw.components()
+        self._keep_density(components, mean, log_weights)
+
+    def _given_penalties(self, n_features: int) -> tuple[Penalty | None, np.ndarray | None]:
+        """Return the penalties that the user passed; None for "auto"."""
+        if isinstance(self.reg_gauss, str) and self.reg_gauss == "auto":
+            return check_reg(self.reg, n_features), None
+        forms = "'auto', a number, a vector of variances or a matrix"
+        return check_reg(self.reg, n_features), check_matrix(self.reg_gauss, n_features, "reg_gauss", forms)
+
+    def _penalties(
+        self, X: np.ndarray, weight: np.ndarray | None, varies: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Penalty, np.ndarray]:
+        """Return the columns that vary, and the two penalties on them.
+
+        Raise an error for data without a solution, and search for "auto". `varies` states which columns vary in the rows of
+        which X is a sample.
+        """
+        reg, reg_gauss = self._given_penalties(X.shape[1])
+        # Penalties give both parts a width along constant columns, so these are kept.
+        kept = varies
+        if reg is not None and reg_gauss is not None:
+            wide = (np.diag(reg.matrix) > 0) & (np.diag(reg_gauss) > 0)
+            kept = wide if varies is None else varies | wide
+        X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept)
+        rows, weight = counted_rows(X, weight)
+        active = self.active_features_
+        reg = None if reg is None else check_penalty(reg, active, self._active_names)
+        reg_gauss = None if reg_gauss is None else reg_gauss[np.ix_(active, active)]
+        zero = {"reg": reg is not None and reg.is_zero, "reg_gauss": reg_gauss is not None and not reg_gauss.any()}
+        zeros = [name for name, is_zero in zero.items() if is_zero]
+        if zeros or reg is None or reg_gauss is None:
+            check_scale(rows, "full", self._active_names)
+        if zeros:
+            remedies = LCA_GAUSS_REMEDIES._replace(reg_name=" and ".join(zeros))
+            check_answerable(rows, "full", names=self._active_names, remedies=remedies)
+        if zero["reg"]:  # twins are not a problem for the Gaussian
+            check_twins(rows, LCA_GAUSS_REMEDIES)
+        self.reg_search_ = None
+        if reg is not None and reg_gauss is not None:
+            return X, reg, reg_gauss
+        return X, *self._search(rows, weight, reg, reg_gauss)
+
+    def _search(
+        self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty | None, reg_gauss: np.ndarray | None
+    ) -> tuple[Penalty, np.ndarray]:
+        """Return the penalties that are not given (None), from rows of positive weight."""
+        structure, answerable = Structure("full"), is_answerable(X, "full")
+        gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_gaussian(reg_gauss)]
+        if has_plenty(X, structure):
+            none = no_penalty(X.shape[1]) if answerable else least_penalty(X, weight)
+            return none if reg is None else reg, gaussians[0].matrix(X, weight)
+        parts = split_folds(X, weight)
+        if reg is None:
+            regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)
+        else:
+            regs = [given_local(reg)]
+        chosen = Penalties(regs[0], gaussians[-1])
+        if parts:
+            folds = [LCAGaussFold(*part, reduce=self.reduce, engine=fit_engine(self)) for part in parts]
+            chosen, self.reg_search_ = choose_both(folds, regs, gaussians)
+        return chosen.local(X, weight), chosen.gaussian(X, weight)
+
     def _check_parameters(self) -> None:
         """Raise an error for invalid parameters."""
         if not isinstance(self.reduce, (bool, np.bool_)):
@@ -393,3 +585,29 @@ class LCAGauss(
             return super().score_samples(X)
         # The centres of the mixture are not the training rows.
         return self._mixture().left_out_scores_of(self.rows_)
+
+
+class _FilledSplit(NamedTuple):
+    """A point of the fit to rows with missing values: its directions, mean, rows, and the mixture that they make."""
+
+    gaussian: np.ndarray
+    local: np.ndarray
+    variances: np.ndarray  # of the kernel along the local directions, ascending, in units of the Gaussian
+    mean: np.ndarray
+    rows: np.ndarray
+    covariance: np.ndarray
+    centres: np.ndarray
+
+
+def _filled_split(
+    gaussian: np.ndarray, local: np.ndarray, variances: np.ndarray, mean: np.ndarray, rows: np.ndarray
+) -> _FilledSplit:
+    centres, covariance = mixture_of_directions(gaussian, local, mean, rows)
+    return _FilledSplit(gaussian, local, variances, mean, rows, covariance, centres)
+
+
+def _transfer(at: _FilledSplit, moved: int) -> _FilledSplit:
+    """Make the `moved` local directions with the largest kernel variances Gaussian."""
+    kept = len(at.variances) - moved
+    gaussian = np.concatenate([at.local[kept:] * np.sqrt(at.variances[kept:, None]), at.gaussian])
+    return _filled_split(gaussian, at.local[:kept], at.variances[:kept], at.mean, at.rows)

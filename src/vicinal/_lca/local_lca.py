@@ -1,5 +1,7 @@
 """Local LCA: a kernel of its own shape at every row, from the scatter of its vicinity and LCA's covariance."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
@@ -11,28 +13,65 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_rows, check_weights
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.selection import Selection
+from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
-from vicinal._lca.checks import check_two_rows
-from vicinal._lca.local_checks import check_parameters, check_sizes
-from vicinal._lca.local_choice import HELD_OUT_ROWS, MANY_ROWS, LocalChoiceMixin
-from vicinal._lca.local_folds import Choice, LocalFold, held_out_folds
-from vicinal._lca.local_kernels import Coordinates, Shared, find_neighbors, make_kernels
-from vicinal._lca.local_metric import LocalMetricMixin
-from vicinal._lca.options import Shrinkage
+from vicinal._lca.checks import Remedies, check_two_rows
+from vicinal._lca.lca import LCA
+from vicinal._lca.local_kernels import CENTERS, Coordinates, Shared, find_neighbors, make_kernels
+from vicinal._lca.local_search import (
+    FOLDS,
+    SMALLEST_MULTIPLE,
+    HeldOut,
+    LocalFold,
+    LocalSearch,
+    Member,
+    held_out_folds,
+    local_grid,
+)
+from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg
+from vicinal._lca.steps import inverse_root
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
+
+
+def check_sizes(choice: Member, X: np.ndarray, weight: np.ndarray | None) -> None:
+    """Check the number of directions and the size of a vicinity against each other and the data."""
+    d, k, n_rows = choice.n_components, choice.n_neighbors, len(X) if weight is None else np.count_nonzero(weight)
+    if d > X.shape[1]:
+        raise ValueError(
+            f"n_components={d} needs at least {d} features that vary, got {X.shape[1]}. Lower n_components."
+        )
+    if d == 0:
+        return
+    if d > k:
+        raise ValueError(
+            f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or lower "
+            "n_components."
+        )
+    if n_rows <= k:
+        raise ValueError(
+            f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
+        )
+
+
+# Kernels with a smaller share in the density at a point do not contribute to its metric.
+_NEGLIGIBLE = 1e-6
+
+
+_REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
+# With more rows than this, 512 rows are held out once, which is enough for the choice; with fewer, all are, in five folds.
+MANY_ROWS = 1500
+HELD_OUT_ROWS = 512
+
 
 _TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
 
 
-class LocalLCA(
-    LocalChoiceMixin, LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator
-):
+class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""Local LCA: a density whose kernel has its own shape at every row, chosen by held-out rows.
 
     .. math:: p(x) = \sum_j w_j \, N(x; c_j, C_j), \qquad C_j = S_j^{(d)} + a \, \Sigma_0 + \sigma^2 I
@@ -172,7 +211,7 @@ class LocalLCA(
         """
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
         weight = check_two_rows(check_weights(sample_weight, X))
-        check_parameters(self)
+        self._check_parameters()
         X = self._keep_active(X, weight, width="reg")
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
         self.engine_ = engine.kind
@@ -190,7 +229,115 @@ class LocalLCA(
             )
         return self
 
-    def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine) -> None:
+    def _check_parameters(self) -> None:
+        """Raise an error for parameters that are invalid for any data."""
+        for name, least in (("n_components", 0), ("n_neighbors", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                check_integer(value, name, least=least)
+            elif value != "auto":
+                raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
+        for name in ("noise", "shared"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                check_positive(value, name, strict=False)
+            elif value != "auto":
+                raise ValueError(f"{name} must be a number of at least 0 or 'auto', got {value!r}.")
+        if all(not isinstance(value, str) and value == 0 for value in (self.noise, self.shared)):
+            raise ValueError("noise and shared must not both be 0: kernels of width 0 have no density.")
+        check_choice(self.center, "center", ("auto", *CENTERS))
+        if self.center == "mean" and not isinstance(self.n_components, str) and self.n_components == 0:
+            raise ValueError(
+                "center='mean' needs n_components of at least 1: without directions, kernels are centred at the rows."
+            )
+        if self.selection is None:
+            return
+        if not isinstance(self.selection, Selection):
+            raise TypeError(
+                f"selection must be a vicinal.Selection or None, got {type(self.selection).__name__}. "
+                "For example, pass Selection(cv=10)."
+            )
+        if self.selection.classifies:
+            raise ValueError(
+                f"selection.criterion must be 'log_likelihood' for LocalLCA, got {self.selection.criterion!r}. "
+                "DensityClassifier(LocalLCA()) chooses the kernels of each class by the likelihood of that class."
+            )
+
+    def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
+        """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
+        base = LCA(reg=self._reg_of_base(), solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
+        base._fit(X, weight, _REMEDIES)
+        return base
+
+    def _reg_of_base(self) -> Any:
+        """Return the penalty for the columns that vary."""
+        given = (
+            check_reg(self.reg, self.n_features_in_) if isinstance(self.reg, Shrinkage) or np.ndim(self.reg) else None
+        )
+        return self.reg if given is None else as_parameter(given.of_columns(self.active_features_))
+
+    def _choose(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> Member:
+        """Return the member of the family, chosen by held-out rows unless all parameters are given."""
+        self.cv_results_, self.best_score_ = None, None
+        self.converged_ = self.base_ is None or self.base_.converged_
+        given = (self.shared, self.noise, self.n_neighbors, self.n_components, self.center)
+        if "auto" not in [value for value in given if isinstance(value, str)]:
+            sizes = int(self.n_neighbors), int(self.n_components)
+            return Member(float(self.shared), float(self.noise), *sizes, self.center)
+        folds = self._folds(X, weight, self.base_, engine)
+        if not folds:  # hardly any rows differ: LCA, or plain windows
+            return self._without_folds()
+        smallest = min(held_out.fold.n_rows for held_out in folds)
+        grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
+        choice, self.best_score_, self.cv_results_ = LocalSearch(folds, grid).run()
+        self._warn_if_multiples_end_too_early(choice)
+        return choice
+
+    def _warn_if_multiples_end_too_early(self, choice: Member) -> None:
+        """Warn if the smallest multiple of LCA's covariance that the search tries is the best, without noise."""
+        if isinstance(self.shared, str) and choice.shared == SMALLEST_MULTIPLE and choice.noise == 0:
+            warnings.warn(
+                f"LocalLCA: the search chose {SMALLEST_MULTIPLE:g}, the smallest multiple of LCA's covariance that it tries, and a "
+                "smaller one may score better. Check for dependent columns, columns of few distinct values and rows that almost repeat "
+                "others, or pass shared as a number.",
+                ConvergenceWarning,
+                stacklevel=callers_line(),
+            )
+
+    def _without_folds(self) -> Member:
+        if self.shared == 0 and isinstance(self.noise, str):
+            raise ValueError(
+                "noise='auto' with shared=0 needs at least 5 distinct rows, so that some can be held out. Add data, or pass noise "
+                "as a number."
+            )
+        shared = 1.0 if isinstance(self.shared, str) else float(self.shared)
+        noise = 0.0 if isinstance(self.noise, str) else float(self.noise)
+        return Member(shared, noise, 1, 0, "row")
+
+    def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, base: LCA | None, engine: Engine) -> list[HeldOut]:
+        """Return the folds of the search with the rows that they hold out."""
+        # Rows of weight 0 are not part of the folds; splits that the user passes include all rows.
+        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+        if self.selection is None:
+            held_out_once = len(counted) > MANY_ROWS
+            parts = fixed_folds(X[counted], 1 if held_out_once else FOLDS, HELD_OUT_ROWS if held_out_once else None)
+            splits = [(np.delete(counted, part), counted[part]) for part in parts]
+        elif isinstance(self.selection.cv, int):
+            found = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
+            splits = [(counted[train], counted[test]) for train, test in found]
+        else:
+            splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
+            if weight is not None:
+                splits = [(train[weight[train] > 0], test[weight[test] > 0]) for train, test in splits]
+        folds = []
+        for train, test in splits:
+            if len(train) < 2 or len(test) == 0:
+                continue
+            own = (None, None) if weight is None else (weight[train], weight[test])
+            folds.append(HeldOut(LocalFold(X[train], own[0], base, engine), X[test], own[1]))
+        return folds
+
+    def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Member, engine: Engine) -> None:
         """Compute the kernels from all rows, and store them with their density."""
         self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_ = choice
         sigma = np.eye(X.shape[1]) if self.base_ is None else self.base_.covariance_
@@ -271,11 +418,11 @@ class LocalLCA(
             return self.score_samples(None)
         return check_log_density(scores)
 
-    def _held_out_folds(self) -> Iterator[tuple[NDArray[Any], LocalFold | None, Choice]]:
+    def _held_out_folds(self) -> Iterator[tuple[NDArray[Any], LocalFold | None, Member]]:
         """Yield what `held_out_folds` yields for the fitted rows."""
         engine = resolved_engine(fit_engine(self), self._pair_work(*self.rows_.shape))
         values = self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_
-        return held_out_folds(self.rows_, self._weight, self.base_, Choice(*values), engine)
+        return held_out_folds(self.rows_, self._weight, self.base_, Member(*values), engine)
 
     def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
         """Yield training rows with the density without their fold, as `held_out_score_samples` scores them."""
@@ -311,3 +458,74 @@ class LocalLCA(
         if neighbors is None:
             raise AttributeError("neighbors_ exists only if kernels have directions.")
         return neighbors
+
+    def local_metric(self: Any, X: ArrayLike) -> NDArray[Any]:
+        r"""Return the covariance of the kernels at each row of X, shape (n, n_active, n_active).
+
+        It is :math:`\sum_j p_j(x) C_j`, with the share :math:`p_j(x)` of each kernel in the density at x. Its inverse
+        is the matrix of the metric there.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            The rows at which the metric is computed.
+        """
+        check_is_fitted(self)
+        return self._metric_at(self._active(check_rows(self, X, reset=False)).astype(np.float64))
+
+    def _metric_at(self: Any, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the covariance of the kernels at rows of the columns that vary."""
+        mixture = self._mixture()
+        if not hasattr(mixture, "covariances"):  # one covariance for all
+            return np.repeat(mixture.covariance[None], len(rows), axis=0)
+        shares = mixture.responsibilities(rows, _NEGLIGIBLE)
+        d = rows.shape[1]
+        some = np.unique(shares.indices)
+        own = mixture.covariances_of(some)
+        return (shares[:, some] @ own.reshape(len(some), d * d)).reshape(-1, d, d)
+
+    def _one_row(self: Any, x: ArrayLike) -> NDArray[Any]:
+        """Return one row of the columns that vary, shape (1, n_active)."""
+        check_is_fitted(self)
+        row = np.asarray(x, dtype=np.float64)
+        if row.shape not in ((self.n_features_in_,), (1, self.n_features_in_)) or not np.isfinite(row).all():
+            raise ValueError(f"x must be one row of {self.n_features_in_} finite numbers, got shape {row.shape}.")
+        return self._active(row.reshape(1, -1))
+
+    def local_map(self: Any, x: ArrayLike) -> NDArray[Any]:
+        """Return the linear map of the vicinity of one row, shape (n_active, n_active), under which local distances are Euclidean.
+
+        ``(X - x)[:, active_features_] @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
+        Columns that are constant in the training rows are not in ``active_features_``.
+
+        Parameters
+        ----------
+        x : array-like of shape (n_features,)
+            The row.
+        """
+        # Rotations of an inverse root keep the digits of columns in units that differ by many orders of magnitude; the eigenvalues
+        # of the covariance itself would lose the smaller ones.
+        try:
+            root = inverse_root(self._metric_at(self._one_row(x))[0])
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "the covariance of the kernels at x is singular in float64, so that x has no local metric. Pass a larger reg, or "
+                "drop columns that depend on each other."
+            ) from None
+        return np.linalg.svd(root)[0][:, ::-1].T @ root
+
+    def local_distances(self: Any, x: ArrayLike, X: ArrayLike) -> NDArray[Any]:
+        """Return the distance of each row of X from one row, in the metric of that row, shape (n,).
+
+        The unit is a standard deviation of the kernels at that row. The distance from a to b differs from that from b to a.
+
+        Parameters
+        ----------
+        x : array-like of shape (n_features,)
+            The row from which distances are measured.
+        X : array-like of shape (n, n_features)
+            The other rows.
+        """
+        there = self.local_map(x)
+        rows = self._active(check_rows(self, X, reset=False)).astype(np.float64)
+        return np.linalg.norm((rows - self._one_row(x)) @ there.T, axis=1)

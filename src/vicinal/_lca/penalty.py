@@ -6,17 +6,23 @@ rows are few. If columns are nearly collinear and rows are not so few, it makes 
 directions: on wdbc it costs a nat per row.) `penalty_search.py` chooses among them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from vicinal._checks import check_positive, count_twins, shown_columns
+from vicinal._fit_loops import FitPath
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.options import Shrinkage
-from vicinal._lca.steps import Structure
-from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
+from vicinal._lca.checks import Remedies, collapse_message
+from vicinal._lca.steps import CollapseError, Structure
+from vicinal._leave_one_out import counted_rows, mean_of_rows, scatter_of_rows
 from vicinal._records import Record
 
 FAMILIES = ("diagonal", "shrunk", "sample")
@@ -27,6 +33,50 @@ _LEAST_SHRINKAGE = 1e-6
 # With at least this many rows per free parameter of the covariance, and this many rows in total, a penalty gains nothing;
 # docs/lca.md has the evidence. Skewed columns need the second number, because one row in a hundred can shape the kernel.
 PLENTY, _PLENTY_IN_ALL = 25, 2000
+
+
+# The penalty of reg="auto", as a share of the covariance of the data. It is not searched, because scores of held-out rows with
+# different gaps cannot be compared.
+AUTO_SHARE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Shrinkage(Record):
+    r"""A penalty of :class:`vicinal.LCA` that draws the kernel's covariance towards a target.
+
+    The penalty per row is :math:`\frac w2 [\operatorname{tr}(\Sigma^{-1} T) + \log \det \Sigma]` (an inverse Wishart prior), and
+    EM's M-step is :math:`(S/n + w T) / (1 + w)` with the local covariance S/n. A penalty matrix R can only make the kernel
+    wider; this one also makes it narrower where the target is narrower. With a large weight the kernel is the target.
+    ``LCA(reg=Shrinkage(target, weight))`` uses it, and ``reg="auto"`` tries it.
+
+    Parameters
+    ----------
+    target : float or array
+        The covariance T, in squared units of the data: a number (that variance for all features), a vector of variances, or a
+        matrix. It must be positive definite along the columns that vary; constant columns are kept if the target is greater
+        than 0 along them.
+    weight : float
+        The weight w of the target, greater than 0 and at most 1e150. With 1, the target counts as much as the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import LCA, Shrinkage
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> for weight in (0.1, 1.0, 1000.0):
+    ...     lca = LCA(reg=Shrinkage(0.2, weight)).fit(X)
+    ...     print(weight, np.diag(lca.covariance_).round(2))
+    0.1 [0.37 0.25 0.34]
+    1.0 [0.24 0.22 0.26]
+    1000.0 [0.2 0.2 0.2]
+    """
+
+    target: ArrayLike
+    weight: float
+
+    def __post_init__(self) -> None:
+        if check_positive(self.weight, "weight") > 1e150:
+            raise ValueError(f"weight must be at most 1e150, got {self.weight:g}: the penalty would overflow.")
 
 
 def check_reg(reg: Any, n_features: int, name: str = "reg") -> Penalty | None:
@@ -205,3 +255,40 @@ class Form(NamedTuple):
     def of_rows(self, X: np.ndarray, weight: np.ndarray | None) -> Penalty:
         """Return the penalty for some training rows."""
         return self.with_matrix(family_matrix(self.family, X, weight))
+
+
+def fit_under_penalty(
+    fit: Callable[[Penalty], FitPath],
+    reg: Penalty,
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    covariance: str,
+    remedies: Remedies,
+    *,
+    may_widen: bool,
+) -> tuple[FitPath, Penalty]:
+    """Return the path of ``fit(reg)`` and its penalty; if there is no solution, that of a larger penalty or an error.
+
+    Parameters
+    ----------
+    fit : callable
+    reg : Penalty
+    X : array of shape (n, d)
+    weight : array of shape (n,), optional
+    covariance : str
+        The structure of the kernel's covariance, for the message.
+    remedies : Remedies
+    may_widen : bool
+        Whether a larger penalty may be used.
+    """
+    errors = (CollapseError, np.linalg.LinAlgError)
+    try:
+        return fit(reg), reg
+    except errors:
+        if (
+            may_widen
+        ):  # values that repeat (a grid of integers) leave directions without width even if there are many rows
+            reg = least_penalty(*counted_rows(X, weight))
+            with suppress(*errors):
+                return fit(reg), reg
+    raise ValueError(collapse_message(X, weight, covariance, remedies))

@@ -7,19 +7,43 @@ result of the nearest factor that was fitted to the same rows, so that most fits
 Then the covariance is drawn towards :math:`\nu \operatorname{diag}(C)` (see `Shrinkage`), where :math:`\nu` is that of the single
 kernel of this shape which scores best. Weights of this target are tried on all folds, from 1 on, where it is not far behind the
 penalties that are added. The penalty with the largest likelihood of held-out rows is selected.
+
+LCA-Gauss has two penalties, which are chosen jointly. The local penalty is one of those that LCA's own search finds best (one per family that is
+added, and one that draws towards a target, where that is its choice), or zero, or so large that every direction is Gaussian. The Gaussian's
+penalty :math:`R_G` is zero, or leads from the sample covariance to its shrunk estimate (Ledoit and Wolf): :math:`C_G + R_G` is that
+estimate. Pairs of them are fitted to the folds of LCA's search, and the pair with the largest likelihood of held-out rows is selected.
 """
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vicinal._callers import callers_line
 from vicinal._checks import constant_columns, shown_columns
 from vicinal._density.selection import fixed_folds
-from vicinal._lca.penalty import FAMILIES, SMALLEST, Form
-from vicinal._lca.steps import CollapseError, Structure
+from vicinal._engine import Engine, Work, one_blas_thread_beside_pairs
+from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point, fixed_point
+from vicinal._kernel_penalty import Penalty
+from vicinal._lca.gauss_steps import (
+    GaussProblem,
+    Split,
+    all_local,
+    em_step,
+    local_metric,
+    relaxed_em,
+    search_directions,
+    whitened,
+)
+from vicinal._lca.penalty import FAMILIES, SMALLEST, Form, family_matrix, no_penalty, shrinkage, shrunk_covariance
+from vicinal._lca.steps import CollapseError, Steps, Structure, inverse_root, nearest_structured, one_pass
+from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
+from vicinal._mixtures import LOG_2PI
 
 # The family of the target. (The shrunk covariance as a target scored 0.5 to 2.7 nats per row higher on sonar in a trial, but it
 # makes the search more expensive.)
@@ -43,23 +67,6 @@ _WEIGHTS, _FIRST_WEIGHT = (0.01, 100.0), 1.0
 # A covariance is drawn towards the target only if this gains so many nats per row over every penalty that is added. Smaller
 # gains are noise of the folds, and on grids of integers, narrower kernels would lose them.
 _CLEARLY = 0.1
-
-
-class Fold(Protocol):
-    """One split of the rows: fits to its training rows, and scores of its held-out rows."""
-
-    @property
-    def n_held_out(self) -> int:
-        """The number of held-out rows."""
-        ...
-
-    def fit(self, form: Form, start: Any) -> tuple[Any, float]:
-        """Fit with a penalty, from a start (None: the usual one); return its result and the held-out score."""
-        ...
-
-    def score_of_kernel(self, family: str, factor: float) -> float:
-        """Return the held-out score of the kernel whose covariance is a multiple of the matrix of a family."""
-        ...
 
 
 class Path(NamedTuple):
@@ -89,7 +96,7 @@ class Path(NamedTuple):
         return (1.0 if self.factor is None else _FIRST_WEIGHT) * _STEP**place
 
 
-class Choice(NamedTuple):
+class PenaltyChoice(NamedTuple):
     """The penalty that a search chose, and the table of all that it tried."""
 
     form: Form
@@ -119,12 +126,12 @@ class _Tried(NamedTuple):
         return self.path.form(self.place)
 
 
-def search(folds: Sequence[Fold], added: Sequence[str], target: str | None = None) -> Choice:
+def search(folds: Sequence["LCAFold"], added: Sequence[str], target: str | None = None) -> PenaltyChoice:
     """Choose the penalty of largest held-out likelihood.
 
     Parameters
     ----------
-    folds : sequence of Fold
+    folds : sequence of LCAFold
     added : sequence of str
         The families that are added.
     target : str, optional
@@ -147,17 +154,17 @@ def search(folds: Sequence[Fold], added: Sequence[str], target: str | None = Non
     return _choice([t for some in tried for t in sorted(some, key=lambda t: -t.place)])
 
 
-def _choice(tried: Sequence[_Tried]) -> Choice:
+def _choice(tried: Sequence[_Tried]) -> PenaltyChoice:
     """Return the choice among all places that were tried."""
     best = _chosen(tried)
     mine = sorted((t.place, t.mean) for t in tried if t.path == best.path)
     wider = [score for place, score in mine if place > best.place]
     is_last = best.path.factor is None and not best.path.reaches(best.place - 1)
     at_edge = is_last and bool(wider) and best.mean - wider[0] > 0.05
-    return Choice(best.path.form(_interpolated(mine, best.place)), _table(tried), at_edge)
+    return PenaltyChoice(best.path.form(_interpolated(mine, best.place)), _table(tried), at_edge)
 
 
-def _towards(folds: Sequence[Fold], target: str, leader: float) -> list[_Tried]:
+def _towards(folds: Sequence["LCAFold"], target: str, leader: float) -> list[_Tried]:
     """Return weights of the target with their scores: the first, and those nearby if it is not far behind the leader."""
     walk = _Walk(folds, Path(target, _best_width(folds, target)))
     first = walk.at(0)
@@ -185,7 +192,7 @@ def _table(tried: Sequence[_Tried]) -> dict[str, np.ndarray]:
     }
 
 
-def _best_width(folds: Sequence[Fold], family: str) -> float:
+def _best_width(folds: Sequence["LCAFold"], family: str) -> float:
     """Return the factor of the single kernel of this shape that scores best; this takes no fits."""
     path, tried = Path(family), dict[int, float]()
 
@@ -238,7 +245,7 @@ def _steps(walk: "_Walk", first: _Tried, step: int) -> list[_Tried]:
 class _Walk:
     """Fits along one path to all folds; no fit is done twice."""
 
-    def __init__(self, folds: Sequence[Fold], path: Path) -> None:
+    def __init__(self, folds: Sequence["LCAFold"], path: Path) -> None:
         self.path, self._folds = path, folds
         self._scores: list[dict[int, float]] = [{} for _ in folds]
         self._results: list[dict[int, Any]] = [{} for _ in folds]
@@ -295,7 +302,7 @@ def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarr
     return folds
 
 
-def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None:
+def choose_penalty(folds: Sequence["LCAFold"], structure: Structure) -> PenaltyChoice | None:
     """Return the choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
     if not folds:
         return None
@@ -316,3 +323,331 @@ def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
         UserWarning,
         stacklevel=callers_line(),
     )
+
+
+# -- the two penalties of LCA-Gauss --------------------------------------------------------------------
+
+# A penalty of the size of the shrunk covariance itself makes every direction Gaussian.
+_ALL_GAUSSIAN = Form("shrunk", 1.0)
+# With a smaller weight of the diagonal in the shrunk covariance, no density changes by a hundredth of a nat per row.
+_HARDLY = 0.01
+
+
+class LocalRule(NamedTuple):
+    """A local penalty as a function of the training rows, with its entry in the table of a search."""
+
+    name: str
+    factor: float
+    weight: float
+    penalty: Callable[[np.ndarray, np.ndarray | None], Penalty]
+
+
+class GaussianRule(NamedTuple):
+    """A penalty of the Gaussian as a function of the training rows, with its entry in the table of a search."""
+
+    name: str
+    matrix: Callable[[np.ndarray, np.ndarray | None], np.ndarray]
+
+
+class Penalties(NamedTuple):
+    """A pair of penalties: that of the local covariance, and R_G of the Gaussian."""
+
+    reg: LocalRule
+    reg_gauss: GaussianRule
+
+    def local(self, X: np.ndarray, weight: np.ndarray | None) -> Penalty:
+        """Return the local penalty for some training rows."""
+        return self.reg.penalty(X, weight)
+
+    def gaussian(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+        """Return R_G for some training rows."""
+        return self.reg_gauss.matrix(X, weight)
+
+
+def given_local(reg: Penalty) -> LocalRule:
+    """Return a local penalty that the user passed."""
+    return LocalRule("given", 1.0, reg.weight or 0.0, lambda X, weight: reg)
+
+
+def given_gaussian(reg_gauss: np.ndarray) -> GaussianRule:
+    """Return a penalty of the Gaussian that the user passed."""
+    return GaussianRule("given", lambda X, weight: reg_gauss)
+
+
+def local_rule(form: Form) -> LocalRule:
+    """Return a penalty of one of the families of LCA's search."""
+    return LocalRule(form.family, form.factor, form.weight or 0.0, form.of_rows)
+
+
+def local_rules(choice: PenaltyChoice | None, answerable: bool) -> list[LocalRule]:
+    """Return the local penalties worth trying after LCA's own search: the best of each family, none, and all Gaussian.
+
+    LCA needs a penalty along every direction; if only a few are local, these may need none.
+    """
+    if choice is None:
+        return [local_rule(_ALL_GAUSSIAN)]
+    found = {family: choice.best_added(family) for family in FAMILIES}
+    forms = {family: Form(family, factor) for family, factor in found.items() if factor is not None}
+    forms["drawn" if choice.form.weight else choice.form.family] = choice.form
+    rules = [local_rule(form) for form in forms.values()]
+    none = [LocalRule("none", 0.0, 0.0, lambda X, weight: no_penalty(X.shape[1]))] if answerable else []
+    return [*rules, *none, local_rule(_ALL_GAUSSIAN)]
+
+
+def gaussian_rules(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -> list[GaussianRule]:
+    """Return the penalties of the Gaussian: none (if the rows span all directions), and the one that leads to the shrunk covariance.
+
+    If the estimate hardly shrinks, both are the same Gaussian, and only the former is tried.
+    """
+    none, shrunk = GAUSSIAN_RULES["none"], GAUSSIAN_RULES["shrunk"]
+    if not answerable:
+        return [shrunk]
+    return [none] if shrinkage(X, weight) < _HARDLY else [none, shrunk]
+
+
+def _towards_shrunk(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Return the difference between the shrunk estimate and the sample covariance, exactly symmetric."""
+    difference = shrunk_covariance(X, weight) - scatter_of_rows(X, weight)
+    return 0.5 * (difference + difference.T)
+
+
+def _none(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    return np.zeros(2 * X.shape[1:])
+
+
+GAUSSIAN_RULES = {"none": GaussianRule("none", _none), "shrunk": GaussianRule("shrunk", _towards_shrunk)}
+
+
+def choose_both(
+    folds: Sequence["LCAGaussFold"], regs: Sequence[LocalRule], gaussians: Sequence[GaussianRule]
+) -> tuple[Penalties, dict[str, np.ndarray]]:
+    """Return the pair of largest mean held-out score, and the table of the pairs that were tried.
+
+    All local penalties are tried with the first Gaussian, and the best two of them with the others.
+    """
+    pairs = [Penalties(reg, gaussians[0]) for reg in regs]
+    tried = [[_score(fold, pair) for fold in folds] for pair in pairs]
+    best = np.argsort(-np.mean(tried, axis=1), kind="stable")[:2]
+    further = [Penalties(regs[k], gaussian) for gaussian in gaussians[1:] for k in best]
+    pairs += further
+    scores = np.array(tried + [[_score(fold, pair) for fold in folds] for pair in further])
+    means = scores.mean(axis=1)
+    finite = np.isfinite(scores).all(axis=1)
+    deviations = np.full(len(pairs), np.inf)
+    deviations[finite] = scores[finite].std(axis=1)
+    table = {
+        "family": np.array([pair.reg.name for pair in pairs]),
+        "factor": np.array([pair.reg.factor for pair in pairs]),
+        "weight": np.array([pair.reg.weight for pair in pairs]),
+        "gaussian": np.array([pair.reg_gauss.name for pair in pairs]),
+        "mean_test_score": means,
+        "std_test_score": deviations,
+    }
+    return pairs[int(np.argmax(means))], table
+
+
+def _score(fold: "LCAGaussFold", pair: Penalties) -> float:
+    try:
+        score = fold.score(pair)
+    except (CollapseError, np.linalg.LinAlgError):
+        return -np.inf
+    return score if np.isfinite(score) else -np.inf
+
+
+# -- the fits to folds ---------------------------------------------------------------------------------
+
+# Penalties are compared to hundredths of a nat, and fits start close to where they end.
+_TOL = 5e-3
+_MAX_PASSES = 30
+# The approximate number of passes of the fits of one fold, from which the engine chooses a backend.
+_PASSES = 50
+# Results of searches, by their inputs; None if results are not shared.
+_KEPT: ContextVar[dict[Any, PenaltyChoice | None] | None] = ContextVar("penalty searches", default=None)
+
+
+@contextmanager
+def shared_searches() -> Iterator[None]:
+    """Search only once for the same rows, structure and engine within this block.
+
+    LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows. A block
+    within another one uses the results of the outer one.
+    """
+    kept = _KEPT.get()
+    token = _KEPT.set({} if kept is None else kept)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def search_penalty(
+    X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
+) -> PenaltyChoice | None:
+    """Return the choice for ``reg="auto"``; None if too few rows differ to hold any out."""
+    kept = _KEPT.get()
+    if kept is None:
+        return _search(X, weight, structure, engine)
+    digests = [None if a is None else blake2b(np.ascontiguousarray(a)).digest() for a in (X, weight)]
+    key = (X.shape, X.dtype, *digests, structure, repr(engine))
+    if key not in kept:
+        kept[key] = _search(X, weight, structure, engine)
+    return kept[key]
+
+
+def _search(
+    X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
+) -> PenaltyChoice | None:
+    folds = [LCAFold(*parts, structure=structure, engine=engine) for parts in split_folds(X, weight)]
+    return choose_penalty(folds, structure)
+
+
+class LCAFold:
+    """LCA's fits to the training rows of one fold, and the scores of its held-out rows.
+
+    Parameters
+    ----------
+    train : array of shape (n, d)
+    train_weight : array of shape (n,), optional
+    test : array of shape (m, d)
+    test_weight : array of shape (m,), optional
+    structure : Structure
+    engine : None, str or Engine
+    """
+
+    def __init__(
+        self,
+        train: np.ndarray,
+        train_weight: np.ndarray | None,
+        test: np.ndarray,
+        test_weight: np.ndarray | None,
+        *,
+        structure: Structure,
+        engine: Engine | str | None,
+    ) -> None:
+        self._test, self._test_weight, self._structure = test, test_weight, structure
+        self._problem = leave_one_out(train, train_weight, engine, passes=_PASSES)
+        self._covariance = scatter_of_rows(train, train_weight)
+        self._matrix = cache(lambda family: family_matrix(family, train, train_weight))
+
+    @property
+    def n_held_out(self) -> int:
+        """The number of held-out rows."""
+        return len(self._test)
+
+    def fit(self, form: Form, start: np.ndarray | None) -> tuple[np.ndarray, float]:
+        """Fit with a penalty from a metric (None: the usual one); return the metric and the held-out score."""
+        with one_blas_thread_beside_pairs(*self._problem.rows.shape):
+            problem = self._problem._replace(reg=form.with_matrix(self._matrix(form.family)))
+            metric = rough_metric(problem, self._covariance, self._structure, start)
+            return metric, self._score(metric)
+
+    def score_of_kernel(self, family: str, factor: float) -> float:
+        """Return the held-out score of the kernel whose covariance is a multiple of the matrix of a family."""
+        covariance = nearest_structured(factor * self._matrix(family), *self._structure)
+        if not (np.diag(covariance) > 0).all():  # one row has all the weight
+            return -np.inf
+        with one_blas_thread_beside_pairs(*self._problem.rows.shape):
+            return self._score(inverse_root(covariance))
+
+    def _score(self, metric: np.ndarray) -> float:
+        sums = self._problem.pairs.at(metric).log_sums(self._test) - np.log(self._problem.weight.sum())
+        log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
+        return float(np.average(sums, weights=self._test_weight) + log_norm)
+
+
+def rough_metric(
+    problem: LeaveOneOut, covariance: np.ndarray, structure: Structure, start: np.ndarray | None
+) -> np.ndarray:
+    """Return LCA's metric of some rows, with the few digits that a choice by folds needs.
+
+    Parameters
+    ----------
+    problem : LeaveOneOut
+        The problem with its penalty.
+    covariance : array of shape (d, d)
+        The covariance of the rows.
+    structure : Structure
+    start : array of shape (d, d), optional
+        The metric to start from; the default is that of the rows' covariance.
+    """
+    assert problem.reg is not None
+    covariance = nearest_structured(problem.reg.start(covariance), *structure)
+    if not (np.diag(covariance) > 0).all():  # one row has all the weight
+        raise CollapseError
+    reference = inverse_root(covariance)
+    start = reference if start is None else start
+    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
+    limits: dict[str, Any] = {"max_iter": _MAX_PASSES, "tol": _TOL}
+    return accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
+
+
+class LCAGaussFold:
+    """LCA-Gauss's fits to the training rows of one fold, and the scores of its held-out rows.
+
+    Parameters
+    ----------
+    train, train_weight, test, test_weight
+        As in `LCAFold`.
+    reduce : bool
+        Whether to search for the number of local directions, as the fit with these penalties does.
+    engine : None, str or Engine
+    """
+
+    def __init__(
+        self,
+        train: np.ndarray,
+        train_weight: np.ndarray | None,
+        test: np.ndarray,
+        test_weight: np.ndarray | None,
+        *,
+        reduce: bool,
+        engine: Engine | str | None,
+    ) -> None:
+        self._train, self._test, self._weights = train, test, (train_weight, test_weight)
+        self._reduce, self._engine = reduce, engine
+
+    def score(self, penalty: Penalties) -> float:
+        """Return the mean log-density of the held-out rows after a fit with two penalties to the training rows."""
+        weight, test_weight = self._weights
+        problem, split = rough_split(self._train, weight, penalty, self._reduce, self._engine)
+        d = self._train.shape[1]
+        rows = (self._test - mean_of_rows(self._train, weight)) @ problem.root.T
+        log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
+        scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
+        if len(split.variances):
+            scores += problem.pairs.at(local_metric(split)).log_sums(rows) - np.log(problem.weight.sum())
+        return float(np.average(scores, weights=test_weight))
+
+
+def rough_split(
+    train: np.ndarray, weight: np.ndarray | None, penalty: Penalties, reduce: bool, engine: Engine | str | None
+) -> tuple[GaussProblem, Split]:
+    """Return LCA-Gauss's directions of some rows, with the few digits that a choice by folds needs.
+
+    Parameters
+    ----------
+    train : array of shape (n, d)
+    weight : array of shape (n,), optional
+    penalty : Penalties
+    reduce : bool
+        Whether to search for the number of local directions.
+    engine : None, str or Engine
+    """
+    gaussian = scatter_of_rows(train, weight) + penalty.gaussian(train, weight)
+    reg = penalty.local(train, weight)
+    n, d = train.shape
+    _, problem = whitened(train, weight, engine, reg, inverse_root(gaussian), Work(n, n, d, _PASSES))
+
+    def step(at: Split) -> tuple[float, Split]:
+        return em_step(problem, at)
+
+    def run(split: Split, tol: float) -> FitPath:
+        return relaxed_em(step, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
+
+    with one_blas_thread_beside_pairs(*problem.rows.shape):
+        # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
+        limits: dict[str, Any] = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
+        path = fixed_point(step, all_local(d), Recorder(), **limits)
+        if reduce:
+            path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
+    return problem, path.parameters

@@ -1,23 +1,46 @@
-r"""LCA and LCA-Gauss with minibatches (sec. 5): each step uses a few rows as terms and a sample of rows as neighbours.
+r"""LCA and LCA-Gauss on samples of the rows.
 
-A step takes B rows (sec. 5.1) and N possible neighbours (sec. 5.2), computes the local covariance :math:`\hat C_L` of the B
-rows, and blends it with the current one (Eq. 7),
+*Minibatches* (sec. 5): a step takes B rows as terms (sec. 5.1) and N possible neighbours (sec. 5.2), computes the local covariance
+:math:`\hat C_L` of the B rows, and blends it with the current one (Eq. 7),
 
 .. math:: C_L \leftarrow \gamma^{B/n} C_L + (1 - \gamma^{B/n}) \hat C_L .
 
-The parameters follow from the local covariance: a metric (`Metrics`), or Gaussian and local directions
-(`gauss_stochastic.py`).
+The parameters follow from the local covariance: a metric (`Metrics`), or Gaussian and local directions (`Splits`; the covariance is
+then in coordinates in which the Gaussian's covariance is the identity, and Proposition 1 determines the directions).
+
+*Levels*: starts of exact fits to many rows. In the first passes of a fit that starts at the data's covariance, kernels are so wide that
+every pair matters and none can be skipped. A fit to a sample is cheap, and its kernel is nearly that of all rows except for its size:
+the variances of the best kernel decrease with the number of rows n as ``n^(-2/(d+4))``.
+
+*Streams* (sec. 5.1): the state of ``partial_fit``.
 """
 
+from __future__ import annotations
+
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from sklearn.utils import check_random_state
 
-from vicinal._engine import Problem
-from vicinal._fit_loops import FitPath, Reason, Recorder
+from vicinal._checks import check_integer, check_positive
+from vicinal._engine import Engine, Problem, Work
+from vicinal._fit_loops import FitPath, Reason, Recorder, accelerated_fixed_point
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.accelerated import accelerated_fixed_point
+from vicinal._lca.gauss_steps import (
+    ROUGH,
+    GaussProblem,
+    Split,
+    em_step,
+    gaussian_part,
+    kernel_covariance,
+    local_metric,
+    relaxed_em,
+    search_directions,
+    split_at_one,
+)
 from vicinal._lca.steps import (
     CollapseError,
     Steps,
@@ -27,7 +50,8 @@ from vicinal._lca.steps import (
     one_pass,
     penalised_objective,
 )
-from vicinal._leave_one_out import LeaveOneOut, some_rows, weight_of_others
+from vicinal._leave_one_out import LeaveOneOut, leave_one_out, some_rows, weight_of_others
+from vicinal._records import Record
 
 # The number of rows on which progress is measured, the same ones after every sweep.
 _MONITORED = 500
@@ -355,3 +379,318 @@ def _last(fits: list[FitPath | None], start: Any) -> Any:
 
 def _interrupted(fits: list[FitPath | None]) -> bool:
     return any(fit is not None and fit.reason.by_user for fit in fits)
+
+
+# -- minibatches of LCA-Gauss --------------------------------------------------------------------------
+
+# Passes of a fit to a sample. Directions that are nearly Gaussian make EM slow, and sweeps would be slower.
+_SAMPLE_PASSES = 200
+
+
+class Splits(NamedTuple):
+    """The directions of LCA-Gauss as what is learned by sweeps; see `Sweepable`."""
+
+    problem: GaussProblem
+    reduce: bool = False  # whether the fit to a sample searches for the number of local directions
+
+    @property
+    def _reg(self) -> Penalty:
+        return self.problem.reg.in_frame(self.problem.root)
+
+    def at(self, local: np.ndarray) -> Split:
+        """Return the directions of a local covariance."""
+        matrix = self._reg.updated(local)
+        return split_at_one(0.5 * (matrix + matrix.T))
+
+    def local_of(self, parameters: Split) -> np.ndarray:
+        """Return a local covariance with these directions.
+
+        Along a Gaussian direction, on which the choice of neighbours does not depend, the scatter of neighbours is twice the
+        covariance.
+        """
+        twice = parameters.gaussian @ parameters.gaussian.T
+        return self._reg.local_part(kernel_covariance(parameters) + twice)
+
+    def sampled(self, parameters: Split, queries: np.ndarray, points: np.ndarray | None) -> tuple[float, np.ndarray]:
+        """Return the objective and the local covariance of some rows.
+
+        The Gaussian's term is that of all rows, which is known without a pass.
+        """
+        if len(parameters.variances) == 0:  # see departure 6: all directions stay Gaussian
+            return gaussian_part(self.problem, parameters), self.local_of(parameters)
+        fit, local = sampled_neighbors(self.problem, local_metric(parameters), queries, points)
+        return fit + gaussian_part(self.problem, parameters), local
+
+    def fit_sample(self, start: Split, size: int, rng: np.random.Generator) -> FitPath:
+        """Return the exact fit to a sample of rows, of at least 3000 if there are so many."""
+        # Departure 8 (LCAGauss): Stochastic fits start from a sample, on which LCA-Gauss-Red searches. Sweeps are measured on too few
+        # rows to compare numbers of directions by them.
+        n = len(self.problem.weight)
+        positions = np.sort(rng.choice(n, min(max(size, SAMPLE), n), replace=False))
+        some = some_rows(LeaveOneOut(*self.problem[:4]), positions)
+        sample = GaussProblem(*some[:4], self.problem.reg, self.problem.root)
+
+        def run(split: Split, tol: float) -> FitPath:
+            return relaxed_em(lambda at: em_step(sample, at), split, Recorder(), max_iter=_SAMPLE_PASSES, tol=tol)
+
+        path = run(start, ROUGH)
+        if self.reduce and not path.reason.by_user:
+            path = search_directions(run, path, ROUGH, sample.weight.sum())
+        return path
+
+    def fit_terms(self, start: Split, terms: np.ndarray, points: np.ndarray | None) -> FitPath:
+        """Return the fit to some terms among some rows."""
+
+        def step(split: Split) -> tuple[float, Split]:
+            objective, local = self.sampled(split, terms, points)
+            return objective, self.at(local)
+
+        return relaxed_em(step, start, Recorder(), max_iter=START_PASSES, tol=START_TOL)
+
+
+# -- levels --------------------------------------------------------------------------------------------
+
+# The number of rows of the first sample, of which a dense pass takes tens of milliseconds, and the growth factor of samples.
+FIRST_LEVEL, GROWTH = 5000, 4
+# The fit to a sample is only a start: this tolerance, in nats per row, is below the gain from the rows of the next sample.
+_LEVEL_TOL, _LEVEL_PASSES = 1e-4, 50
+
+
+def level_sizes(n: int) -> list[int]:
+    """Return the number of rows of each level before the last, which has all n; empty if n is hardly more than the first.
+
+    The last of them has half of the rows if the one before it has less than a fourth: structure that appears only in so dense
+    a sample (such as rows on a lattice) then costs passes over half of the rows instead of all.
+    """
+    sizes, size = [], FIRST_LEVEL
+    while GROWTH * size <= 2 * n:
+        sizes.append(size)
+        size *= GROWTH
+    return [*sizes, n // 2] if sizes and GROWTH * sizes[-1] < n else sizes
+
+
+def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: Penalty | None = None) -> np.ndarray:
+    """Return the metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty, is narrowed."""
+    factor = (n_old / n_new) ** (2.0 / (len(metric) + 4.0))
+    if reg is None or reg.is_zero:
+        return metric / np.sqrt(factor)
+    inverse = np.linalg.inv(metric)
+    return inverse_root(reg.updated(factor * reg.local_part(inverse @ inverse.T)))
+
+
+def exact_is_affordable(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> bool:
+    """Return whether an exact pass at the best metric is expected to visit few pairs: a function of the rows and parameters alone.
+
+    The metric is that of a sample, narrowed to all rows; the share of the pairs is counted on a sample of rows.
+    """
+    n = len(problem.rows)
+    size = min(FIRST_LEVEL, n)
+    metric = _fit_level(_sample(problem, size), start, structure, reference).parameters
+    share = problem.pairs.at(narrowed(metric, size, n, problem.reg)).expected_share
+    return share * float(n) ** 2 <= _EXACT_PAIRS
+
+
+def multilevel_start(
+    problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray,
+    say: Callable[[str], None] | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Return a metric close to the best for all rows, from a start at any distance."""
+    n, metric = len(problem.rows), start
+    sizes = level_sizes(n)
+    for size, following in zip(sizes, [*sizes[1:], n], strict=True):
+        began, sample = time.perf_counter(), _sample(problem, size)
+        path = _fit_level(sample, metric, structure, reference)
+        if say is not None:
+            say(
+                f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row in "
+                f"{time.perf_counter() - began:.1f} s; the last visited about "
+                f"{100 * sample.pairs.at(path.parameters).expected_share:.2g}% of the pairs"
+            )
+        metric = narrowed(path.parameters, size, following, problem.reg)
+    return metric
+
+
+def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
+    """Return the problem of a number of rows, the same ones in every fit, because a start need not be random."""
+    chosen = np.random.default_rng(0).permutation(len(problem.rows))[:size]
+    return some_rows(problem, np.sort(chosen))
+
+
+def _fit_level(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> FitPath:
+    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
+    path = accelerated_fixed_point(
+        steps.displacement, steps.move, start, Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL
+    )
+    if path.reason is Reason.INTERRUPTED:  # before the first pass over all rows, there is no result to keep
+        raise KeyboardInterrupt
+    return path
+
+
+# -- streams -------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """A uniform sample of the rows seen (a reservoir), the local covariance learned from them, and their number.
+
+    Parameters
+    ----------
+    reservoir : array of shape (r, d)
+        The rows that are used as neighbours and as components of the density; at most `size`.
+    local : array of shape (d, d)
+        The local covariance, without the penalty's share.
+    seen : int
+        The number of rows seen so far.
+    size : int
+    seed : int
+        Together with the number of rows seen, it determines the next draws, so that no other state is needed.
+    """
+
+    def __init__(self, reservoir: np.ndarray, local: np.ndarray, seen: int, size: int, seed: int) -> None:
+        self.local, self.seen, self.size, self.seed = local, seen, size, seed
+        self.rng = np.random.default_rng([seed, seen])
+        self.reservoir = reservoir if len(reservoir) <= size else self.rng.permutation(reservoir)[:size]
+
+    def learn(
+        self, batch: np.ndarray, *, reg: Penalty, structure: Structure, discount: float, engine: Engine | str | None
+    ) -> float:
+        """Learn from a minibatch; return its objective per row before that.
+
+        The neighbours of its rows are the other rows and the reservoir. The exponent of Eq. 7 is B / n, where n is the
+        number of rows seen so far, so that early rows do not have more weight than late ones.
+        """
+        # Departure 5 (LCA): A stream counts the rows seen so far. It has no n, and no set of all rows to draw neighbours from.
+        points = np.concatenate([self.reservoir, batch])
+        terms = np.arange(len(self.reservoir), len(points))
+        problem = leave_one_out(points, None, engine, reg=reg, n_queries=len(batch))
+        objective, estimate = sampled_covariance(problem, metric_of(self.local, reg, structure), terms)
+        self.local = blend(self.local, estimate, discount, len(batch) / (self.seen + len(batch)))
+        self._remember(batch)
+        return objective
+
+    def _remember(self, batch: np.ndarray) -> None:
+        """Apply Algorithm R: every row seen is in the reservoir with the same probability."""
+        room = self.size - len(self.reservoir)
+        self.reservoir = np.concatenate([self.reservoir, batch[:room]])
+        self.seen += len(batch)
+        late = batch[room:]
+        # Row number t (counted from 1) takes the place of a random one with probability size / t.
+        places = self.rng.integers(np.arange(self.seen - len(late), self.seen) + 1)
+        for row, place in zip(late, places, strict=True):
+            if place < self.size:
+                self.reservoir[place] = row
+
+
+# -- the options and the choice of the solver ----------------------------------------------------------
+
+# The maximum number of pairs in a pass of an exact fit. Such a pass takes seconds on two cores, and the accelerated solver
+# needs 10 to 30 of them.
+_EXACT_PAIRS = 2e9
+# The approximate number of passes (or sweeps) of a fit, from which the engine chooses a backend.
+PASSES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class StochasticEM(Record):
+    """Options of the stochastic solver of :class:`vicinal.LCA` and :class:`vicinal.LCAGauss` (sec. 5 of the paper).
+
+    ``LCA(solver="stochastic")`` and ``LCAGauss(solver="stochastic")`` use the defaults.
+
+    Parameters
+    ----------
+    batch_size : int, default=100
+        The number of rows in a minibatch.
+    n_candidates : int, optional
+        The number of rows that are drawn at each step as possible neighbours (sec. 5.2). The fewer there are, the
+        wider the learned kernel is. By default all rows are candidates, and a sweep visits max(2000, 100 d) rows
+        instead of all; the cost is still linear in n, without that bias. For ``partial_fit`` this is the size of the
+        sample of rows that is kept (3000 by default).
+    discount : float, default=0.6
+        The weight of the old covariance after a sweep over the rows (gamma of Eq. 7), at least 0 and less than 1.
+
+    Examples
+    --------
+    >>> from vicinal import LCA, StochasticEM
+    >>> LCA(solver=StochasticEM(batch_size=50)).set_params(solver__discount=0.9).solver
+    StochasticEM(batch_size=50, n_candidates=None, discount=0.9)
+    """
+
+    batch_size: int = 100
+    n_candidates: int | None = None
+    discount: float = 0.6
+
+    def __post_init__(self) -> None:
+        check_integer(self.batch_size, "batch_size")
+        if self.n_candidates is not None:
+            check_integer(self.n_candidates, "n_candidates", least=2)
+        if check_positive(self.discount, "discount", strict=False) >= 1:
+            raise ValueError(
+                f"discount must be less than 1, got {self.discount:g}: with 1, new rows would have no influence."
+            )
+
+
+class StochasticMixin:
+    """Mixin of estimators with a stochastic solver."""
+
+    # Attributes of the estimator.
+    solver: Any
+    engine: Any
+    max_iter: int | None
+    tol: float | None
+    random_state: Any
+    _exact_solver: str  # the one that "auto" means if there are not too many rows
+    _passes = PASSES  # of a fit
+
+    def _stochastic_options(self) -> StochasticEM:
+        """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _pick_solver(self, n: int) -> str:
+        if isinstance(self.solver, StochasticEM):
+            return "stochastic"
+        if self.solver != "auto":
+            return self.solver
+        return self._exact_solver if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
+
+    def _pair_work(self, n_samples: int, n_features: int) -> Work:
+        """Return the pair work of a fit: all pairs in each pass, or those of a sweep."""
+        queries = n_samples
+        if self._pick_solver(n_samples) == "stochastic":
+            queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
+        return Work(queries, n_samples, n_features, self._passes)
+
+    def _limits(self, max_iter: int, tol: float) -> dict[str, Any]:
+        """Return the user's max_iter and tol, or these defaults."""
+        return {
+            "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
+            "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
+        }
+
+    def _sweep(
+        self,
+        model: Sweepable,
+        start: Any,
+        record: Recorder,
+        limits: dict[str, Any],
+        most: int | None = None,
+    ) -> tuple[FitPath, np.ndarray]:
+        """Make sweeps of minibatches with at most `most` candidates; return the path and a sample of rows as possible neighbours."""
+        options = self._stochastic_options()
+        rng = np.random.default_rng(self._seed())
+        path = stochastic_path(
+            model,
+            start,
+            record,
+            n_candidates=options.n_candidates,
+            warm=isinstance(getattr(self, "init", ""), str),
+            rng=rng,
+            batch_size=options.batch_size,
+            most=most,
+            discount=options.discount,
+            **limits,
+        )
+        n = len(model.problem.weight)
+        sample = np.sort(rng.choice(n, min(options.n_candidates or min(SAMPLE, most or n), n), replace=False))
+        return path, sample

@@ -3,7 +3,6 @@
 ::
 
       ManifoldParzen, manifold_parzen.py
-          inputs.py            validation of the parameters
           search.py            the search for neighbours, directions and noise, with work shared between candidates
           held_out_frames.py   leave-one-out that also leaves a row out of the frames of its neighbours
 

@@ -1,23 +1,35 @@
 """Manifold Parzen Windows: a kernel at every training row that is flat across the local manifold."""
 
+from __future__ import annotations
+
 import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cholesky, solve_triangular
 from sklearn.base import BaseEstimator, DensityMixin, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_rows, check_weights
+from vicinal._checks import bandwidth_covariance, check_integer, check_rows, check_spread, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.neighbors import nearest_neighbors
-from vicinal._density.noise_choice import SLACK, choose_noise
+from vicinal._density.noise_choice import SLACK, check_noise, choose_noise
 from vicinal._density.selection import Selection
-from vicinal._engine import Engine, Work, available_threads, certificates_of_fit, fit_engine, resolved_engine
+from vicinal._engine import (
+    Engine,
+    Work,
+    available_threads,
+    certificates_of_fit,
+    fit_engine,
+    resolved_engine,
+    robust_centre,
+)
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._manifold_parzen.held_out_frames import (
@@ -26,19 +38,12 @@ from vicinal._manifold_parzen.held_out_frames import (
     rows_held_out_of_frames,
     rows_held_out_of_soft_frames,
 )
-from vicinal._manifold_parzen.inputs import (
-    check_can_hold_out,
-    check_parameters,
-    check_sizes,
-    clone_but_keep_metric,
-    in_bandwidths,
-    rows_under_metric,
-)
 from vicinal._manifold_parzen.search import ParameterSearch
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames, soft_frames
 from vicinal._supervision import code_classes
+from vicinal._tensors import on_device
 
 _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise, which is enough for one number
 _NOISES = 40  # the approximate number of noises that are compared
@@ -167,7 +172,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self.engine = engine
 
     def __sklearn_clone__(self) -> Self:
-        return clone_but_keep_metric(self)
+        copy = BaseEstimator.__sklearn_clone__(self)
+        copy.metric = self.metric
+        return copy
 
     @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -196,7 +203,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         d, k, noise, searched = self._settle(named_rows, rows, y, weight)
         X = np.asarray(self._active(rows))
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        d, k = check_sizes(self, X, len(counted), d, k, noise)
+        d, k = self._check_sizes(X, len(counted), d, k, noise)
         engine = resolved_engine(fit_engine(self), self._fit_work(len(X), X.shape[1], d, noise))
         self.engine_ = searched or engine.kind
         self.n_components_, self.n_neighbors_ = d, k
@@ -254,12 +261,85 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         alone = given and not isinstance(self.n_components, str) and self.n_components == 0
         X = check_rows(self, X, reset=True, min_rows=1 if alone else 2)
         weight = check_weights(sample_weight, X)
-        check_parameters(self, X)
+        self._check_parameters(X)
         # A noise that is given, or grids of it, are a width along constant columns.
         grids = not isinstance(getattr(self.selection, "noise", "auto"), str)
         kept = np.full(X.shape[1], given or grids)
         self._keep_active(X, weight, width="noise", kept=kept)
         return X, weight
+
+    def _check_parameters(self, X: np.ndarray) -> None:
+        """Raise an error for parameters that are invalid for any data."""
+        for name, least in (("n_components", 0), ("n_neighbors", 1)):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                if value != "auto":
+                    raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
+            else:
+                check_integer(value, name, least=least)
+        if isinstance(self.noise, str):
+            if self.noise != "auto":
+                raise ValueError(f"noise must be a variance greater than 0 or 'auto', got {self.noise!r}.")
+            check_spread(X)
+        else:
+            check_noise(self.noise, X.dtype)
+        if self.vicinity not in _NEIGHBORHOODS:
+            raise ValueError(f"vicinity must be 'nearest' or 'kernel', got {self.vicinity!r}.")
+        if self.selection is not None:
+            if not isinstance(self.selection, Selection):
+                raise TypeError(
+                    f"selection must be a vicinal.Selection or None, got {type(self.selection).__name__}. "
+                    "Selection(criterion='error', cv=5) for example."
+                )
+            if self.vicinity == "kernel":
+                raise ValueError(
+                    "selection needs vicinity='nearest': a soft neighbourhood has no number of neighbours."
+                )
+
+    def _check_sizes(self, X: np.ndarray, n_rows: int, d: int, k: int, noise: float | str) -> tuple[int, int]:
+        """Check d and k against each other and the data, and return them."""
+        n_features = X.shape[1]
+        if d > n_features:
+            raise ValueError(
+                f"n_components={d} needs at least {d} features that vary, got {n_features}. Lower n_components."
+            )
+        if d == 0:
+            return d, k
+        auto = isinstance(noise, str)
+        if self.vicinity == "kernel":
+            if self.bandwidth is None:
+                raise ValueError(
+                    "vicinity='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
+                    "example the typical distance of a row to its tenth neighbour."
+                )
+            check_soft_rows(n_rows, 3 if auto else 2, " with noise='auto'" if auto else "")
+            return d, k
+        if d > k:
+            raise ValueError(
+                f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or "
+                "lower n_components."
+            )
+        if n_rows <= k:
+            raise ValueError(
+                f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
+            )
+        if auto and n_rows == k + 1:
+            raise ValueError(
+                f"n_neighbors={k} with noise='auto', which leaves rows out, needs at least {k + 2} training "
+                f"rows, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
+            )
+        return d, k
+
+    def _check_can_hold_out(self) -> None:
+        """Raise if a fitted density has too few rows to build frames without one of them."""
+        neighbors, k = self._neighbors, self.n_neighbors_
+        if neighbors is None:
+            check_soft_rows(int(np.isfinite(self.mixture_.log_weights).sum()), 3, " when rows are left out")
+        elif neighbors.shape[1] == k:
+            raise ValueError(
+                f"n_neighbors={k} needs at least {k + 2} training rows when a row is left out, got {len(neighbors)}. Lower "
+                "n_neighbors or add data."
+            )
 
     @property
     def _searches(self) -> bool:
@@ -401,7 +481,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         mixture, n = self.mixture_, len(self.mixture_.centres)
         if isinstance(mixture, SharedMixture):
             return mixture.left_out_score_samples()
-        check_can_hold_out(self)
+        self._check_can_hold_out()
         engine = resolved_engine(self.engine, frame_work(n, mixture.frames.shape))
         scores = self._held_out(
             mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n), engine
@@ -413,7 +493,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         mixture = self._mixture()
         if isinstance(mixture, SharedMixture):
             return super()._held_out_rows(rows)
-        check_can_hold_out(self)
+        self._check_can_hold_out()
         if self._soft_rows is not None:
             return rows_held_out_of_soft_frames(mixture, self._soft_rows, rows, _FOLDS)
         return rows_held_out_of_frames(mixture, np.asarray(self._neighbors), rows)
@@ -441,3 +521,48 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         if self._neighbors is None:
             raise AttributeError("neighbors_ exists only with vicinity='nearest' and n_components > 0.")
         return self._neighbors[:, : self.n_neighbors_]
+
+
+_NEIGHBORHOODS = ("nearest", "kernel")
+
+
+def check_soft_rows(n_rows: int, least: int, purpose: str) -> None:
+    if n_rows < least:
+        raise ValueError(
+            f"vicinity='kernel'{purpose} needs at least {least} training rows of positive weight, got {n_rows}. "
+            "Add data, or pass n_components=0 and noise as a number."
+        )
+
+
+def rows_under_metric(metric: Any, rows: ArrayLike, X: np.ndarray) -> np.ndarray:
+    """Return the rows transformed by the metric, for which its distances are Euclidean.
+
+    `rows` are as the user passed them (perhaps with column names, which the metric may use), and X is the validated
+    array.
+    """
+    if metric is None:
+        return X
+    if not hasattr(metric, "transform"):
+        raise TypeError(
+            f"metric must be a fitted metric with a transform method, or None, got {type(metric).__name__}. "
+            "Fit LCA, RCA, NCA or a scikit-learn transformer first and pass it."
+        )
+    try:
+        Z = np.asarray(metric.transform(X if on_device(rows) else rows))
+    except NotFittedError as error:
+        raise NotFittedError(
+            f"metric must be fitted before it is passed, and this {type(metric).__name__} is not."
+        ) from error
+    if Z.ndim != 2 or len(Z) != len(X) or not np.all(np.isfinite(Z)):
+        raise ValueError(
+            f"metric must map the {len(X)} rows to {len(X)} finite rows, got an array of shape {Z.shape}"
+            f"{'' if np.all(np.isfinite(Z)) else ' that is not finite'}."
+        )
+    return Z
+
+
+def in_bandwidths(Z: np.ndarray, bandwidth: Any) -> np.ndarray:
+    """Return rows in units of the bandwidth: where the weight is exp(-|z_i - z_j|^2 / 2)."""
+    lower = cholesky(bandwidth_covariance(bandwidth, Z.shape[1]), lower=True)
+    centred = (Z - robust_centre(Z)).T
+    return np.ascontiguousarray(solve_triangular(lower, centred.astype(np.float64), lower=True).T)

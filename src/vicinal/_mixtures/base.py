@@ -1,5 +1,7 @@
 """The common base of all Gaussian mixtures, whatever the covariances of their components."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -73,13 +75,13 @@ class MixtureBase(ABC):
         """Return a row from each of the chosen components."""
 
     @abstractmethod
-    def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "MixtureBase":
+    def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> MixtureBase:
         """Return the mixture of the features at some positions."""
 
     @abstractmethod
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
-    ) -> "MixtureBase":
+    ) -> MixtureBase:
         """Return the mixture of the features at the positions `rest`, given the values of those at `fixed`."""
 
     @abstractmethod
@@ -242,7 +244,7 @@ class MixtureBase(ABC):
             )
         return rows
 
-    def marginal(self, features: Features) -> "MixtureBase":
+    def marginal(self, features: Features) -> MixtureBase:
         """Return the density of some features alone, exactly, as another mixture of this kind.
 
         Parameters
@@ -252,7 +254,7 @@ class MixtureBase(ABC):
         kept = feature_positions(features, self.n_features, self.feature_names)
         return self._marginal(kept, self._names_at(kept))
 
-    def conditional(self, given: Mapping[Feature, float]) -> "MixtureBase":
+    def conditional(self, given: Mapping[Feature, float]) -> MixtureBase:
         """Return the density of the other features given the values of some, exactly, as another mixture of this kind.
 
         Every component has the conditional mean and covariance of the other features given those values, and is weighted

@@ -1,5 +1,7 @@
 """The columns of a mixture, by position or by name, and rows that have them."""
 
+from __future__ import annotations
+
 import numbers
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 

@@ -1,5 +1,7 @@
 """The interface of all mixtures, whatever the covariances of their components."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
@@ -54,10 +56,10 @@ class Mixture(Protocol):
     def sample(self, n_samples: int = 1, random_state: RandomState = None) -> np.ndarray:
         """Draw rows, shape (n_samples, D)."""
 
-    def marginal(self, features: Features) -> "Mixture":
+    def marginal(self, features: Features) -> Mixture:
         """Return the density of some features alone, exactly."""
 
-    def conditional(self, given: Mapping[Feature, float]) -> "Mixture":
+    def conditional(self, given: Mapping[Feature, float]) -> Mixture:
         """Return the density of the other features given the values of some, exactly."""
 
     # -- modes ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Neighbourhood Components Analysis: the linear metric in which soft nearest neighbours predict best."""
 
+from __future__ import annotations
+
 from contextlib import nullcontext
 from itertools import chain, count
 from typing import Any, ClassVar, Self
@@ -24,26 +26,24 @@ from vicinal._dask import fits_collections
 from vicinal._engine import Engine, Work, fit_engine, large_source, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, FitPath, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
-from vicinal._nca.climb import climb, relevance
-from vicinal._nca.from_source import DrawnRows
-from vicinal._nca.init import (
+from vicinal._nca.objectives import Evaluate, Evaluation, neighbor_objective, placed_at, with_penalty
+from vicinal._nca.options import Objective, StochasticGradient
+from vicinal._nca.rows import DrawnRows, Rows, Sample, check_agreement, prepare_rows
+from vicinal._nca.solvers import climb, climb_by_batches, relevance, rows_in_round
+from vicinal._nca.starts import (
     INITS,
     STRUCTURES,
     Start,
     auto_kind,
     auto_kinds,
     best_scale,
+    best_start,
     check_init,
     check_size,
     given_start,
     image_width,
     user_start,
 )
-from vicinal._nca.objectives import Evaluate, Evaluation, neighbor_objective, placed_at, with_penalty
-from vicinal._nca.options import Objective, StochasticGradient
-from vicinal._nca.rows import Rows, Sample, check_agreement, prepare_rows
-from vicinal._nca.stochastic import climb_by_batches, rows_in_round
-from vicinal._nca.trial import best_start
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import check_targets, read_targets
 

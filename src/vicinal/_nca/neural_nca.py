@@ -1,7 +1,10 @@
 """NCA with a network instead of a matrix (sec. 5 of the paper); needs torch."""
 
+from __future__ import annotations
+
 import copy
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -24,14 +27,24 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._fit_loops import Callback, warn_if_not_converged
-from vicinal._nca.init import best_scale, column_spread
-from vicinal._nca.neural_batches import NeighborSource, PairSource
-from vicinal._nca.neural_training import train
+from vicinal._engine import prepare
+from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
+from vicinal._nca.objectives import neighbor_value, pair_objective
 from vicinal._nca.options import KINDS, Adam, Objective
+from vicinal._nca.rows import column_spread, sample_rows
+from vicinal._nca.starts import SCALES_TRIED, best_scale
 from vicinal._notebook import NotebookMixin
 from vicinal._records import Record, RecordParametersMixin, as_record
-from vicinal._supervision import check_targets, read_close_pairs, read_targets
+from vicinal._supervision import (
+    Grouped,
+    Listed,
+    Targets,
+    check_targets,
+    listed_pairs,
+    read_close_pairs,
+    read_targets,
+    sample_pairs,
+)
 from vicinal._tensors import device_of_fit, on_device
 
 if TYPE_CHECKING:
@@ -284,7 +297,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
 
     def _initial_network(
         self, torch: ModuleType, rows: np.ndarray, source: NeighborSource | PairSource
-    ) -> "tuple[torch.nn.Module, float]":
+    ) -> tuple[torch.nn.Module, float]:
         """Return the initial network and a scale of its outputs at which a row has more than one but not all neighbours."""
         if self.warm_start and hasattr(self, "module_"):
             return copy.deepcopy(self.module_), float(np.log(self.scale_))
@@ -352,7 +365,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         return objective, as_record(self.solver, Adam, "solver", ("adam",))
 
 
-def _outputs(torch: ModuleType, network: "torch.nn.Module", rows: np.ndarray, batch: int = 4096) -> np.ndarray:
+def _outputs(torch: ModuleType, network: torch.nn.Module, rows: np.ndarray, batch: int = 4096) -> np.ndarray:
     """Return the network's outputs for rows, on their device, a few rows at a time."""
     network.eval()
     with torch.no_grad():
@@ -366,3 +379,403 @@ def _torch() -> ModuleType:
     except ImportError as error:
         raise ImportError("NeuralNCA needs PyTorch: pip install 'vicinal[torch]'") from error
     return torch
+
+
+# -- training ------------------------------------------------------------------------------------------
+
+_GRAPH_FROM_BATCHES = 4  # the number of batches that run one by one before a graph of a step is captured
+
+
+class _Epochs:
+    """Steps of Adam over the batches of an epoch.
+
+    There is no synchronisation with the device within an epoch: the values and weights of all batches are copied back at
+    its end.  If one of them has no finite value or no gradient, the epoch is repeated with a check of each batch.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        The network on the device, in float32.
+    scale : torch.nn.Parameter
+        The logarithm of the factor of the outputs.
+    rows : tensor of shape (n, n_features)
+    source : NeighborSource or PairSource
+    options : Adam
+    may_capture : bool
+        Whether a step of the network can be captured in a graph.
+    """
+
+    def __init__(
+        self, torch: Any, network: Any, scale: Any, rows: Any, source: Any, options: Any, may_capture: bool
+    ) -> None:
+        self._torch, self._network, self._scale, self._rows, self._source = torch, network, scale, rows, source
+        on_gpu = rows.device.type == "cuda"
+        groups = [{"params": list(network.parameters()), "weight_decay": options.weight_decay}, {"params": [scale]}]
+        self._optimiser = torch.optim.Adam(groups, lr=options.learning_rate, capturable=on_gpu)
+        # A captured step needs one launch instead of 100.
+        self._may_capture = on_gpu and may_capture and source.same_shapes
+        self._batch_size, self._done = options.batch_size, 0
+        self._graph: Any = None
+
+    def objective(self, batch: Any) -> tuple[Any, Any]:
+        """Return the objective of a batch and its weight, as tensors."""
+        z = self._scale.exp() * self._network(self._rows[self._source.rows(batch)])
+        return self._source.objective_of(self._torch, z, batch)
+
+    def train(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
+        """Run one epoch; return the values and weights of the batches that had a gradient."""
+        before = self._state()
+        found = [self._step(batch) for batch in batches]
+        values, weights = self.collected(found)
+        usable = np.isfinite(values) & (weights > 0)
+        if not usable.all():
+            self._restore(before)
+            values, weights = self.collected([pair for batch in batches for pair in self._careful_step(batch)])
+        return values, weights
+
+    def evaluate(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values and weights of batches, without a step."""
+        self._network.eval()
+        with self._torch.no_grad():
+            return self.collected([self.objective(batch) for batch in batches])
+
+    def collected(self, found: list[tuple[Any, Any]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return values and weights on the host, by one copy."""
+        if not found:
+            return np.empty(0), np.empty(0)
+        both = self._torch.stack([self._torch.stack(pair).double() for pair in found]).cpu().numpy()
+        return both[:, 0], both[:, 1]
+
+    def _step(self, batch: Any) -> tuple[Any, Any]:
+        rows = self._source.rows(batch)
+        self._done += 1
+        if not self._may_capture or len(rows) != self._batch_size or self._done <= _GRAPH_FROM_BATCHES:
+            return self._eager_step(batch)
+        if self._graph is None:
+            self._capture(rows)
+        self._index.copy_(rows)
+        self._graph.replay()
+        return self._value.clone(), self._weight.clone()
+
+    def _eager_step(self, batch: Any) -> tuple[Any, Any]:
+        return self._climbed(*self.objective(batch))
+
+    def _climbed(self, value: Any, weight: Any) -> tuple[Any, Any]:
+        self._optimiser.zero_grad()
+        (-value).backward()
+        self._optimiser.step()
+        return value.detach(), weight.detach()
+
+    def _careful_step(self, batch: Any) -> list[tuple[Any, Any]]:
+        value, weight = self.objective(batch)
+        if not (float(weight) > 0 and bool(self._torch.isfinite(value))):
+            return []
+        return [self._climbed(value, weight)]
+
+    def _capture(self, rows: Any) -> None:
+        """Capture one step; replays of the graph repeat it for the rows that `_index` then holds."""
+        torch = self._torch
+        self._index = rows.clone()
+        self._optimiser.zero_grad()
+        torch.cuda.synchronize(rows.device)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._value, self._weight = self._climbed(*self.objective(self._index))
+
+    def _state(self) -> Any:
+        """Return copies of the tensors that an epoch changes, on the device."""
+        tensors = [*self._network.state_dict().values(), self._scale.data]
+        moments = [entry for state in self._optimiser.state.values() for entry in state.values()]
+        return [tensor.clone() for tensor in tensors], [copy.deepcopy(entry) for entry in moments]
+
+    def _restore(self, state: Any) -> None:
+        """Write into the same memory, which a graph refers to."""
+        tensors, moments = state
+        with self._torch.no_grad():
+            for mine, kept in zip([*self._network.state_dict().values(), self._scale.data], tensors, strict=True):
+                mine.copy_(kept)
+            if not moments:  # before the first step there were none
+                for parameter in self._optimiser.state:
+                    for entry in self._optimiser.state[parameter].values():
+                        entry.zero_()
+                return
+            now = [entry for state in self._optimiser.state.values() for entry in state.values()]
+            for entry, kept in zip(now, moments, strict=True):
+                entry.copy_(kept)
+
+
+def train(
+    torch: Any,
+    network: Any,
+    log_scale: float,
+    rows: np.ndarray,
+    source: Any,
+    estimator: Any,
+    options: Any,
+    device: str,
+    random: Any,
+) -> FitPath:
+    """Run Adam over batches; return a `FitPath` whose parameters are the best network, on the CPU, and its scale."""
+    network = network.to(device=device, dtype=torch.float32).train()
+    scale = torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device))
+    some, aside = source.split(options.validation_fraction if options.early_stopping else 0.0, random)
+    source.place(torch, device)
+    X = torch.as_tensor(rows, dtype=torch.float32, device=device)
+    default = estimator.network is None or isinstance(estimator.network, Integral)
+    epochs = _Epochs(torch, network, scale, X, source, options, default)
+    held_out: list = []
+    if len(aside):
+        judged = source.batches(aside, max(options.batch_size, 2048), np.random.RandomState(0))
+        held_out = source.placed(torch, list(judged), device)
+
+    def as_vector(parameters: tuple[dict[str, torch.Tensor], float]) -> np.ndarray:
+        state, factor = parameters
+        return np.concatenate(
+            [*(state[name].cpu().numpy().ravel() for name, _ in network.named_parameters()), [factor]]
+        )
+
+    record = Recorder.of(estimator, as_vector)
+    idle = 0
+    with record:
+        for _ in range(estimator.max_iter):
+            network.train()
+            batches = source.placed(torch, list(source.batches(some, options.batch_size, random)), device)
+            values, weights = epochs.train(batches)
+            if len(values) == 0:
+                raise ValueError(
+                    "no batch had a finite objective with a nonzero gradient. Lower learning_rate, raise batch_size, or check "
+                    "the network."
+                )
+            if held_out:
+                values, weights = epochs.evaluate(held_out)
+            objective = float(np.average(values, weights=weights))
+            idle = 0 if objective > record.objective + estimator.tol else idle + 1
+            epoch = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
+            record.add(epoch, objective)
+            record.iterated(epoch)
+            if idle >= options.n_iter_no_change:
+                raise record.end(Reason.CONVERGED, f"{idle} epochs gained no more than tol={estimator.tol:g}")
+        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} epochs were used")
+    weights_kept, scale_kept = record.kept
+    network.load_state_dict(weights_kept)
+    network = network.to(
+        device="cpu", dtype=torch.float64
+    ).eval()  # so that the output of a row does not depend on its batch
+    for parameter in network.parameters():
+        parameter.grad = None
+    return record.path()._replace(parameters=(network, scale_kept))
+
+
+# -- the supervision, in batches -----------------------------------------------------------------------
+#
+# Both sources have the same interface: which parts to train on and which to set aside (`split`), the batches of an epoch, the rows in a
+# batch, the objective of its embedded rows, and the evaluation of the scale of a first embedding (`evaluator` returns some rows, and a
+# function that turns their outputs into a score of scales). The targets of all rows are copied to the device once (`place`), and the
+# batches of an epoch are copied together (`placed`).
+
+
+class NeighborSource:
+    """Labels or soft targets: a batch is some rows, and its objective is the mean of their terms."""
+
+    same_shapes = True  # whether batches of the same number of rows take the same work
+
+    def __init__(self, targets: Targets, weight: np.ndarray | None, objective: str) -> None:
+        self.targets, self.objective = targets, objective
+        self.weight = np.ones(len(targets.values)) if weight is None else weight
+
+    def split(self, share: float, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows to train on and rows set aside."""
+        order = random.permutation(len(self.weight))
+        count = max(round(share * len(order)), 2) if share else 0
+        aside = np.sort(order[:count])
+        if count and self.targets.take(aside).alone().all():
+            raise ValueError(
+                f"early_stopping cannot be used: none of the {count} rows that are set aside agrees with another of them. "
+                "Raise validation_fraction, or set early_stopping=False."
+            )
+        return np.sort(order[count:]), aside
+
+    def batches(self, some: np.ndarray, size: int, random: np.random.RandomState) -> Iterator[np.ndarray]:
+        order = random.permutation(some)
+        for start in range(0, len(order), size):
+            if len(order) - start >= 2:
+                yield order[start : start + size]
+
+    def rows(self, batch: torch.Tensor) -> torch.Tensor:
+        return batch
+
+    def place(self, torch: ModuleType, device: str) -> None:
+        self._there = tuple(
+            torch.as_tensor(np.asarray(values, dtype=np.float32), device=device)
+            for values in (self.weight, self.targets.values)
+        )
+
+    def placed(self, torch: ModuleType, batches: list[np.ndarray], device: str) -> list[torch.Tensor]:
+        return _on_device(torch, batches, device)
+
+    def objective_of(
+        self, torch: ModuleType, z: torch.Tensor, batch: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the objective of a batch and its weight, as tensors."""
+        weight, values = (known[batch] for known in self._there)
+        terms, has_mate = neighbor_terms(z, agreement(self.targets.kind, values), self.objective, weight.log())
+        counted = weight * has_mate if self.objective == "likelihood" else weight
+        total = counted.sum()
+        return (counted * terms).sum() / total.clamp_min(1e-30), total
+
+    def evaluator(self) -> tuple[np.ndarray, Callable[[np.ndarray], Callable[[np.ndarray], float]]]:
+        points, queries = sample_rows(len(self.weight))
+        targets = self.targets.take(points)
+        queries = queries[~targets.alone()[queries]]
+        weight = self.weight[points]
+
+        def score_of(Z: np.ndarray) -> Callable[[np.ndarray], float]:
+            if len(queries) == 0:
+                return lambda A: 0.0
+            problem = prepare(
+                None,
+                Z,
+                log_weights=np.log(weight),
+                leave_one_out=True,
+                match=targets.match(),
+                n_queries=len(queries),
+                passes=SCALES_TRIED,
+            )
+            return lambda A: neighbor_value(A, problem, objective="likelihood", weight=weight, rows=queries)
+
+        return points, score_of
+
+
+class PairSource:
+    """Close pairs: a batch is some pairs, the rows in them, and other rows to fill it up."""
+
+    same_shapes = False
+
+    def __init__(self, close: Grouped | Listed, weight: np.ndarray | None, n: int) -> None:
+        self.close, self.n = close, n
+        self.weight = np.ones(n) if weight is None else np.maximum(weight, 1e-30)
+
+    def split(self, share: float, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+        pairs, weight = self.close.some(random)
+        keep = weight > 0
+        self._pairs, self._pair_weight = pairs[keep], weight[keep]
+        order = random.permutation(len(self._pairs))
+        count = max(round(share * len(order)), 1) if share else 0
+        return order[count:], order[:count]
+
+    def batches(
+        self, some: np.ndarray, size: int, random: np.random.RandomState
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        order = random.permutation(some)
+        half = max(size // 2, 1)
+        for start in range(0, len(order), half):
+            chosen = order[start : start + half]
+            rows = np.unique(self._pairs[chosen])
+            fill = size - len(rows)
+            if fill > 0 and self.n > len(rows):
+                rows = np.union1d(rows, random.choice(self.n, min(fill, self.n), replace=False))
+            yield rows, chosen
+
+    def rows(self, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return batch[0]
+
+    def place(self, torch: ModuleType, device: str) -> None:
+        self._there = tuple(
+            torch.as_tensor(values, dtype=torch.float32, device=device)
+            for values in (self._pair_weight, np.log(self.weight))
+        )
+
+    def placed(
+        self, torch: ModuleType, batches: list[tuple[np.ndarray, np.ndarray]], device: str
+    ) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Return rows, pairs, and where the pairs' rows are among the rows."""
+        places = [np.searchsorted(rows, self._pairs[chosen]) for rows, chosen in batches]
+        rows, chosen = zip(*batches, strict=True)
+        return list(zip(*(_on_device(torch, part, device) for part in (rows, chosen, places)), strict=True))
+
+    def objective_of(
+        self, torch: ModuleType, z: torch.Tensor, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, chosen, places = batch
+        share = self._there[0][chosen]
+        return pair_term(z, places, share, self._there[1][rows]), share.sum()
+
+    def evaluator(self) -> tuple[np.ndarray, Callable[[np.ndarray], Callable[[np.ndarray], float]]]:
+        rows, pairs = sample_pairs(self.close, self.n)
+        pull = listed_pairs(pairs, np.ones(len(pairs)), len(rows))
+
+        def score_of(Z: np.ndarray) -> Callable[[np.ndarray], float]:
+            problem = prepare(None, Z, leave_one_out=True, passes=SCALES_TRIED)
+            return lambda A: pair_objective(A, problem, pull).value
+
+        return rows, score_of
+
+
+def _on_device(torch: ModuleType, arrays: Sequence[np.ndarray], device: str) -> list[torch.Tensor]:
+    """Return integer arrays on a device, by a single copy."""
+    if not arrays:
+        return []
+    together = torch.as_tensor(np.concatenate(arrays), device=device)
+    return list(torch.split(together, [len(array) for array in arrays]))
+
+
+# -- the objectives of a batch, as differentiable torch expressions ------------------------------------
+#
+# The symbols are those of `_nca/objectives`; there is no matrix A, because the rows are already transformed.
+
+
+def square_distances(z: torch.Tensor) -> torch.Tensor:
+    """Return ``|z_i - z_j|^2`` for all pairs of rows, from products of centred rows."""
+    z = z - z.mean(0, keepdim=True).detach()
+    squares = (z**2).sum(1)
+    return (squares[:, None] + squares[None, :] - 2.0 * z @ z.T).clamp_min(0.0)
+
+
+def agreement(kind: str, values: torch.Tensor) -> torch.Tensor:
+    """Return ``m_ij`` of the rows of a batch: integer codes, scaled targets or rows of probabilities."""
+    if kind == "class":
+        return (values[:, None] == values[None, :]).to(dtype=values.dtype)
+    if kind == "dot":
+        return values @ values.T
+    return (-0.5 * ((values[:, None, :] - values[None, :, :]) ** 2).sum(-1)).exp()
+
+
+def neighbor_terms(
+    z: torch.Tensor, match: torch.Tensor, objective: str, log_weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``a_i`` (Eq. 2) or ``log a_i`` (Eq. 6) of each row of the batch among the others.
+
+    Return the terms, and whether each row agrees with any other row of the batch. The other rows have no gradient, and
+    their logarithm, -inf, is replaced by 0.
+    """
+    scores = log_weights[None, :] - square_distances(z)
+    scores = scores.masked_fill(_diagonal(scores), -float("inf"))
+    log_p = scores.log_softmax(1)
+    match = match.masked_fill(_diagonal(match), 0.0)
+    has_mate = (match > 0).any(1)
+    if objective == "accuracy":
+        return (log_p.exp() * match).sum(1), has_mate
+    # In the log domain. Rows without a class mate are kept out of the graph, because their gradient would be NaN.
+    log_match = match.clamp_min(1e-300 if match.dtype.itemsize == 8 else 1e-37).log()
+    log_match = log_match.masked_fill(match <= 0, -float("inf"))
+    safe = log_match.masked_fill(~has_mate[:, None], 0.0)
+    log_p = log_p.masked_fill(_diagonal(log_p), -float("inf"))
+    log_a = (log_p + safe).logsumexp(1)
+    return log_a.masked_fill(~has_mate, 0.0), has_mate
+
+
+def pair_term(
+    z: torch.Tensor, pairs: torch.Tensor, pair_weight: torch.Tensor, log_weights: torch.Tensor
+) -> torch.Tensor:
+    """Return the negative of Eq. 8 for the pairs of a batch, per unit of pair weight; c != d over the rows of the batch."""
+    squares = square_distances(z)
+    attraction = (pair_weight * squares[pairs[:, 0], pairs[:, 1]]).sum() / pair_weight.sum()
+    scores = log_weights[:, None] + log_weights[None, :] - squares
+    scores = scores.masked_fill(_diagonal(scores), -float("inf"))
+    return -attraction - scores.flatten().logsumexp(0)
+
+
+def _diagonal(matrix: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)

@@ -1,5 +1,7 @@
 """NCA from close pairs only (Eq. 8 of the paper, sec. 5)."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,8 +23,11 @@ from vicinal._checks import (
 from vicinal._engine import Engine, Problem, Work, fit_engine, prepare
 from vicinal._fit_loops import Callback, FitPath, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
-from vicinal._nca.climb import METHODS, climb, relevance
-from vicinal._nca.init import (
+from vicinal._nca.objectives import Evaluation, log_or_none, pair_objective, placed_at, with_penalty
+from vicinal._nca.options import Objective
+from vicinal._nca.rows import column_spread
+from vicinal._nca.solvers import METHODS, climb, relevance
+from vicinal._nca.starts import (
     STRUCTURES,
     Start,
     auto_kind,
@@ -30,19 +35,10 @@ from vicinal._nca.init import (
     auto_units,
     check_init,
     check_size,
-    column_spread,
     given_start,
     image_width,
     user_start,
 )
-from vicinal._nca.objectives import (
-    Evaluation,
-    log_or_none,
-    pair_objective,
-    placed_at,
-    with_penalty,
-)
-from vicinal._nca.options import Objective
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import Grouped, Listed, listed_pairs, read_close_pairs, sample_pairs
 

@@ -1,17 +1,47 @@
-"""The rows that a fit of NCA works on, and a sample of them for evaluating a scale."""
+"""The rows that a fit of NCA works on, a sample of them for evaluating a scale, and draws of rows that do not fit into memory.
+
+With rows in a file, every round of minibatches works on a new draw (`DrawnRows`), and searches neighbours among its rows, which are as
+many as fit into the working memory. The initial matrix, and the rows on which all rounds are evaluated, come from the first draw.
+"""
+
+from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from vicinal._callers import callers_line
-from vicinal._engine import Engine, Work, prepare
-from vicinal._nca.init import column_spread, sample_rows
+from vicinal._checks import check_source, check_spread, check_weights
+from vicinal._engine import Engine, Work, fit_engine, prepare, resident_rows
 from vicinal._nca.objectives import Evaluation, log_or_none, neighbor_objective, neighbor_value, placed_at
 from vicinal._nca.options import Objective
-from vicinal._supervision import Targets, check_targets
+from vicinal._row_sources import RowSource
+from vicinal._supervision import Targets, check_targets, read_targets
 from vicinal._tensors import take_rows
+
+# The number of rows that the searches below use: enough to find a scale within a few per cent, cheap compared with a pass.
+QUERIES, _POINTS = 256, 2048
+
+
+def sample_rows(n: int, n_queries: int = QUERIES, n_points: int = _POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions of the queries and of the points to search the scale on: evenly spaced, so a pure function
+    of n.
+
+    The queries are among the points; rows that are sorted by class give each class its share.
+    """
+    points = np.unique(np.linspace(0, n - 1, min(n, n_points)).round().astype(np.intp))
+    queries = np.unique(np.linspace(0, len(points) - 1, min(n, n_queries)).round().astype(np.intp))
+    return points, queries
+
+
+def column_spread(X: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of each column; exactly 0 if it is rounding noise of a constant."""
+    spread = X.std(axis=0, dtype=np.float64)
+    noise = 16.0 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0).astype(np.float64)
+    return np.where(spread > noise, spread, 0.0)
 
 
 class Rows(NamedTuple):
@@ -24,7 +54,7 @@ class Rows(NamedTuple):
     spread: np.ndarray
     problem: Any = None  # a Problem, once the rows are passed to the engine
 
-    def resident(self, engine: Engine | str | None, work: Work) -> "Rows":
+    def resident(self, engine: Engine | str | None, work: Work) -> Rows:
         """Return the rows as a problem of the engine for such `Work`, and X relative to its centre."""
         problem = prepare(
             engine,
@@ -73,7 +103,7 @@ class Sample:
     def effective_neighbors(self, A: np.ndarray) -> np.ndarray:
         return placed_at(self._problem, A).perplexities(self._queries)
 
-    def folds(self, n_folds: int) -> "list[tuple[np.ndarray, Sample]]":
+    def folds(self, n_folds: int) -> list[tuple[np.ndarray, Sample]]:
         """Return positions that are held out, and a `Sample` of the others; empty if too few rows have class mates.
 
         The rows are sorted by class, so that every third row, for example, is a stratified sample. Rows that lose their
@@ -138,3 +168,72 @@ def check_agreement(targets: Targets, objective: Objective) -> None:
             UserWarning,
             stacklevel=callers_line(),
         )
+
+
+# -- rows in a file ------------------------------------------------------------------------------------
+
+
+class DrawnRows:
+    """Rows with their targets and weights, drawn from a source.
+
+    Parameters
+    ----------
+    estimator : NCA
+    source : RowSource
+    y, sample_weight : array-like of length n, or None
+    objective : Objective
+
+    Attributes
+    ----------
+    first : integer array
+        The positions in the source of the rows of the first draw.
+    """
+
+    first: np.ndarray | None = None
+
+    def __init__(self, estimator: Any, source: RowSource, y: Any, sample_weight: Any, objective: Any) -> None:
+        ranges = check_source(estimator, source, min_rows=2)
+        check_spread(np.stack(ranges))
+        self._source, self._objective, n = source, objective, source.shape[0]
+        self._targets = read_targets(y, n, objective.match)
+        self._weight = check_weights(sample_weight, np.broadcast_to(0.0, source.shape))
+        self._counted = None if self._weight is None else np.flatnonzero(self._weight)
+        self._most = min(resident_rows(estimator.engine, source.shape[1], source.dtype), n)
+        estimator.random_state_ = check_random_state(estimator.random_state)
+        self._rng = np.random.default_rng(estimator.random_state_.randint(2**31 - 1))
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The targets of all rows of positive weight."""
+        return self._targets if self._counted is None else self._targets[self._counted]
+
+    def draw(self) -> tuple[np.ndarray, Rows]:
+        """Return some rows of the source, and those of positive weight with their targets.
+
+        A row that is the only one of its class in a draw agrees with no other row there, and is left out.
+        """
+        n = self._source.shape[0] if self._counted is None else len(self._counted)
+        chosen = np.sort(self._rng.choice(n, min(self._most, n), replace=False))
+        positions = chosen if self._counted is None else self._counted[chosen]
+        if self._objective.match == "class":
+            codes = self._targets[positions]
+            positions = positions[np.bincount(codes)[codes] > 1]
+        if len(positions) < 2:
+            raise ValueError(
+                f"no two of {len(chosen):,} rows that were drawn at random from {n:,} rows have the same class. Merge small classes, or "
+                "give the engine more memory, as in Engine(memory='4 GB'), to draw more rows at a time."
+            )
+        if self.first is None:
+            self.first = positions
+        X = self._source.take(positions)
+        weight = None if self._weight is None else self._weight[positions]
+        match, scale = self._objective.match, self._objective.match_scale
+        return X, prepare_rows(X, self._targets[positions], weight, match, scale)
+
+    def rounds(self, estimator: Any, n_queries: int, n_points: int, n_dims: int, passes: int) -> Callable[[], Rows]:
+        """Return a function that draws other rows for each round and passes them to the engine for such `Work`."""
+
+        def draw() -> Rows:
+            return self.draw()[1].resident(fit_engine(estimator), Work(n_queries, n_points, n_dims, passes))
+
+        return draw

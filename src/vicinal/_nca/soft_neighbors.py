@@ -1,16 +1,20 @@
 """The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
 
+from __future__ import annotations
+
+import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights
 from vicinal._dask import CollectionClassifierMixin, answers_collections, fits_collections, float_numbers, predictions
@@ -27,9 +31,9 @@ from vicinal._engine import (
     prepare,
     resident,
 )
-from vicinal._nca.given_metrics import fitted_metric, images_under, width_under
-from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
+from vicinal._nca.rows import sample_rows
+from vicinal._nca.starts import SCALES_TRIED, best_scale
 from vicinal._notebook import NotebookMixin
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._supervision import code_classes, power_of_two, read_numbers
@@ -448,3 +452,51 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         found = placed.softmax_means(np.column_stack([self._targets, self._targets**2]), queries).means
         std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0)) * self._unit
         return std[:, 0] if self._one_output else std
+
+
+# -- the metrics that users may pass: a fitted one, an estimator of one, a matrix, or none -------------
+
+
+def width_under(metric: Any, n_features: int) -> int:
+    """Return the number of dimensions of the images under a metric, as far as its parameters and fitted attributes determine it."""
+    matrix = getattr(metric, "components_", None if hasattr(metric, "transform") else metric)
+    if matrix is not None:
+        return len(np.atleast_2d(matrix))
+    width = getattr(metric, "n_components", None)
+    return int(width) if isinstance(width, numbers.Integral) else n_features
+
+
+def fitted_metric(metric: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Any:
+    """Return the metric as None, a matrix, or a fitted transformer; an estimator is cloned and fitted."""
+    if metric is None:
+        return None
+    if not hasattr(metric, "transform") or isinstance(metric, type):
+        if hasattr(metric, "fit") or isinstance(metric, str) or callable(metric):
+            raise TypeError(
+                "metric must be a fitted metric (an object with transform), an estimator of one, a matrix or "
+                f"None, got {metric!r}."
+            )
+        matrix = check_array(metric, dtype=np.float64, input_name="metric")
+        if matrix.shape[1] != np.shape(X)[1]:
+            raise ValueError(
+                f"metric as a matrix must have as many columns as X has features, {np.shape(X)[1]}, got "
+                f"shape {matrix.shape}."
+            )
+        return matrix
+    try:
+        check_is_fitted(metric)
+    except NotFittedError:
+        weighs = sample_weight is not None and has_fit_parameter(metric, "sample_weight")
+        return clone(metric).fit(X, y, **({"sample_weight": sample_weight} if weighs else {}))
+    return metric
+
+
+def images_under(metric: Any, given: ArrayLike, X: np.ndarray) -> np.ndarray:
+    """Return the images of rows under a metric, between which distances are Euclidean; X are the given rows, validated."""
+    if metric is None:
+        return X
+    if isinstance(metric, np.ndarray):
+        return X @ metric.T.astype(X.dtype)
+    named = hasattr(metric, "feature_names_in_") and hasattr(given, "columns")
+    Z = np.asarray(metric.transform(given if named else X))
+    return np.ascontiguousarray(Z, dtype=np.float32 if Z.dtype == np.float32 else np.float64)

@@ -1,5 +1,7 @@
 """Preparations of `plot.plot_density`: the range, the features, and the mass inside contours."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from vicinal._plot.parts import short
 
 def prepared_density(
     density: Any, X: ArrayLike | None, features: Any
-) -> "tuple[Callable[[np.ndarray], np.ndarray], list[str], np.ndarray, Kernel]":
+) -> tuple[Callable[[np.ndarray], np.ndarray], list[str], np.ndarray, Kernel]:
     """Return a function that scores plain rows, the names of the features, rows that span them, and its kernel."""
     if not hasattr(density, "score_samples"):
         raise TypeError(

@@ -1,5 +1,7 @@
 """The field of metrics of a density: an ellipse per row, as wide as the kernels are there."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ def metric_field(
     n_ellipses: int = 60,
     scale: float | str = "auto",
     ax: Any = None,
-) -> "Axes":
+) -> Axes:
     """Draw the local metric of a fitted LocalLCA at some rows, as ellipses.
 
     Parameters

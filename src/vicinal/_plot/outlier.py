@@ -1,5 +1,7 @@
 """A picture of one row and the expected values of its columns."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 _END = 3.0  # values further out, in half-intervals, are drawn at the edge
 
 
-def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any = None) -> "Axes":
+def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any = None) -> Axes:
     """Draw the values of one row and the values that are expected for each column given the others.
 
     Parameters

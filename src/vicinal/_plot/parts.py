@@ -1,5 +1,7 @@
 """Common parts of the pictures: axes, colours that colour-blind people can distinguish, and labels of any type."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -36,7 +38,7 @@ def matplotlib_or_explain() -> ModuleType:
     return plt
 
 
-def axes_or_new(ax: "Axes | None", figure_size: tuple[float, float] = _FIGURE_SIZE) -> "Axes":
+def axes_or_new(ax: Axes | None, figure_size: tuple[float, float] = _FIGURE_SIZE) -> Axes:
     """Return the axes to draw on: the given ones, or those of a new figure."""
     plt = matplotlib_or_explain()
     from matplotlib.axes import Axes
@@ -52,7 +54,7 @@ def axes_or_new(ax: "Axes | None", figure_size: tuple[float, float] = _FIGURE_SI
     return ax
 
 
-def label_axes(ax: "Axes", x: str, y: str) -> None:
+def label_axes(ax: Axes, x: str, y: str) -> None:
     """Label the axes; labels are plain text, never formulas, whatever characters they contain."""
     ax.set_xlabel(x, parse_math=False)
     ax.set_ylabel(y, parse_math=False)
@@ -66,8 +68,8 @@ def sign_of(code: int) -> dict[str, str]:
 
 
 def add_legend(
-    ax: "Axes", handles: Sequence[Any], names: Iterable[object], *, title: str | None = None, outside: bool = False
-) -> "Legend":
+    ax: Axes, handles: Sequence[Any], names: Iterable[object], *, title: str | None = None, outside: bool = False
+) -> Legend:
     """Add a legend of plain text; matplotlib itself would drop "_a" and read "$x$" as a formula."""
     size = float(ax.xaxis.label.get_fontsize()) * 0.85
     place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if outside else {"loc": "best"}

@@ -3,7 +3,6 @@
 ::
 
       RCA, rca.py                                          the metric in closed form; its sums are in `vicinal._scatter`
-          shrinkage.py                                     shrinkage by Ledoit and Wolf, in units of the columns
           raw_shrinkage.py                                 shrinkage towards the raw metric, by cross-validation
           on_cluster.py                                    the sums over the partitions of a Dask collection
       OnlineRCA, online_rca.py                             a stream, in which old rows are forgotten

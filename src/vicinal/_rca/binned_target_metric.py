@@ -1,5 +1,7 @@
 """A metric from a numeric target, for methods that learn from groups."""
 
+from __future__ import annotations
+
 from typing import Any, Self
 
 import numpy as np

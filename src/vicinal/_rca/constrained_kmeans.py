@@ -1,5 +1,7 @@
 """K-means that keeps chunklets together (Wagstaff et al. 2001, positive constraints)."""
 
+from __future__ import annotations
+
 from copy import copy
 from typing import Any, Self
 

@@ -1,5 +1,7 @@
 """A Gaussian mixture in which each chunklet comes from one component (Shental et al. 2004)."""
 
+from __future__ import annotations
+
 import warnings
 from typing import Any, Self
 

@@ -1,5 +1,7 @@
 """Xing et al.'s metric from similar and dissimilar pairs (NIPS 2002), with a certified distance from the maximum."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Self

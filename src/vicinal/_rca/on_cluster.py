@@ -148,7 +148,7 @@ def _as_rows(part: Any, i: int) -> np.ndarray:
 
 def _as_numbers(part: Any, i: int) -> np.ndarray:
     """Return a partition in float64 or float32, with the checks of a table in memory if it has any other dtype."""
-    from vicinal._rca.rca import RCA  # which imports this module
+    from vicinal._rca.rca import RCA
 
     rows = np.ascontiguousarray(part)
     if rows.dtype in (np.dtype(np.float64), np.dtype(np.float32)):

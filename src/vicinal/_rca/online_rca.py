@@ -1,5 +1,7 @@
 """Relevant Component Analysis of a stream (Bar-Hillel et al. 2005, sec. 7 and Appendix C)."""
 
+from __future__ import annotations
+
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -142,8 +144,8 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         return X, *read_chunklets(y, len(X))
 
     def _advance(
-        self, state: "_State | None", X: np.ndarray, entries: ChunkletRows, report: ChunkletReport
-    ) -> "tuple[_State | None, ChunkletReport]":
+        self, state: _State | None, X: np.ndarray, entries: ChunkletRows, report: ChunkletReport
+    ) -> tuple[_State | None, ChunkletReport]:
         """Return the state after one more block of chunklets (None before W is initialised), and the report."""
         starts = np.flatnonzero(np.diff(entries.ids, prepend=-1))
         chunklets = [_centred(X[rows]) for rows in np.split(entries.rows, starts[1:])] if len(starts) else []
@@ -179,7 +181,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
             "handles them."
         )
 
-    def _keep(self, state: "_State | None", report: ChunkletReport) -> Self:
+    def _keep(self, state: _State | None, report: ChunkletReport) -> Self:
         self._state, self.chunklet_report_ = state, report
         if state is not None:
             self.components_, self.step_ = state.W, state.step

@@ -8,6 +8,8 @@
     a fitted model and some rows  ->  of_model.py: dict  ->  render.py: HTML
 """
 
+from __future__ import annotations
+
 import html
 import json
 import os

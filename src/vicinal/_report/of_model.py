@@ -3,6 +3,8 @@
 It contains no cross-validated results, because the model is fixed; the rows may be its training rows, and the page says so.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any
 

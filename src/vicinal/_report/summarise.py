@@ -1,5 +1,7 @@
 """The content of a report, as a dict of plain values."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any
 
@@ -65,7 +67,7 @@ def summarise(
         "metric": None,
         "path": None,
         "outliers": None,
-        "code": reproducing_code(comparison, loading, X, None if targets is None else targets.y),
+        "code": reproducing_code(comparison, loading),
     }
     density = comparison.best["density"] or comparison.reference["density"]
     if density is not None:

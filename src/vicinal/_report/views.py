@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from vicinal._compare.folds import Fits, fit_first, images_of, learned_step, nearest
 from vicinal._compare.methods import Method
 from vicinal._compare.rows import ComparedTargets
-from vicinal._lca.folds import shared_searches
+from vicinal._lca.penalty_search import shared_searches
 
 if TYPE_CHECKING:
     from vicinal._density.outliers import DensityOutlierDetector

@@ -5,8 +5,8 @@
       what the user passes                 what a method gets                          file
 
       one label per row                    `Labels`: classes and codes                 labels.py
-      one label per row, for some rows     codes, -1 for a row in no group             groups.py
-      pairs of row positions               an array of shape (p, 2)                    pairs.py
+      one label per row, for some rows     codes, -1 for a row in no group             labels.py
+      pairs of row positions               an array of shape (p, 2)                    labels.py
       groups, pairs, lists, teachers       chunklets: `ChunkletRows`, one id per row   chunklets.py
       close pairs with weights, or groups  `Listed`, `Grouped`, and how they pull      close_pairs.py
       classes, numbers, probabilities      `Targets`, the engine's `Match`             targets.py
@@ -16,7 +16,7 @@ Two rules about labels hold for the whole library:
 
 - `code_labels` defines which labels are the same: those that compare equal in Python.  The codes follow the sorted order of
   the labels, whether these are a list, an array or a pandas column.
-- `is_missing`, in missing.py, defines which labels are missing: None, NaN, NaT, ``pandas.NA`` or masked ones.  Methods that
+- `is_missing` defines which labels are missing: None, NaN, NaT, ``pandas.NA`` or masked ones.  Methods that
   learn from groups (RCA, MMC, PairNCA, the constrained clusterers) treat a missing label, -1 and "-1" as "in no group"; all
   others raise an error that counts missing labels, and treat -1 as a label like any other.
 
@@ -48,10 +48,17 @@ from vicinal._supervision.close_pairs import (
     read_close_pairs,
     sample_pairs,
 )
-from vicinal._supervision.groups import code_groups
-from vicinal._supervision.labels import Labels, check_length, code_classes, code_labels
-from vicinal._supervision.missing import is_missing, read_values, refuse_missing
-from vicinal._supervision.pairs import check_pairs
+from vicinal._supervision.labels import (
+    Labels,
+    check_length,
+    check_pairs,
+    code_classes,
+    code_groups,
+    code_labels,
+    is_missing,
+    read_values,
+    refuse_missing,
+)
 from vicinal._supervision.targets import Targets, check_targets, power_of_two, read_numbers, read_targets
 
 __all__ = [

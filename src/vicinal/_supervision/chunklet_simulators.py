@@ -4,6 +4,8 @@ Each returns :class:`ChunkletRows` ``(rows, ids)``, because teachers may share p
 ``y`` to an estimator, or use ``X[rows]`` with ``ids``.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -13,7 +15,7 @@ from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer, check_positive
 from vicinal._supervision.chunklets import ChunkletRows, merge_shared
-from vicinal._supervision.groups import code_groups
+from vicinal._supervision.labels import code_groups
 
 
 def simulate_teachers(

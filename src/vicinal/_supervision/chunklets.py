@@ -7,6 +7,8 @@ et al. 2005, sec. 2).  Labels, groups and pairs are converted to one of
 - :class:`ChunkletRows`, positions and ids side by side, for chunklets that share rows (independent teachers).
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
@@ -19,9 +21,7 @@ from scipy.sparse.csgraph import connected_components
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_integer
-from vicinal._supervision.groups import code_groups
-from vicinal._supervision.labels import check_length
-from vicinal._supervision.pairs import check_pairs, check_positions
+from vicinal._supervision.labels import check_length, check_pairs, check_positions, code_groups
 from vicinal._tensors import as_host
 
 

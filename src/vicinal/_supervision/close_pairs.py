@@ -1,5 +1,7 @@
 """Close pairs, listed or as groups: the supervision of Eq. 8 of the NCA paper."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np
@@ -7,8 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import coo_array
 
 from vicinal._supervision.chunklets import chunklets_from_labels
-from vicinal._supervision.labels import check_length
-from vicinal._supervision.pairs import check_pairs
+from vicinal._supervision.labels import check_length, check_pairs
 
 PullClose = Callable[[np.ndarray], np.ndarray]  # maps images to the pull of their close pairs
 
@@ -17,7 +18,7 @@ _SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # from which a scale is estimated
 
 def read_close_pairs(
     y: ArrayLike | None, pairs: ArrayLike | None, pair_weight: ArrayLike | None, n: int, name: str
-) -> "Grouped | Listed":
+) -> Grouped | Listed:
     """Read the supervision of `PairNCA.fit` and similar methods: pairs with weights, or groups y.
 
     Returns

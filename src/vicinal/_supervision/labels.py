@@ -1,15 +1,107 @@
-"""Conversion of one label per row, of any kind, to integer codes, for the whole library."""
+"""Labels, groups and pairs as users pass them: the definition of missing values, and the conversion of labels of any kind to integer codes."""
 
+from __future__ import annotations
+
+import numbers
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import DataConversionWarning
 
 from vicinal._callers import callers_line
-from vicinal._supervision.missing import read_values, refuse_missing
 from vicinal._tensors import as_host
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a label or a number is missing: None, NaN, NaT or ``pandas.NA``."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA has no truth value; a list of labels in place of one has several
+        return type(value).__name__ == "NAType"
+
+
+def read_values(y: ArrayLike | None, name: str = "y") -> tuple[np.ndarray, np.ndarray]:
+    """Convert an argument to an array without losing its missing values.
+
+    NumPy would write None and NaN among strings as "None" and "nan", round nullable integers to floats, and drop the
+    mask of a masked array.
+
+    Returns
+    -------
+    values : array
+        An array of numbers if every entry that is not missing is a number.  A missing entry may hold anything.
+    missing : bool array of the same shape
+    """
+    y = as_host(y)
+    if y is None:
+        raise ValueError(
+            f"this method requires {name} to be passed, but the target {name} is None. Pass one entry per row."
+        )
+    try:
+        values = np.asarray(y)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} should be an array with one entry per row, got rows of different lengths. Pass one label per row."
+        ) from error
+    if _loses_something(y, values):
+        values = np.asarray(y, dtype=object)
+    missing = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else np.zeros(values.shape, dtype=bool)
+    if values.dtype == object:
+        missing = missing | np.fromiter(map(is_missing, values.flat), dtype=bool, count=values.size).reshape(
+            values.shape
+        )
+        values = _as_numbers(values, missing)
+    elif values.dtype.kind in "fcmM":
+        missing = missing | (values != values)
+    return values, missing
+
+
+def refuse_missing(
+    missing: np.ndarray,
+    name: str = "y",
+    what: str = "labels",
+    remedy: str = "Drop these rows, or give them a separate label.",
+) -> None:
+    """Raise an error that counts missing entries, given as a mask."""
+    count = int(missing.sum())
+    if count:
+        raise ValueError(
+            f"{name} must not hold missing {what} (None, NaN, NaT, NA or masked), got {count} of {missing.size}. {remedy}"
+        )
+
+
+def _loses_something(y: Any, values: np.ndarray) -> bool:
+    """Return whether NumPy changed entries: other values among the strings of a list, or nullable integers of pandas."""
+    if isinstance(y, np.ndarray):
+        return False
+    if hasattr(y, "dtype"):
+        return values.dtype.kind == "f" and not isinstance(y.dtype, np.dtype)
+    if values.dtype.kind not in "US":
+        return False
+    text = str if values.dtype.kind == "U" else bytes
+    return not all(isinstance(entry, text) for entry in np.asarray(y, dtype=object).flat)
+
+
+def _as_numbers(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Return an array of numbers instead of Python objects, if all entries that are not missing are numbers."""
+    present = values[~missing]
+    if not len(present) or not all(isinstance(value, (numbers.Real, np.bool_)) for value in present):
+        return values
+    plain = np.array(present.tolist())
+    if plain.dtype.kind not in "biuf" or (
+        plain.dtype.kind == "f" and not any(isinstance(value, (float, np.floating)) for value in present)
+    ):
+        return values  # integers too large for int64
+    out = np.zeros(values.shape, dtype=plain.dtype)
+    out[~missing] = plain
+    return out
+
+
+# -- labels --------------------------------------------------------------------------------------------
 
 # Beyond this, neighbouring whole numbers are the same float.
 _LARGEST_WHOLE_FLOAT = 2.0**53
@@ -170,3 +262,86 @@ def _code_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray
     place = {label: position for position, label in enumerate(ordered)}
     number = np.array([place[label] for label in labels], dtype=np.intp)
     return np.fromiter(ordered, dtype=object, count=len(ordered)), number[codes]
+
+
+# -- groups: labels of some of the rows, which only define which rows belong together ------------------
+
+
+def code_groups(y: ArrayLike, name: str = "y") -> np.ndarray:
+    """Read one group per row; a missing label, -1 and "-1" mean that the row is in no group.
+
+    Returns
+    -------
+    codes : int array of shape (n,)
+        0, 1, ... in the sorted order of the labels; -1 for a row in no group.
+    """
+    classes, codes = code_labels(y, name, partial=True)
+    none, below = _none_and_below(classes)
+    refused = int(np.isin(codes, np.flatnonzero(below)).sum()) if below.any() else 0
+    if refused:
+        raise ValueError(
+            f"{name} holds {refused} integers below -1 (smallest {min(classes[below])}); -1 means no group and ids "
+            "start at 0. Set them to -1 if they mean none, or renumber the groups from 0."
+        )
+    if not none.any():
+        return codes
+    number = np.where(none, -1, np.cumsum(~none) - 1)
+    return np.append(number, -1)[codes]  # the last entry is for code -1
+
+
+def _none_and_below(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which labels mean "no group", and which are numbers below -1, which may mean either."""
+    kind = classes.dtype.kind
+    if kind in "if":
+        return classes == -1, classes < -1
+    nowhere = np.zeros(len(classes), dtype=bool)
+    if kind in "US":
+        return classes == np.array("-1", dtype=kind), nowhere
+    if kind != "O":
+        return nowhere, nowhere
+    numeric = np.array([isinstance(label, numbers.Real) for label in classes], dtype=bool)
+    below = numeric.copy()
+    below[numeric] = [label < -1 for label in classes[numeric]]
+    return np.array([label in (-1, "-1", b"-1") for label in classes], dtype=bool), below
+
+
+# -- pairs of rows, as row positions -------------------------------------------------------------------
+
+
+def check_pairs(pairs: ArrayLike, n_samples: int, name: str) -> np.ndarray:
+    """Return an int array (p, 2) of row positions."""
+    try:
+        pairs = np.asarray(pairs)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must have shape (p, 2), got rows of different lengths. Pass one pair of row positions per row, "
+            "or groups to chunklets_from_groups."
+        ) from error
+    if pairs.size == 0:
+        pairs = np.empty((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"{name} must have shape (p, 2), got {pairs.shape}. Pass one pair of row positions per row.")
+    return check_positions(pairs, n_samples, name)
+
+
+def check_positions(positions: np.ndarray, n_samples: int, name: str) -> np.ndarray:
+    """Return row positions as integers, or raise an error if some are out of range."""
+    if positions.size == 0:
+        return positions.astype(np.int64)
+    if positions.dtype == object and all(
+        type(value) is int or isinstance(value, np.integer) for value in positions.flat
+    ):
+        positions = positions.astype(np.int64)  # nullable integers of pandas
+    if positions.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must hold row positions (integers), got {positions.dtype}. Positions count from 0; look "
+            "up index labels first, for example with DataFrame.index.get_indexer."
+        )
+    outside = int(((positions < 0) | (positions >= n_samples)).sum())
+    if outside:
+        raise ValueError(
+            f"{name} must hold row positions 0 to {n_samples - 1}, got {outside} out of range "
+            f"({positions.min()} to {positions.max()}). Positions count from 0 and are not DataFrame index "
+            "labels."
+        )
+    return positions.astype(np.int64, copy=False)

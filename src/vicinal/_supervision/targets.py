@@ -1,5 +1,7 @@
 """The agreement of rows: labels and soft targets as the engine's `Match` (NCA paper, sec. 5)."""
 
+from __future__ import annotations
+
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -7,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from vicinal._checks import check_choice, check_positive
 from vicinal._engine import Match, prepare
-from vicinal._supervision.labels import check_length, code_classes, code_labels
-from vicinal._supervision.missing import read_values, refuse_missing
+from vicinal._supervision.labels import check_length, code_classes, code_labels, read_values, refuse_missing
 
 # Departure 7 (NCA): Soft matches are Gaussian, or inner products.
 MATCHES = ("class", "gaussian", "dot")
@@ -36,7 +37,7 @@ class Targets(NamedTuple):
     n_classes: int | None = None
     scale: np.ndarray | None = None
 
-    def take(self, rows: np.ndarray) -> "Targets":
+    def take(self, rows: np.ndarray) -> Targets:
         """Return the targets of some rows, in that order."""
         return self._replace(values=self.values[rows])
 

@@ -4,12 +4,14 @@
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import skew
 
 from vicinal._checks import check_choice
+from vicinal._notebook import table_html
 from vicinal._tables.column_type import ColumnType, TableError, describe_types
 from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import describe_text
@@ -118,6 +120,24 @@ class PreparedTable(NamedTuple):
         return self._replace(
             X=self.X.loc[:, chosen], encoder=self.encoder.select(np.flatnonzero(chosen)), notes=[*self.notes, *notes]
         )
+
+    def to_frame(self) -> Any:
+        """Return a table of the raw columns: their kinds, and whether they are features.
+
+        Returns
+        -------
+        DataFrame
+        """
+        import pandas as pd
+
+        used = set(self.encoder.sources)
+        lines = [(name, str(kind), name in used) for name, kind in self.types.items()]
+        return pd.DataFrame(lines, columns=["column", "kind", "used"])
+
+    def _repr_html_(self) -> str:
+        lines = [tuple(escape(str(cell)) for cell in line) for line in self.to_frame().itertuples(index=False)]
+        notes = "".join(f"<li>{escape(note.text)}</li>" for note in self.notes)
+        return table_html(("column", "kind", "used"), lines, most=100) + f"<ul>{notes}</ul>"
 
     def take(self, rows: np.ndarray) -> "PreparedTable":
         """Return some of the kept rows, by position among them.
