@@ -218,9 +218,9 @@ def _form_of(penalty: Penalty, rows: np.ndarray, log_weights: np.ndarray) -> For
     forms, distances = [], []
     for family in FAMILIES:
         matrix = family_matrix(family, rows[counted], shares)
-        factor = float(np.trace(penalty.matrix) / np.trace(matrix))
-        forms.append(Form(family, factor, penalty.weight))
-        distances.append(np.linalg.norm(factor * matrix - penalty.matrix))
+        total, size = float(np.trace(penalty.matrix)), float(np.trace(matrix))
+        forms.append(Form(family, total / size, penalty.weight))
+        distances.append(np.abs(matrix / size - penalty.matrix / total).max())
     return forms[int(np.argmin(distances))]
 
 
