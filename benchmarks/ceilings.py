@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from threadpoolctl import threadpool_limits
 
-from vicinal._engine import _kernels
+from vicinal._engine.cpu import parts as _kernels
 
 
 @njit(nogil=True, fastmath={"contract"})

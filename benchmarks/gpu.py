@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py                  # needs a CUDA device, vicinal[torch] and Triton, which torch installs
     python benchmarks/gpu.py --out FOLDER     # writes FOLDER/gpu.json instead of results/gpu.json
-    python benchmarks/gpu.py --tune           # measures the choices of `_tuning.GPU_TILES` instead: gpu-tuning.json
+    python benchmarks/gpu.py --tune           # measures the choices of `tuning.GPU_TILES` instead: gpu-tuning.json
     python benchmarks/gpu.py --laws           # runs the laws of the engine on the device instead: gpu-laws.json
 
 The time of a pass is that of an estimator: it includes the transfer of a metric to the device and of the results to memory. The
@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vicinal._engine import Engine, Match, _tuning, prepare
+from vicinal._engine import Engine, Match, prepare, tuning
 
 GPU = Engine("torch", device="cuda")
 SECONDS_PER_FIGURE = 3.0
@@ -368,7 +368,7 @@ def neighbors(n=100_000, d=16, k=10):
 def frames(n=20_000, d=32, depth=4):
     """Yield log-densities of rows under a frame each, by the fused kernel and by torch's operations."""
     from vicinal._engine import Frames
-    from vicinal._engine._frames import PlacedFrames
+    from vicinal._engine.frames.placed import PlacedFrames
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
@@ -469,7 +469,7 @@ TUNED = {"float32": (16, 32, 64, 128), "float64": (16, 32, 64, 128)}
 def time_choice(dtype, d, choice, n):
     """Return the milliseconds of LCA's pass about one centre and about the centres of tiles, and of NCA's, with one choice."""
     if choice is not None:
-        _tuning.GPU_TILES[np.dtype(dtype)][d] = choice
+        tuning.GPU_TILES[np.dtype(dtype)][d] = choice
     X, y = gaussian_rows(n, d).astype(dtype), np.arange(n) % 10
     problem = prepare(GPU, X, leave_one_out=True, match=Match("class", y))
     common, local = problem.at(np.eye(d)), problem.at(np.eye(d))

@@ -1,4 +1,4 @@
-"""Measure the engine's tuned constants again, and print them beside the values in `_engine/_tuning.py`.
+"""Measure the engine's tuned constants again, and print them beside the values in `_engine/tuning.py`.
 
     python benchmarks/tune.py                     # all constants marked "measured"; about 10 minutes on an idle core
     python benchmarks/tune.py HALF PRODUCTS_FROM  # constants whose names begin with these words
@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import Engine, Frames, prepare
-from vicinal._engine import _tuning as tuning
-from vicinal._engine._accuracy import FLOAT32, FLOAT64
+from vicinal._engine import Engine, Frames, prepare, tuning
+from vicinal._engine.accuracy import FLOAT32, FLOAT64
 
 ONE = {"threads": 1}
 NEVER = 10**12  # never, for a constant that means "from this many on"; always, for one that means "up to this many"

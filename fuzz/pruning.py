@@ -13,9 +13,8 @@ from scipy.special import entr
 
 from fuzz.harness import Case
 from vicinal import Engine
-from vicinal._engine import Frames, Match, prepare
-from vicinal._engine import _tuning as tuning
-from vicinal._engine._plan import value_scales
+from vicinal._engine import Frames, Match, prepare, tuning
+from vicinal._engine.plan.tiles import value_scales
 
 # What rounding may add, relative to the largest entry of an answer: the tolerance table of tests/test_engine.py.
 ROUNDING = {"float64": 1e-10, "float32": 2e-4}

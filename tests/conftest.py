@@ -20,8 +20,8 @@ os.environ.setdefault("PYTHONHASHSEED", "0")
 MANY_TESTS = 3000
 # Modules with compiled kernels, those that take the compiler longest first.
 COMPILED = (
-    "_pruned_kernels", "_pruned_half_kernels", "_row_kernels", "_half_kernels", "_frame_kernels", "_product_kernels",
-    "_search_kernels", "_pruned_boxes", "_order",
+    "cpu.pruned_kernels", "cpu.pruned_once_kernels", "cpu.row_kernels", "cpu.once_kernels", "frames.kernels", "cpu.product_kernels",
+    "cpu.search_kernels", "plan.boxes", "plan.order",
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def kernels_are_compiled_once(request, tmp_path_factory):
 def _compile_what_nobody_else_does(folder):
     from numba import float32, float64
 
-    from vicinal._engine._kernels import _Kernel
+    from vicinal._engine.work.compiling import _Kernel
 
     folder.mkdir(exist_ok=True)
     modules = [import_module(f"vicinal._engine.{name}") for name in COMPILED]
@@ -69,7 +69,7 @@ def _compile_what_nobody_else_does(folder):
 @pytest.fixture
 def forced():
     """A function that sets constants of the engine until the end of a test, so that a certain method is used: ``forced(FEW_PAIRS=0)``."""
-    from vicinal._engine import _tuning as tuning
+    from vicinal._engine import tuning
 
     with contextlib.ExitStack() as until_the_end:
         yield lambda **values: until_the_end.enter_context(tuning.forced(**values))

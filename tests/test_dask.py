@@ -39,11 +39,15 @@ from vicinal import (  # noqa: E402
     which_engine,
 )
 from vicinal._dask import cluster as cluster_module  # noqa: E402
-from vicinal._engine import Match, _dask, prepare  # noqa: E402
-from vicinal._engine import _tuning as tuning  # noqa: E402
-from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
-from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
-from vicinal._engine._sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
+from vicinal._engine import (  # noqa: E402
+    Match,
+    prepare,
+    tuning,
+)
+from vicinal._engine.dask import backend as _dask  # noqa: E402
+from vicinal._engine.dask.packing import Packed, Recipes  # noqa: E402
+from vicinal._engine.dask.worker import Job, _Loader  # noqa: E402
+from vicinal._engine.work.sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +144,7 @@ def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     local, there = (sums_of(kind, rows, scale * np.eye(d), codes, log_weights) for kind in ("cpu", "dask"))
     for one, other in zip(local, there, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert sum(client.run(lambda: len(sys.modules["vicinal._engine._dask_worker"]._made._things)).values()) > 0
+    assert sum(client.run(lambda: len(sys.modules["vicinal._engine.dask.worker"]._made._things)).values()) > 0
 
 
 PIECES = tuple(f"vicinal.{name}" for name in ("Half", "Pruned", "Compiled"))  # keys of tasks that compute something
@@ -227,10 +231,11 @@ def test_a_task_that_fails_is_an_error_before_the_others_end(client, monkeypatch
 
 def test_kernels_travel_by_name():
     """This includes kernels that this process has never used: a worker uses its own, compiled or not."""
-    from vicinal._engine import _half_kernels, _order
+    from vicinal._engine.cpu import once_kernels
+    from vicinal._engine.plan import order
 
     packed = Packed(Recipes())
-    for module, name in ((_half_kernels, "half_sums"), (_order, "split_node")):
+    for module, name in ((once_kernels, "half_sums"), (order, "split_node")):
         code = packed.dumps(getattr(module, name))
         job = Job("", b"", {}, "", frozenset(), [], [])
         assert _Loader(code, job, {}, []).load() is getattr(module, name)
@@ -334,7 +339,7 @@ def test_workers_killed_for_their_memory_change_no_bit(client, fitted_here):
 @pytest.mark.slow
 def test_workers_that_never_have_enough_memory_are_an_error(client, monkeypatch):
     """They are killed as soon as they have loaded what a task needs, and restart, again and again."""
-    monkeypatch.setattr("vicinal._engine._dask._ATTEMPTS", 2)
+    monkeypatch.setattr("vicinal._engine.dask.backend._ATTEMPTS", 2)
     limit_workers(client, 200 * 2**20)
     try:
         with pytest.raises(RuntimeError, match=r"workers lost their data 2 times.*Each worker holds all rows"):

@@ -1,12 +1,11 @@
 """The laws of the pair engine, on every backend and in both precisions.
 
-The tests run on every backend of `_backends.BACKENDS`, so that a new one is held to all of them by its line in that table (Dask, which
+The tests run on every backend of `backends.BACKENDS`, so that a new one is held to all of them by its line in that table (Dask, which
 needs a cluster, is held to the bits of "cpu" in tests/test_dask.py).
 A backend that can do the same work in several ways (the compiled one has fused kernels, matrix products and differences,
 and sees each pair once or twice) is tested with each of its methods: `WAYS` defines how each is forced.
 """
 
-import importlib
 import itertools
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -19,18 +18,14 @@ from scipy.spatial.distance import cdist
 
 from vicinal import Engine
 from vicinal._engine import Match, prepare
-from vicinal._engine._backends import BACKENDS
-from vicinal._engine._contract import Queries
-from vicinal._engine._kernels import TILE
+from vicinal._engine.backends import BACKENDS
+from vicinal._engine.contract import Queries
+from vicinal._engine.cpu.parts import TILE
 
 # Those of one machine: Dask workers give the bits of "cpu", to which tests/test_dask.py holds them.
 HERE = [name for name in BACKENDS if name != "dask"]
 
 # -- backends and their ways ------------------------------------------------------------------------------------------
-
-
-def module(name):
-    return importlib.import_module(f"vicinal._engine.{name}")
 
 
 FORCED = {
@@ -100,7 +95,7 @@ def assert_close(got, expected, dtype="float64", scale=None):
 
 
 class Softmax(NamedTuple):
-    """The log-sums (m,) and the softmax weights (m, n) of `_contract`."""
+    """The log-sums (m,) and the softmax weights (m, n) of `contract.py`."""
 
     log_sums: np.ndarray
     weights: np.ndarray
@@ -142,7 +137,7 @@ def literal_match(match):
 
 
 def literal_pull(p, m, row_weights, rows, images, objective):
-    """The agreement a_i of the queries, which are resident rows, and the pull on all images, as defined by `_contract.Pull`."""
+    """The agreement a_i of the queries, which are resident rows, and the pull on all images, as defined by `Pull`."""
     m = m[rows]
     a = (p * m).sum(axis=1, keepdims=True)
     w = np.zeros((len(images), len(images)))
@@ -950,7 +945,9 @@ def test_rows_far_from_all_others_need_no_second_look(monkeypatch, forced):
     assert 600 < np.median(half_squares.min(axis=1)) < half_squares.min(axis=1).max() < 1200
     match = Match("class", np.arange(700) % 3)
     expected = placed_rows("reference", X, match=match).pull()
-    monkeypatch.setattr(module("_cpu").CpuPlaced, "_signed_pull", None)
+    from vicinal._engine.cpu.placed import CpuPlaced
+
+    monkeypatch.setattr(CpuPlaced, "_signed_pull", None)
     for way in ("fused", "products"):
         forced(**FORCED[way])
         got = placed_rows("cpu", X, match=match, threads=2).pull()

@@ -36,9 +36,9 @@ from vicinal import (
 )
 from vicinal._compare.folds import nearest
 from vicinal._density.parzen_mean_shift import linked_groups
-from vicinal._engine import _arrays
-from vicinal._engine._arrays import ArrayBackend
-from vicinal._engine._backends import BACKENDS
+from vicinal._engine.backends import BACKENDS
+from vicinal._engine.reference import arrays as _arrays
+from vicinal._engine.reference.arrays import ArrayBackend
 from vicinal._report.views import neighbors_among
 from vicinal._supervision.targets import check_targets
 
@@ -57,7 +57,6 @@ OTHER_PAIRS = {
     "_metric.py": "the table of distances is what the user asks for",
     "_nca/soft_neighbors.py": "it only recognises scikit-learn's NCA, a metric that the user may pass",
     "_rca/mmc.py": OWN_PAIRS["MMC"],
-    "_report/code.py": "it writes code for the user, with scikit-learn's own vote of neighbours",
 }
 # Files outside of the engine that portion work by its memory, and why.
 _FRAMES = "batches of decompositions of k neighbours each, which are no sums over pairs"
@@ -125,7 +124,7 @@ def distort(monkeypatch):
     def start():
         monkeypatch.setattr(_arrays, "DistortingBackend", DistortingBackend, raising=False)
         for name in list(BACKENDS):
-            monkeypatch.setitem(BACKENDS, name, "vicinal._engine._arrays:DistortingBackend")
+            monkeypatch.setitem(BACKENDS, name, "vicinal._engine.reference.arrays:DistortingBackend")
 
     return start
 

@@ -8,7 +8,7 @@ from needs import needs
 from scipy.special import logsumexp
 
 from vicinal._engine import Frames, prepare
-from vicinal._engine._backends import BACKENDS
+from vicinal._engine.backends import BACKENDS
 
 # Those of one machine: Dask workers give the bits of "cpu", to which tests/test_dask.py holds them.
 HERE = [name for name in BACKENDS if name != "dask"]
@@ -144,7 +144,7 @@ def test_a_table_serves_every_depth_and_noise(kind, dtype, n, D, d, noise):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_queries_on_the_frame_of_a_point_have_no_negative_residual(dtype):
     """Their residual is the difference of two equal numbers, of which one may be rounded up and the other down."""
-    from vicinal._engine._frame_kernels import project
+    from vicinal._engine.frames.kernels import project
 
     rng = np.random.default_rng(3)
     points = rng.normal(size=(3, 40)).astype(dtype)

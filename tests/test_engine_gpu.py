@@ -26,30 +26,30 @@ def fused(patch):
 
 
 def tile_centres(patch):
-    # Products about the centres of wide tiles may err by 2e-4 in an exponent, as `_accuracy.py` allows: of pulls of 13 that
+    # Products about the centres of wide tiles may err by 2e-4 in an exponent, as `accuracy.py` allows: of pulls of 13 that
     # cancel to 0.1, an error of 4e-5 is left.
     patch.setitem(laws.TOLERANCE, "float32", 5e-4)
-    from vicinal._engine._cuda import CudaPlaced
+    from vicinal._engine.cuda.placed import CudaPlaced
 
     patch.setattr(CudaPlaced, "_tiles", lambda self, largest=0.0: self._by_differences)
 
 
 def pruned(patch):
     patch.setitem(laws.TOLERANCE, "float32", 5e-4)  # about tile centres
-    from vicinal._engine import _tuning as tuning
+    from vicinal._engine import tuning
 
     for name, value in (("GPU_PRUNED_FROM", 0), ("GPU_PRUNED_QUERIES", 0), ("GPU_PRUNED_SHARE", 1.0)):
         patch.setattr(tuning, name, value)
 
 
 def each_pair_twice(patch):
-    from vicinal._engine._cuda import CudaPlaced
+    from vicinal._engine.cuda.placed import CudaPlaced
 
     patch.setattr(CudaPlaced, "_half", lambda *_, **__: None)
 
 
 def torch_operations(patch):
-    from vicinal._engine._torch import TorchBackend
+    from vicinal._engine.cuda.backend import TorchBackend
 
     patch.setattr(TorchBackend, "_find_kernels", lambda self: False)
 
@@ -141,7 +141,7 @@ def test_many_coordinates_and_values(kind, dtype, d):
 @pytest.mark.parametrize("gap", [0.0, 500.0])
 def test_ordinary_rows_are_done_by_fused_kernels(monkeypatch, kind, gap):
     """Nothing is left to torch's operations, which need ten times as long."""
-    from vicinal._engine import _arrays
+    from vicinal._engine.reference import arrays as _arrays
 
     X, codes = many_rows("float32", gap=gap)
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
@@ -162,7 +162,7 @@ def test_too_little_memory_on_the_device_makes_smaller_blocks(kind, monkeypatch)
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
     if not placed.problem._rows._has_kernels:
         pytest.skip("torch's operations are cut into blocks beforehand")
-    from vicinal._engine import _cuda
+    from vicinal._engine.cuda import placed as _cuda
 
     real, memory = _cuda.CudaPlaced._tiles, placed.problem._rows.memory
 
@@ -182,7 +182,9 @@ def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeyp
     if not placed.problem._rows._has_kernels:
         pytest.skip("this way has no fused kernels")
     expected = placed.scatter().scatter, placed.log_sums(X[:20] + 0.5)
-    from vicinal._engine import _half_cuda, _pruned_cuda, _rows_cuda
+    from vicinal._engine.cuda import once as _half_cuda
+    from vicinal._engine.cuda import pruned as _pruned_cuda
+    from vicinal._engine.cuda import rows as _rows_cuda
 
     class OutOfResources(Exception):
         """What Triton raises."""
@@ -206,11 +208,11 @@ def test_pruned_sums_keep_their_certificate(dtype):
     torch = needs("torch")
     if not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")
-    from vicinal._engine._pruned_cuda import PrunedHalf
+    from vicinal._engine.cuda.pruned import PrunedHalf
 
     X, codes = many_rows(dtype, n=40_000, d=3, gap=30.0)
     X, match = 12.0 * X, Match("class", codes)
-    rounding = {"float64": 1e-10, "float32": 2e-4}[dtype]  # what `_accuracy.py` allows products
+    rounding = {"float64": 1e-10, "float32": 2e-4}[dtype]  # what `accuracy.py` allows products
     dense = laws.placed_rows("torch", X, match=match, error=0)
     assert not isinstance(dense.placed._half(dense.problem.queries(None, None)), PrunedHalf)
     exact, found = dense.log_sums(), {}
@@ -275,7 +277,7 @@ def test_pruned_sums_over_class_mates_are_as_accurate(monkeypatch):
 def test_bound_of_near_boxes_is_that_of_their_farther_points():
     """A pair at a distance u adds ``u^2 exp(-u^2 / 2)`` to a scatter, which is largest at sqrt(2), not where the boxes are nearest."""
     torch, _ = needs("torch", "triton")
-    from vicinal._engine._triton_pruned import skipped_sums
+    from vicinal._engine.cuda.triton_pruned import skipped_sums
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for distance in np.sqrt([0.7, 1.0, 1.9, 2.0, 4.0]):

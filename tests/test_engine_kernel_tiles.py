@@ -5,7 +5,7 @@ import pytest
 
 from vicinal import Engine, LocalLCA, ManifoldParzen, which_engine
 from vicinal._engine import Frames, certificates_of_fit, prepare
-from vicinal._engine._kernel_tiles import KernelTiles
+from vicinal._engine.frames.boxes import KernelTiles
 
 
 @pytest.fixture(scope="module")

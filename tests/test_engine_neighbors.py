@@ -5,10 +5,12 @@ import pytest
 from needs import needs
 
 from vicinal import Engine
-from vicinal._engine import Match, _arrays, _cpu, prepare
-from vicinal._engine._accuracy import round_centre
-from vicinal._engine._backends import BACKENDS
-from vicinal._engine._families import Frames
+from vicinal._engine import Match, prepare
+from vicinal._engine.accuracy import round_centre
+from vicinal._engine.backends import BACKENDS
+from vicinal._engine.cpu import placed as _cpu
+from vicinal._engine.families import Frames
+from vicinal._engine.reference import arrays as _arrays
 
 # Those of one machine: Dask workers give the bits of "cpu", to which tests/test_dask.py holds them.
 HERE = [name for name in BACKENDS if name != "dask"]

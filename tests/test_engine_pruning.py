@@ -21,15 +21,16 @@ from vicinal import (
     ParzenWindows,
     which_engine,
 )
-from vicinal._engine import Match, _received, prepare
-from vicinal._engine import _pruned_boxes as kernels
-from vicinal._engine import _pruned_sweep as sweep
-from vicinal._engine._order import spatial_order
-from vicinal._engine._plan import Tiles, far_values
-from vicinal._engine._pruned_half import PrunedHalves
-from vicinal._engine._received import GivenNumbers
-from vicinal._engine._sharing import TreeSum
-from vicinal._engine._tuning import PRUNED_TILE, QUERY_GROUP
+from vicinal._engine import Match, prepare
+from vicinal._engine.cpu import pruned_group as sweep
+from vicinal._engine.cpu import received as _received
+from vicinal._engine.cpu.pruned_once import PrunedHalves
+from vicinal._engine.cpu.received import GivenNumbers
+from vicinal._engine.plan import boxes as kernels
+from vicinal._engine.plan.order import spatial_order
+from vicinal._engine.plan.tiles import Tiles, far_values
+from vicinal._engine.tuning import PRUNED_TILE, QUERY_GROUP
+from vicinal._engine.work.sharing import TreeSum
 from vicinal._nca import nca
 
 

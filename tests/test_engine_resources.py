@@ -7,6 +7,7 @@ import inspect
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,20 +24,20 @@ from vicinal import Engine, which_engine
 from vicinal._engine import (
     Match,
     Work,
-    _backends,
-    _pool,
     available_threads,
+    backends,
     in_order,
     one_blas_thread,
     one_blas_thread_beside_pairs,
     prepare,
     products_are_accurate,
+    tuning,
 )
-from vicinal._engine import _tuning as tuning
-from vicinal._engine._backends import BACKENDS, backend_class
-from vicinal._engine._blocks import Blocks
-from vicinal._engine._choice import choose
-from vicinal._engine._contract import Placed
+from vicinal._engine.backends import BACKENDS, backend_class
+from vicinal._engine.choice import choose
+from vicinal._engine.contract import Placed
+from vicinal._engine.work import pool as _pool
+from vicinal._engine.work.blocks import Blocks
 
 
 def placed(kind, X, match=None, **options):
@@ -187,7 +188,7 @@ def test_a_blas_that_is_loaded_later_is_limited_too():
     code = """
 import numpy as np
 from threadpoolctl import ThreadpoolController
-from vicinal._engine._pool import one_blas_thread
+from vicinal._engine.work.pool import one_blas_thread
 def blas():
     return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 with one_blas_thread():
@@ -311,11 +312,13 @@ def test_the_parts_of_kernels_are_inlined():
     """
     from numba.core.dispatcher import Dispatcher as dispatcher
 
-    from vicinal._engine import _kernels
+    from vicinal._engine.work import compiling
 
-    folder = Path(_kernels.__file__).parent
-    names = sorted(file.stem for pattern in _kernels._COMPILED for file in folder.glob(pattern))
-    modules = [importlib.import_module(f"vicinal._engine.{name}") for name in names]
+    folder = Path(compiling.__file__).parents[1]
+    names = [file.relative_to(folder) for pattern in compiling._COMPILED for file in folder.glob(pattern)]
+    modules = [
+        importlib.import_module(".".join(["vicinal._engine", *name.with_suffix("").parts])) for name in sorted(names)
+    ]
     parts = [part for module in modules for part in vars(module).values() if isinstance(part, dispatcher)]
     assert len(parts) > 40
     assert all(part.targetoptions["forceinline"] for part in parts)
@@ -467,7 +470,9 @@ def test_tuned_constants_are_read_when_they_are_needed():
         ]
         late = {id(node) for part in bodies for node in ast.walk(part)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith(("_tuning", "_accuracy")):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith(
+                ("_engine.tuning", "_engine.accuracy")
+            ):
                 copied = {alias.name for alias in node.names if alias.name.isupper()} - {
                     *tuning.COMPILED,
                     "FLOAT64",
@@ -522,13 +527,15 @@ def test_every_constant_that_the_benchmark_tunes_exists(monkeypatch):
 
 _COMPILE = """
 import numpy as np
-from vicinal._engine import _half_kernels, _kernels, _product_kernels, _row_kernels, prepare
+from vicinal._engine import prepare
+from vicinal._engine.cpu import once_kernels, product_kernels, row_kernels
+from vicinal._engine.work import compiling
 X = np.random.default_rng(0).normal(size=(50, 2))
 prepare("cpu", X, leave_one_out=True).at(None).scatter()
-stats = _row_kernels.softmax_rows._dispatcher.stats
+stats = row_kernels.softmax_rows._dispatcher.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
-modules = _row_kernels, _half_kernels, _product_kernels
-kernels = [thing for module in modules for thing in vars(module).values() if isinstance(thing, _kernels._Kernel)]
+modules = row_kernels, once_kernels, product_kernels
+kernels = [thing for module in modules for thing in vars(module).values() if isinstance(thing, compiling._Kernel)]
 print(sum(bool(kernel._ready) for kernel in kernels), len(kernels) > 5)
 """
 
@@ -669,11 +676,11 @@ def test_engines_copy_and_pickle():
 
 def test_damaged_cache_of_compiled_code_is_written_again_with_one_warning(tmp_path, monkeypatch):
     """Every fit ended in an UnpicklingError of Numba."""
-    from vicinal._engine._kernels import _Kernel
+    from vicinal._engine.work.compiling import _Kernel
 
     source = tmp_path / "doubling.py"
     source.write_text(
-        "from numba import types\nfrom vicinal._engine._kernels import _kernel\n"
+        "from numba import types\nfrom vicinal._engine.work.compiling import _kernel\n"
         "@_kernel(lambda real: types.void(real[::1]))\ndef double(values):\n    for i in range(len(values)):\n        values[i] *= 2\n"
         "@_kernel(lambda real: types.void(real[::1]))\ndef halve(values):\n    for i in range(len(values)):\n        values[i] /= 2\n"
     )
@@ -703,7 +710,7 @@ def test_damaged_cache_of_compiled_code_is_written_again_with_one_warning(tmp_pa
 
 def test_missing_triton_on_a_gpu_is_reported_once_per_problem(monkeypatch):
     torch = needs("torch")
-    from vicinal._engine import _torch
+    from vicinal._engine.cuda import backend as _torch
 
     monkeypatch.setattr(_torch.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(_torch, "_check_device", lambda torch, name: None)
@@ -729,7 +736,7 @@ def test_blocks_cover_the_rows_once():
 
 def test_every_backend_is_in_the_list_that_mypy_checks():
     """mypy holds a class to the contract where it is assigned; a backend that is only in the table would escape it."""
-    tree = ast.parse(inspect.getsource(_backends))
+    tree = ast.parse(inspect.getsource(backends))
     checked = next(node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.target.id == "_CHECKED")
     names = {element.id for element in checked.value.elts}
     assert names == {path.partition(":")[2] for path in BACKENDS.values()}
@@ -750,7 +757,7 @@ def test_every_backend_says_its_name_and_is_an_engine(name):
 def test_a_new_backend_is_one_line(monkeypatch):
     """A class in the table is an engine of that name, and does the work."""
     from vicinal import ParzenWindows
-    from vicinal._engine import _arrays
+    from vicinal._engine.reference import arrays as _arrays
 
     asked = []
 
@@ -762,7 +769,7 @@ def test_a_new_backend_is_one_line(monkeypatch):
             return super().at(kernel)
 
     monkeypatch.setattr(_arrays, "Counting", Counting, raising=False)
-    monkeypatch.setitem(BACKENDS, "counting", "vicinal._engine._arrays:Counting")
+    monkeypatch.setitem(BACKENDS, "counting", "vicinal._engine.reference.arrays:Counting")
     X = np.random.default_rng(0).normal(size=(40, 2))
     expected = ParzenWindows(0.5, engine="reference").fit(X).score_samples(X)
     model = ParzenWindows(0.5, engine="counting").fit(X)
@@ -773,11 +780,16 @@ def test_a_new_backend_is_one_line(monkeypatch):
 
 def test_kernels_are_known_by_all_of_their_sources(tmp_path):
     """Numba's cache checks one file only; a kernel that was compiled for tiles of another size used to write beyond its arrays."""
-    from vicinal._engine import _kernels, _row_kernels
+    from vicinal._engine.cpu import row_kernels
+    from vicinal._engine.work import compiling
 
-    for name, text in (("_kernels.py", "TILE = 512"), ("_row_kernels.py", "pass")):
-        (tmp_path / name).write_text(text)
-    before = _kernels._sources(tmp_path)
-    (tmp_path / "_kernels.py").write_text("TILE = 128")
-    assert _kernels._sources(tmp_path) != before
-    assert _row_kernels.softmax_rows._dispatcher.py_func.__qualname__.endswith(_kernels._sources())
+    folder = Path(compiling.__file__).parents[1]
+    shutil.copytree(folder, tmp_path / "engine", ignore=shutil.ignore_patterns("__pycache__"))
+    name = compiling._sources(tmp_path / "engine")
+    assert row_kernels.softmax_rows._dispatcher.py_func.__qualname__.endswith(name)
+    # `accuracy.py` was missing, although kernels are compiled with TIED.
+    for file in ("cpu/parts.py", "plan/order.py", "frames/kernels.py", "tuning.py", "accuracy.py"):
+        with (tmp_path / "engine" / file).open("a") as source:
+            source.write("EDITED = True\n")
+        assert compiling._sources(tmp_path / "engine") != name, file
+        name = compiling._sources(tmp_path / "engine")

@@ -6,7 +6,7 @@ from needs import needs
 
 torch = needs("torch")
 
-from vicinal._engine._tiles import Tiles, compact_tiles, halved, in_given_order, near_share  # noqa: E402
+from vicinal._engine.cuda.tiles import Tiles, compact_tiles, halved, in_given_order, near_share  # noqa: E402
 
 
 def clusters(n_clusters, n=900, d=5, gap=1e3, seed=0):

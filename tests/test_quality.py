@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics import rand_score
 
-from vicinal._engine import _arrays
+from vicinal._engine.reference import arrays as _arrays
 from vicinal.quality import (
     balanced_rand_score,
     clustering_accuracy,

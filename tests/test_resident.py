@@ -7,15 +7,16 @@ import subprocess
 import sys
 import threading
 import weakref
+from importlib import import_module
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 from vicinal import LCA, Engine, LocalLCA, ParzenWindows
-from vicinal._engine import _resident
 from vicinal._mixtures import base as mixture_module
 
+_resident = import_module("vicinal._engine.resident")
 X = np.random.default_rng(0).normal(size=(60, 3))
 
 
@@ -107,7 +108,8 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have():
 import os, warnings
 import numpy as np
 from vicinal import ParzenWindows
-from vicinal._engine import _resident
+from importlib import import_module
+_resident = import_module("vicinal._engine.resident")
 X = np.random.default_rng(0).normal(size=(60, 3))
 model = ParzenWindows(0.5, engine="reference").fit(X)
 expected = model.score_samples(X)

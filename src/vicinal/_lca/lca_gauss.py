@@ -53,6 +53,8 @@ from vicinal._lca.gauss_steps import (
 )
 from vicinal._lca.penalty import (
     AUTO_SHARE,
+    LEAST_PENALTY,
+    NO_PENALTY,
     Shrinkage,
     as_parameter,
     check_matrix,
@@ -60,8 +62,6 @@ from vicinal._lca.penalty import (
     check_reg,
     fit_under_penalty,
     has_plenty,
-    least_penalty,
-    no_penalty,
 )
 from vicinal._lca.penalty_search import (
     LCAGaussFold,
@@ -523,8 +523,8 @@ class LCAGauss(
         structure, answerable = Structure("full"), is_answerable(X, "full")
         gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_gaussian(reg_gauss)]
         if has_plenty(X, structure):
-            none = no_penalty(X.shape[1]) if answerable else least_penalty(X, weight)
-            return none if reg is None else reg, gaussians[0].matrix(X, weight)
+            plain = (NO_PENALTY if answerable else LEAST_PENALTY).of_rows(X, weight)
+            return plain if reg is None else reg, gaussians[0].matrix(X, weight)
         parts = split_folds(X, weight)
         if reg is None:
             regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)

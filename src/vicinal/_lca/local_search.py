@@ -29,7 +29,7 @@ from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepar
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_kernels import CENTERS, Coordinates, Kernels, Shared, find_neighbors, make_kernels
-from vicinal._lca.penalty import FAMILIES, Form, check_reg, family_matrix, has_plenty
+from vicinal._lca.penalty import check_reg, has_plenty
 from vicinal._lca.penalty_search import rough_metric
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
@@ -174,18 +174,16 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA | No
 
     Without a base it is the identity.
 
-    The penalty is of the same family and factor as that of `base`, if its search chose one.
+    The penalty is that of `base`, made from these rows if it depends on rows.
     """
     if base is None:
         return np.eye(train.shape[1])
     # The fit to all rows knows the held-out rows: with few rows, passes that start from it end near it, at another maximum
     # than those that start from the covariance of the training rows, and held-out rows score up to a nat too high.
     start = base.components_[:, base.active_features_] if has_plenty(train, _FULL) else None
-    reg = _penalty_of(base)
     try:
         with np.errstate(divide="raise", invalid="raise"):
-            if base.reg_search_ is not None:
-                reg = _penalty_again(train, weight, base)
+            reg = penalty_of_fold(train, weight, base)
             problem = leave_one_out(train, weight, engine, reg=reg, passes=_PASSES)
         with one_blas_thread_beside_pairs(*train.shape):
             inverse = np.linalg.inv(rough_metric(problem, scatter_of_rows(train, weight), _FULL, start))
@@ -196,32 +194,13 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA | No
     return covariance
 
 
-def _penalty_of(base: LCA) -> Penalty:
-    """Return the penalty that the base used, on the columns that vary."""
+def penalty_of_fold(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> Penalty:
+    """Return the penalty of `base` for other rows: the user's, or the same family, factor and weight made from these rows."""
+    if base._reg_form is not None:
+        return base._reg_form.of_rows(train, weight)
     penalty = check_reg(base.reg_, base.n_features_in_)
     assert penalty is not None
     return penalty.of_columns(base.active_features_)
-
-
-def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> Penalty:
-    """Return the penalty that `base` used, made from other rows: the same family, factor and weight."""
-    return _form_of(_penalty_of(base), base.mixture_.centres, base.mixture_.log_weights).of_rows(train, weight)
-
-
-def _form_of(penalty: Penalty, rows: np.ndarray, log_weights: np.ndarray) -> Form:
-    """Return the form of a penalty of some rows: the family to whose matrix it is proportional.
-
-    It need not be the best of a search, because a fit that collapses takes another one.
-    """
-    counted = log_weights > -np.inf
-    shares = None if np.ptp(log_weights) == 0 else np.exp(log_weights[counted])
-    forms, distances = [], []
-    for family in FAMILIES:
-        matrix = family_matrix(family, rows[counted], shares)
-        total, size = float(np.trace(penalty.matrix)), float(np.trace(matrix))
-        forms.append(Form(family, total / size, penalty.weight))
-        distances.append(np.abs(matrix / size - penalty.matrix / total).max())
-    return forms[int(np.argmin(distances))]
 
 
 # -- the search ----------------------------------------------------------------------------------------

@@ -1,0 +1,288 @@
+"""Compiled: tiles of points with their boxes, and which of them are within reach of a group of queries."""
+
+from typing import Any
+
+import numpy as np
+from numba import boolean, float64, int64, njit, types, void
+
+from vicinal._engine.tuning import PRUNED_TILE as TILE
+from vicinal._engine.tuning import QUERY_GROUP, TILE_SPAN
+from vicinal._engine.work.compiling import _OPTIONS, _kernel, _to_bits
+
+# Bins of squared distances: of width 1 up to _FINE beyond the nearest tile, then 8 of equal width per octave.
+_FINE, _BINS = 96, 256
+# Rounding errors of exponentials, sums and scores are below this many nats, by which bounds are raised.
+SLACK = 0.02
+
+# -- tiles --------------------------------------------------------------------------------------------------------
+
+
+def _tiles_signature(real: Any) -> Any:
+    a2, a3, doubles = real[:, ::1], real[:, :, ::1], float64[::1]
+    boxes = float64[:, :, ::1]
+    return void(
+        a2, real[::1], int64[::1], float64, int64, int64, a3, a2, a2, boolean[::1], boxes, boxes, doubles, doubles
+    )
+
+
+@_kernel(_tiles_signature)
+def fill_tiles(
+    images: np.ndarray,
+    log_weights: np.ndarray,
+    starts: np.ndarray,
+    widest: float,
+    from_tile: int,
+    to_tile: int,
+    packed: np.ndarray,
+    centres: np.ndarray,
+    offsets: np.ndarray,
+    wide: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    mass: np.ndarray,
+    heaviest: np.ndarray,
+) -> None:
+    """Pack tiles from..to: their points about their centres, what each point adds to scores, boxes and weights.
+
+    mass[t] = log sum_j w_j over the tile and heaviest[t] = max_j log w_j; both are -inf for a tile without weight.
+    """
+    d = images.shape[1]
+    weighted = log_weights.shape[0] > 0
+    for t in range(from_tile, to_tile):
+        first, count = starts[t], starts[t + 1] - starts[t]
+        s, x = t // TILE_SPAN, t % TILE_SPAN
+        for k in range(d):
+            lo, hi = float64(images[first, k]), float64(images[first, k])
+            for i in range(first, first + count):
+                lo, hi = min(lo, float64(images[i, k])), max(hi, float64(images[i, k]))
+            low[s, k, x], high[s, k, x] = lo, hi
+            centres[t, k] = 0.5 * lo + 0.5 * hi
+        top = -np.inf if weighted else 0.0
+        radius = 0.0
+        for j in range(count):
+            square = 0.0
+            for k in range(d):
+                y = images[first + j, k] - centres[t, k]
+                packed[t, k, j] = y
+                square += float64(y) * float64(y)
+            radius = max(radius, square)
+            offsets[t, j] = -0.5 * square
+            if weighted:
+                offsets[t, j] = log_weights[first + j] - 0.5 * square
+                top = max(top, float64(log_weights[first + j]))
+        wide[t] = not radius <= widest
+        if wide[t]:
+            for k in range(d):
+                centres[t, k] = 0
+                for j in range(count):
+                    packed[t, k, j] = images[first + j, k]
+            for j in range(count):
+                offsets[t, j] = log_weights[first + j] if weighted else 0
+        for j in range(count, TILE):
+            offsets[t, j] = -np.inf
+            for k in range(d):
+                packed[t, k, j] = 0
+        heaviest[t] = mass[t] = top
+        if not weighted:
+            mass[t] = np.log(float64(count))
+        elif top > -np.inf:
+            total = 0.0
+            for j in range(count):
+                total += np.exp(float64(log_weights[first + j]) - top)
+            mass[t] = top + np.log(total)
+
+
+def _home_signature(real: Any) -> Any:
+    boxes = types.Tuple((float64[:, :, ::1], float64[:, :, ::1], float64[:, ::1], float64[:, ::1]))
+    return void(real[:, ::1], boxes, float64[::1], int64[::1])
+
+
+@_kernel(_home_signature)
+def home_tiles(images: np.ndarray, boxes: tuple[np.ndarray, ...], mass: np.ndarray, homes: np.ndarray) -> None:
+    """homes[i] = the tile of positive weight whose box is nearest to row i or, if several boxes contain it, whose middle is.
+
+    Successive rows should be near each other.  The search for the rows of a query group begins in the span of the last home, and
+    continues in the other spans that are at least as near to one of them as the nearest tile found so far.
+    """
+    span_low, span_high = boxes[2], boxes[3]
+    m, d, last = images.shape[0], images.shape[1], int64(0)
+    box, found, outside = np.empty((2, d)), np.empty((QUERY_GROUP, 2)), np.empty(TILE_SPAN)
+    rows = np.empty((QUERY_GROUP, d))
+    for first in range(0, m, QUERY_GROUP):
+        count, farthest = min(QUERY_GROUP, m - first), 0.0
+        _box(images, first, first + count, box[0], box[1])
+        for r in range(count):
+            for k in range(d):
+                rows[r, k] = images[first + r, k]
+            found[r, 0], found[r, 1] = np.inf, np.inf
+            homes[first + r] = _nearer_tile(rows[r], boxes, last, mass, int64(0), found[r], outside)
+            farthest = max(farthest, found[r, 0])
+        for s in range(span_low.shape[0]):
+            if s != last and _apart(box[0], box[1], span_low[s], span_high[s]) <= farthest:
+                for r in range(count):
+                    if _apart(rows[r], rows[r], span_low[s], span_high[s]) <= found[r, 0]:
+                        homes[first + r] = _nearer_tile(rows[r], boxes, s, mass, homes[first + r], found[r], outside)
+        last = homes[first + count - 1] // TILE_SPAN
+
+
+@njit(**_OPTIONS)
+def _nearer_tile(
+    row: np.ndarray,
+    boxes: tuple[np.ndarray, ...],
+    s: int,
+    mass: np.ndarray,
+    home: int,
+    found: np.ndarray,
+    outside: np.ndarray,
+) -> int:
+    """Return the tile of span s that is nearer to a row than its home, or else its home.
+
+    found = the squared distances of the row from the box of its home, and from the middle of that.
+    """
+    low, high = boxes[0][s], boxes[1][s]
+    _apart_from_span(row, row, low, high, outside)
+    for x in range(min(TILE_SPAN, mass.shape[0] - s * TILE_SPAN)):
+        t = s * TILE_SPAN + x
+        if not outside[x] <= found[0] or mass[t] == -np.inf:
+            continue
+        middle = 0.0
+        for k in range(row.shape[0]):
+            gap = row[k] - 0.5 * (low[k, x] + high[k, x])
+            middle += gap * gap
+        if outside[x] < found[0] or middle < found[1] or (middle == found[1] and t < home):
+            home, found[0], found[1] = t, outside[x], middle
+    return home
+
+
+# -- which tiles --------------------------------------------------------------------------------------------------
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _box(queries: np.ndarray, first: int, stop: int, low: np.ndarray, high: np.ndarray) -> None:
+    for k in range(queries.shape[1]):
+        lo, hi = float64(queries[first, k]), float64(queries[first, k])
+        for i in range(first + 1, stop):
+            lo, hi = min(lo, float64(queries[i, k])), max(hi, float64(queries[i, k]))
+        low[k], high[k] = lo, hi
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _apart(low: np.ndarray, high: np.ndarray, other_low: np.ndarray, other_high: np.ndarray) -> float:
+    """Return the squared distance of two boxes."""
+    total = 0.0
+    for k in range(low.shape[0]):
+        gap = max(max(other_low[k] - high[k], low[k] - other_high[k]), 0.0)
+        total += gap * gap
+    return total
+
+
+@njit(fastmath={"contract", "nnan", "nsz"}, **_OPTIONS)
+def _apart_from_span(
+    low: np.ndarray, high: np.ndarray, other_low: np.ndarray, other_high: np.ndarray, out: np.ndarray
+) -> None:
+    """The squared distances of a box from TILE_SPAN others, (k, TILE_SPAN)."""
+    for x in range(TILE_SPAN):
+        out[x] = 0.0
+    for k in range(low.shape[0]):
+        lo, hi = low[k], high[k]
+        for x in range(TILE_SPAN):
+            gap = max(max(other_low[k, x] - hi, lo - other_high[k, x]), 0.0)
+            out[x] += gap * gap
+
+
+@njit(**_OPTIONS)
+def _reach(log_mass: float, power: float) -> float:
+    """Return a squared distance R with ``log_mass + power/2 log R - R/2 <= 0`` from there on: at least 32, beyond any
+    maximum."""
+    a = max(2.0 * log_mass, 16.0)
+    reach = 2.0 * max(a, 16.0)
+    for _ in range(3):  # the fixed point is approached from above, so the iteration may stop at any step
+        reach = a + power * np.log(reach)
+    return max(reach, 32.0)
+
+
+@njit(**_OPTIONS)
+def _offset_of_bin(b: int) -> float:
+    """Return how much farther than the nearest tile the tiles of a bin are, at least."""
+    if b <= _FINE:
+        return float64(b)
+    eighths = 8 + (b - _FINE) % 8
+    return float64(eighths * (_FINE // 8) << ((b - _FINE) // 8))
+
+
+@njit(**_OPTIONS)
+def _bin_of(beyond: float) -> int:
+    """Return the bin of a tile that is so much farther than the nearest one: the last whose offset is not larger."""
+    if beyond < _FINE:
+        return int(beyond)
+    # The exponent and the first three digits of a number: eighths of octaves.
+    b = min(_FINE + (_to_bits(beyond / _FINE) >> 49) - (1023 << 3), _BINS - 1)
+    return b - 1 if _offset_of_bin(b) > beyond else b  # the quotient may have been rounded up
+
+
+@njit(**_OPTIONS)
+def _list_tiles(
+    group_box: np.ndarray,
+    reach: float,
+    plan: tuple[Any, ...],
+    spans: np.ndarray,
+    n_spans: int,
+    first_tile: int,
+    last_tile: int,
+    lists: tuple[np.ndarray, ...],
+) -> tuple[int, float]:
+    """List the tiles within reach of a query group, from near to far by bins; return how many there are, and the nearest.
+
+    lists = (tiles, distances, ends, weights, sorted): the last holds the result, ``ends[b]`` is the end of bin b in it and
+    ``weights[b]`` the weight of its tiles in units of the heaviest.
+    """
+    low, high, mass = plan[0], plan[1], plan[5]
+    tiles, distances, ends, weights, ordered = lists
+    span = np.empty(TILE_SPAN)
+    shrink = plan[6]
+    count, nearest = 0, np.inf
+    for s in spans[:n_spans]:
+        if not _apart(group_box[0], group_box[1], plan[2][s], plan[3][s]) * shrink < reach:
+            continue
+        _apart_from_span(group_box[0], group_box[1], low[s], high[s], span)
+        for x in range(max(first_tile - s * TILE_SPAN, 0), min(last_tile - s * TILE_SPAN, TILE_SPAN)):
+            square = span[x] * shrink
+            if square < reach and mass[s * TILE_SPAN + x] > 0.0:
+                tiles[count], distances[count] = s * TILE_SPAN + x, square
+                nearest = min(nearest, square)
+                count += 1
+    ends[:] = 0
+    weights[:] = 0.0
+    for c in range(count):
+        b = _bin_of(distances[c] - nearest)
+        distances[c] = b
+        ends[b] += 1
+        weights[b] += mass[tiles[c]]
+    start = 0
+    for b in range(_BINS):
+        start, ends[b] = start + ends[b], start
+    for c in range(count):
+        b = int64(distances[c])
+        ordered[ends[b]] = tiles[c]
+        ends[b] += 1
+    return count, nearest
+
+
+@njit(**_OPTIONS)
+def _tails(nearest: float, power: float, least: float, log_unit: float, weights: np.ndarray, tails: np.ndarray) -> None:
+    """tails[b]: the most that the tiles of bins b and beyond can contribute, in units of exp(least).
+
+    Tiles nearer than the maximum of u^p exp(-u^2 / 2) are never skipped.  A bin without tiles contributes nothing,
+    whatever its bound: 0 times infinity is NaN, and a tail of NaN would skip everything.
+    """
+    tail = 0.0
+    for b in range(_BINS - 1, -1, -1):
+        if weights[b] > 0.0:
+            square = nearest + _offset_of_bin(b)
+            nats = np.inf
+            if square >= max(power, 1.0):
+                nats = log_unit - least - 0.5 * square + SLACK
+                if power > 0.0:
+                    nats += 0.5 * power * np.log(square)
+            tail = tail + weights[b] * np.exp(nats) if nats < 700.0 else np.inf
+        tails[b] = tail

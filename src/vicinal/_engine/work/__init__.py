@@ -1,0 +1,7 @@
+"""Work in pieces.
+
+- blocks.py: consecutive rows of a size that fits into memory.
+- pool.py: threads, whose results come in the order of the pieces; the threads of BLAS.
+- sharing.py: pieces of work, the tree of their sums, and who does them: this process, or Dask workers.
+- compiling.py: how kernels are compiled and cached.
+"""
