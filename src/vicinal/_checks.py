@@ -383,6 +383,12 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
     return weight * (len(weight) / weight.sum())
 
 
+def log_weights(weight: np.ndarray | None) -> np.ndarray | None:
+    """Return the logarithms of weights, -inf for a weight of 0; None (equal weights) stays None."""
+    with np.errstate(divide="ignore"):
+        return None if weight is None else np.log(weight)
+
+
 def check_positive(value: Any, name: str, *, strict: bool = True) -> float:
     """Return a finite number that is positive (or, with ``strict=False``, not negative)."""
     relation = "greater than 0" if strict else "at least 0"

@@ -20,6 +20,7 @@ from vicinal._checks import (
     check_rows,
     check_weights,
     has_gaps,
+    log_weights,
     own_rows,
 )
 from vicinal._dask import fits_collections
@@ -459,8 +460,8 @@ class LCA(
             return path
 
         self._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
-        centres, log_weights = draw.components()
-        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        centres, log_shares = draw.components()
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
 
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
@@ -673,9 +674,7 @@ class LCA(
         self, X: np.ndarray, weight: np.ndarray | None, problem: LeaveOneOut, neighbors: np.ndarray | None = None
     ) -> None:
         """Store the density, and the effective number of neighbours (among these positions) of each row."""
-        with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
-        self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, self._active_names)
+        self.mixture_ = SharedMixture(X, self.covariance_, log_weights(weight), self.engine, self._active_names)
         metric = self.components_[:, self.active_features_]
         self.effective_neighbors_ = perplexities(problem, metric, X, weight, neighbors)
         self.certified_row_error_ = problem.pairs.certified_row_error

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, own_rows
+from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, log_weights, own_rows
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.gaps import (
     TOL,
@@ -331,9 +331,7 @@ class LCAGauss(
         rows, problem = whitened(X, weight, fit_engine(self), reg, root, work)
         path, neighbors = self._find_directions(problem)
         self._keep_directions(path.parameters, root, mean)
-        with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
-        self._keep_density(own_rows(X, given), mean, log_weights)
+        self._keep_density(own_rows(X, given), mean, log_weights(weight))
         self.effective_neighbors_ = perplexities(problem, local_metric(path.parameters), rows, weight, neighbors)
         return path
 
@@ -438,10 +436,10 @@ class LCAGauss(
         self.gaussian_components_, self.components_ = kept.gaussian, kept.local
         self.n_components_, self.mean_ = len(kept.local), kept.mean
         self.precision_, self.covariance_ = both.T @ both, kept.covariance
-        with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
         names = getattr(self, "feature_names_in_", None)
-        self.mixture_ = SharedMixture(kept.centres.astype(X.dtype), kept.covariance, log_weights, self.engine, names)
+        self.mixture_ = SharedMixture(
+            kept.centres.astype(X.dtype), kept.covariance, log_weights(weight), self.engine, names
+        )
         self.rows_ = kept.rows.astype(X.dtype)
         found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, self.engine)
         self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
@@ -473,8 +471,8 @@ class LCAGauss(
             return path
 
         self._fit_under_penalties(fit_directions, sample, draw.shares, reg, reg_gauss)
-        components, log_weights = draw.components()
-        self._keep_density(components, mean, log_weights)
+        components, log_shares = draw.components()
+        self._keep_density(components, mean, log_shares)
 
     def _given_penalties(self, n_features: int) -> tuple[Penalty | None, np.ndarray | None]:
         """Return the penalties that the user passed; None for "auto"."""
@@ -555,11 +553,11 @@ class LCAGauss(
         self.mean_ = mean if self._constants is None else self._constants.copy()
         self.mean_[self.active_features_] = mean
 
-    def _keep_density(self, rows: Any, mean: np.ndarray, log_weights: np.ndarray | None) -> None:
+    def _keep_density(self, rows: Any, mean: np.ndarray, log_shares: np.ndarray | None) -> None:
         """Store the density; its centres are the rows, moved to the mean along the Gaussian directions."""
         gaussian, local = (both[:, self.active_features_] for both in (self.gaussian_components_, self.components_))
         centres = mixture_of_directions(gaussian, local, mean, rows)[0].astype(rows.dtype, copy=False)
-        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
         self.rows_ = rows
 
     def _training_rows(self) -> NDArray[Any] | None:

@@ -19,11 +19,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
 
-from vicinal._checks import check_integer, check_positive, check_spread
-from vicinal._density.neighbors import nearest_neighbors
-from vicinal._density.noise_choice import SLACK, noise_range
+from vicinal._checks import check_integer, check_positive
+from vicinal._density.noise_choice import SLACK
 from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepare
 from vicinal._kernel_penalty import Penalty
@@ -34,6 +32,7 @@ from vicinal._lca.penalty_search import rough_metric
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 from vicinal._mixtures import LOG_2PI, LocalFrameMixture, SharedMixture
+from vicinal._search import auto_noises, check_grid, search_results
 
 _FULL = Structure("full")
 # The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.
@@ -257,7 +256,7 @@ class LocalSearch:
         """Return the best member that was found."""
         grid = self._grid
         for shape, factors in grid.paths:
-            for held_out in self._folds:
+            for held_out in self._folds if max(grid.depths) else ():
                 held_out.fold.prepare_neighbors(shape, max(grid.neighbors))
             few = factors[::3] if len(factors) > 4 else factors
             for center in grid.centers:
@@ -352,14 +351,7 @@ class LocalSearch:
         """Return the members that were tried, as ``cv_results_`` of GridSearchCV."""
         members = list(self._scores)
         scores = np.array([self._scores[member] for member in members])
-        results: dict[str, Any] = {"params": [member._asdict() for member in members]}
-        for name in Member._fields:
-            results[f"param_{name}"] = np.array([getattr(member, name) for member in members])
-        for s in range(scores.shape[1]):
-            results[f"split{s}_test_score"] = scores[:, s]
-        results["mean_test_score"], results["std_test_score"] = scores.mean(axis=1), scores.std(axis=1)
-        results["rank_test_score"] = rankdata(-results["mean_test_score"], method="min").astype(int)
-        return results
+        return search_results([member._asdict() for member in members], scores.T)
 
 
 def _means(held_out: HeldOut, table: Table) -> np.ndarray:
@@ -376,7 +368,6 @@ def _average(scores: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
 _NEIGHBORS = (5, 10, 20, 40, 80, 160)
 _PLENTY = 10  # training rows per row of a vicinity, for vicinities of more than 80 rows
 _MOST_DIRECTIONS = 32
-_NOISES = 16
 # Multiples of LCA's covariance, a factor of 10^(1/4) apart; 1 is at a place that
 # the first round of a search tries.
 _MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
@@ -409,7 +400,7 @@ def local_grid(
         most = min(D, max(neighbors), _MOST_DIRECTIONS)
         depths = [0, *(2**e for e in range(6) if 2**e <= most), most]
     depths = sorted({check_integer(d, "n_components", least=0) for d in depths})
-    _check_sizes(depths, neighbors, D, smallest)
+    check_grid(depths, neighbors, D, smallest)
     centers = CENTERS if parameters.center == "auto" else (parameters.center,)
     if max(depths) == 0:
         centers = CENTERS[:1]  # the only one without directions
@@ -424,24 +415,6 @@ def _values(own: Any, grid: Any) -> Sequence[Any] | None:
     return None if isinstance(grid, str) else np.ravel(grid).tolist()
 
 
-def _check_sizes(depths: Sequence[int], neighbors: Sequence[int], n_features: int, smallest: int) -> None:
-    if max(depths) > n_features:
-        raise ValueError(
-            f"n_components={max(depths)} needs at least {max(depths)} features that vary, got {n_features}. Lower "
-            "n_components."
-        )
-    if max(neighbors) >= smallest:
-        raise ValueError(
-            f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training rows in every split, got "
-            f"{smallest} in the smallest. Lower n_neighbors or use fewer folds."
-        )
-    if min(depths) > max(neighbors):
-        raise ValueError(
-            f"n_components={min(depths)} needs at least as many neighbours, got n_neighbors={max(neighbors)}. Raise "
-            "n_neighbors or lower n_components."
-        )
-
-
 def _paths(
     parameters: Any, selection: Selection, X: np.ndarray, weight: np.ndarray | None, engine: Engine
 ) -> tuple[list[tuple[Shared, Sequence[float]]], bool]:
@@ -449,7 +422,7 @@ def _paths(
     multiples: Sequence[float] = _MULTIPLES if isinstance(parameters.shared, str) else [float(parameters.shared)]
     noises = _values(parameters.noise, selection.noise)
     if noises is None:
-        noises = _auto_noises(X, weight, engine)
+        noises = auto_noises(X, weight, engine)
         if not isinstance(parameters.shared, str) and parameters.shared > 0:
             noises = [0.0, *noises[::3]]
     noises = sorted({check_positive(noise, "noise", strict=False) for noise in noises})
@@ -462,12 +435,3 @@ def _paths(
         return [(Shared(0.0, 1.0), noises)], False
     # One of the two is given, so that the shape of the sum changes with the other: a path of one member for each.
     return [(Shared(a, s), [1.0]) for a in multiples for s in noises], False
-
-
-def _auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> list[float]:
-    """Return the noises of Manifold Parzen: from far below the distance of nearest neighbours to the variance of the data."""
-    check_spread(X)
-    rows = np.unique(X if weight is None else X[weight > 0], axis=0)
-    nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
-    low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
-    return np.geomspace(low, high, _NOISES).tolist()
