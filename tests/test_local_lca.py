@@ -15,8 +15,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
 from vicinal._lca import local_search
-from vicinal._lca.local_search import LocalFold, Member, _penalty_again
-from vicinal._lca.penalty import FAMILIES, as_parameter, family_matrix
+from vicinal._lca.local_search import LocalFold, Member, penalty_of_fold
+from vicinal._lca.penalty import LEAST_PENALTY, as_parameter, family_matrix
+from vicinal._lca.steps import CollapseError
 from vicinal._mixtures import LocalFrameMixture, column_conditionals
 from vicinal.datasets import make_spiral
 
@@ -188,7 +189,7 @@ def test_a_fold_knows_nothing_of_the_held_out_rows(rows, reg):
     base = LCA(reg=reg).fit(wild)
     found = local_search.fold_covariance(train, None, base, Engine())
     family = (
-        {"reg": base.reg_} if reg != "auto" else {"reg": as_parameter(local_search._penalty_again(train, None, base))}
+        {"reg": base.reg_} if reg != "auto" else {"reg": as_parameter(local_search.penalty_of_fold(train, None, base))}
     )
     own = LCA(**family).fit(train)
     away = np.linalg.norm(base.covariance_ - own.covariance_)
@@ -408,13 +409,36 @@ def test_which_engine(rows):
     assert LocalLCA(1, 5, 0.01, **GIVEN, engine="reference").fit(rows).engine_ == "reference"
 
 
-def test_penalty_of_folds_is_that_of_the_fit_whatever_the_search_liked_best():
-    """A fit that collapses takes another penalty than the best of its search, and the folds took that one."""
+@pytest.mark.usefixtures("whole_search")
+def test_penalty_of_folds_has_the_family_factor_and_weight_of_the_fit(tmp_path):
+    """It used to be reconstructed from a ratio of traces."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3))
-    base = LCA().fit(X)
-    best = np.argmax(base.reg_search_["mean_test_score"])
-    for family in FAMILIES:
-        base.reg_ = 1e-4 * family_matrix(family, X)
-        penalty = _penalty_again(X[:40], None, base)
-        np.testing.assert_allclose(penalty.matrix, 1e-4 * family_matrix(family, X[:40]), err_msg=f"{family}, {best}")
+    for X in (rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3)), rng.normal(size=(40, 12))):
+        base = LCA().fit(X)
+        whole = as_parameter(penalty_of_fold(X, None, base))
+        np.testing.assert_array_equal(getattr(whole, "target", whole), getattr(base.reg_, "target", base.reg_))
+        io.save(base, tmp_path / "base.vicinal")
+        assert io.load(tmp_path / "base.vicinal")._reg_form == base._reg_form
+        form = base._reg_form
+        expected = form.factor * family_matrix(form.family, X[:30])
+        np.testing.assert_array_equal(penalty_of_fold(X[:30], None, base).matrix, expected)
+        assert penalty_of_fold(X[:30], None, base).weight == form.weight
+
+
+def test_penalty_of_folds_after_a_collapse_is_the_larger_one_of_the_fit(rows, monkeypatch):
+    """A fit that collapses takes another penalty than the best of its search, and the folds took that one."""
+    fit_metric, penalties = LCA._fit_metric, []
+
+    def collapse_once(self, X, weight, reg, *others):
+        penalties.append(reg)
+        if len(penalties) == 1:
+            raise CollapseError
+        return fit_metric(self, X, weight, reg, *others)
+
+    monkeypatch.setattr(LCA, "_fit_metric", collapse_once)
+    base = LCA().fit(rows)
+    np.testing.assert_array_equal(base.reg_, penalties[1].matrix)
+    assert base._reg_form == LEAST_PENALTY
+    np.testing.assert_array_equal(
+        penalty_of_fold(rows[:40], None, base).matrix, 1e-4 * family_matrix("shrunk", rows[:40])
+    )

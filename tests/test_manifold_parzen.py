@@ -421,7 +421,7 @@ def test_pickle_clone_and_refit(rows):
         ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1"),
         ({"n_neighbors": 2.5}, TypeError, "n_neighbors must be an integer"),
         ({"n_components": 3, "n_neighbors": 2}, ValueError, "n_components=3 needs at least 3 neighbours"),
-        ({"n_components": 5}, ValueError, "n_components=5 needs at least 5 features, got 4"),
+        ({"n_components": 5}, ValueError, "n_components=5 needs at least 5 features that vary, got 4"),
         ({"n_components": -1}, ValueError, "n_components must be at least 0"),
         ({"noise": 0.0}, ValueError, "noise must be a finite number greater than 0"),
         ({"noise": -1}, ValueError, "noise must be"),

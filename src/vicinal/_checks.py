@@ -64,6 +64,7 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     """
     allocate_blas_memory()
     X, columns = _rows_and_names(as_host(X))
+    check_is_table(X)
     times = [name for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind in "mM"] if is_frame(X) else []
     if times or (isinstance(X, np.ndarray) and X.dtype.kind in "mM"):
         raise ValueError(_no_numbers(X, "dates or times"))
@@ -80,11 +81,42 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
         if reset:
             forget_fit(estimator)
         return rows
+    except TypeError as error:
+        if "float() argument" not in str(error):
+            raise
+        raise TypeError(
+            f"X must hold numbers, got an entry of type {str(error).rpartition(' ')[2]} ({error})."
+        ) from None
     except ValueError as error:
         message = _culprits(str(error), X, type(estimator).__name__)
         if message is None:
             raise
         raise ValueError(message) from None
+
+
+def check_is_table(X: Any, name: str = "X") -> None:
+    """Raise an error for objects that are no table of rows, and for tables whose rows or names are not regular."""
+    kind = type(X).__name__
+    is_table = hasattr(X, "__array__") or hasattr(X, "shape") or isinstance(X, (Sequence, numbers.Number))
+    if not is_table:
+        remedy = {"dict": f" Pass pandas.DataFrame({name}).", "generator": f" Pass list({name})."}.get(kind, "")
+        raise TypeError(
+            f"{name} must be a table of numbers, such as an array, a data frame or a list of rows, got {kind}.{remedy}"
+        )
+    if isinstance(X, (list, tuple)):
+        lengths = {len(row) for row in X if isinstance(row, (list, tuple, np.ndarray)) and np.ndim(row)}
+        if len(lengths) > 1:
+            raise ValueError(
+                f"the rows of {name} must have the same number of values, got rows of {min(lengths)} to {max(lengths)} values. "
+                "Fill missing values with NaN."
+            )
+    if hasattr(X, "columns"):
+        names = [str(column) for column in X.columns]
+        repeated = sorted({column for column in names if names.count(column) > 1})
+        if repeated:
+            raise ValueError(
+                f"the columns of {name} must have different names, got {', '.join(repeated[:5])} more than once. Rename them."
+            )
 
 
 def forget_fit(estimator: Any) -> None:
@@ -349,6 +381,12 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
         raise ValueError("sample_weight must not be all zero, because no row would count. Pass None for equal weights.")
     weight = weight / weight.max()  # sums of weights of 1e308 or 1e-320 stay representable
     return weight * (len(weight) / weight.sum())
+
+
+def log_weights(weight: np.ndarray | None) -> np.ndarray | None:
+    """Return the logarithms of weights, -inf for a weight of 0; None (equal weights) stays None."""
+    with np.errstate(divide="ignore"):
+        return None if weight is None else np.log(weight)
 
 
 def check_positive(value: Any, name: str, *, strict: bool = True) -> float:

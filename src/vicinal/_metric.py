@@ -267,11 +267,11 @@ def whitening(
     inverse = S @ vectors
     if basis is not None:
         vectors, inverse = basis @ vectors, basis @ inverse
-    signs = _signs(vectors * np.sqrt(np.diag(reference))[:, None])
+    signs = signs_of(vectors * np.sqrt(np.diag(reference))[:, None])
     return Whitening(np.ascontiguousarray((vectors * signs).T), inverse * signs, np.maximum(ratios, 0.0))
 
 
-def _signs(vectors: np.ndarray) -> np.ndarray:
+def signs_of(vectors: np.ndarray) -> np.ndarray:
     """Return signs that make the largest entry of each column positive (the first one, if several are equally large).
 
     If entries are in units of the features, the signs do not depend on the units, on rounding, or on the basis in

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from vicinal._checks import log_weights
 from vicinal._engine import Engine, available_threads, in_order, one_blas_thread, prepare
 
 _Job = tuple[int, int, int]  # the size of chunklets, and where their rows begin and end
@@ -394,9 +395,7 @@ def soft_frames(
     n, D = X.shape
     frames = np.empty((n_components, n, D), dtype=X.dtype)
     variances = np.empty((n_components, n))
-    with np.errstate(divide="ignore"):
-        log_weights = None if weight is None else np.log(weight)
-    problem = prepare(engine, Z, log_weights=log_weights, leave_one_out=True)
+    problem = prepare(engine, Z, log_weights=log_weights(weight), leave_one_out=True)
 
     def work(group: tuple[int, np.ndarray, np.ndarray]) -> None:
         i, near, shares = group

@@ -29,11 +29,11 @@ def _elsewhere(device: Any) -> bool:
 
 
 def as_host(values: Any) -> Any:
-    """Return a tensor on a device, or one in a precision that NumPy does not have, as a NumPy array; anything else unchanged."""
+    """Return a tensor that NumPy cannot read (on a device, in another precision, with a gradient) as an array; others unchanged."""
     if not _is_tensor(values):
         return values
     short = values.is_floating_point() and values.dtype.itemsize < 4  # NumPy has no bfloat16
-    if not (short or on_device(values)):
+    if not (short or on_device(values) or values.requires_grad):
         return values
     values = values.detach().cpu()
     return (values.float() if short else values).numpy()

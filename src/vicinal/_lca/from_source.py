@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._checks import check_source, check_weights
+from vicinal._checks import check_source, check_weights, log_weights
 from vicinal._density.gaps import forget_gaps
 from vicinal._engine import Placement, Problem, fit_engine, prepare, resident_rows, resolved_engine
 from vicinal._kernel_penalty import Penalty
@@ -111,12 +111,10 @@ class Draw(NamedTuple):
 
     def components(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the rows that the density keeps, where they are or in memory, and their log-weights."""
-        with np.errstate(divide="ignore"):
-            log_weights = None if self.weight is None else np.log(self.weight)
         positions = self.source.density_positions()
         if positions is None:
-            return self.source.kept(), log_weights
-        return self.source.take(positions), None if log_weights is None else log_weights[positions]
+            return self.source.kept(), log_weights(self.weight)
+        return self.source.take(positions), log_weights(None if self.weight is None else self.weight[positions])
 
 
 def draw_rows(estimator: Any, source: RowSource, sample_weight: Any) -> Draw:

@@ -265,7 +265,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         check_flag(self.sample, "sample")
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         density = self._inner_estimator()
-        if not get_tags(density).input_tags.allow_nan:
+        if not isinstance(density, BaseEstimator) or not get_tags(density).input_tags.allow_nan:
             raise TypeError(
                 f"density must be LCA, LCAGauss or ParzenWindows, which can be fitted to rows with missing values, got "
                 f"{type(density).__name__}."

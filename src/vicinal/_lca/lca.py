@@ -20,6 +20,7 @@ from vicinal._checks import (
     check_rows,
     check_weights,
     has_gaps,
+    log_weights,
     own_rows,
 )
 from vicinal._dask import fits_collections
@@ -58,6 +59,8 @@ from vicinal._lca.checks import (
 from vicinal._lca.from_source import SourceRows, draw_rows, problem_of_source
 from vicinal._lca.penalty import (
     AUTO_SHARE,
+    LEAST_PENALTY,
+    NO_PENALTY,
     PLENTY,
     Form,
     Shrinkage,
@@ -67,8 +70,6 @@ from vicinal._lca.penalty import (
     fit_under_penalty,
     free_parameters,
     has_plenty,
-    least_penalty,
-    no_penalty,
 )
 from vicinal._lca.penalty_search import search_penalty, warn_at_edge
 from vicinal._lca.steps import (
@@ -269,6 +270,7 @@ class LCA(
     _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "solver": StochasticEM, "engine": Engine}
     _exact_solver = "accelerated"
     _stream: dict[str, Any] | None
+    _reg_form: Form | None  # the penalty of reg="auto" as a function of the rows; None for a given one
     reg_search_: dict[str, Any] | None
 
     def __init__(
@@ -354,8 +356,10 @@ class LCA(
     ) -> FitPath:
         """Find the metric by ``fit_metric(reg)``, with a larger penalty if "auto" found no solution; keep the path."""
         auto = isinstance(self.reg, str)
-        path, reg = fit_under_penalty(fit_metric, reg, X, weight, self.covariance_type, remedies, may_widen=auto)
-        self.reg_ = as_parameter(reg, self._in_all_columns)
+        path, used = fit_under_penalty(fit_metric, reg, X, weight, self.covariance_type, remedies, may_widen=auto)
+        if used is not reg:
+            self._reg_form = LEAST_PENALTY
+        self.reg_ = as_parameter(used, self._in_all_columns)
         warn_if_not_converged("LCA", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
@@ -425,7 +429,7 @@ class LCA(
         warn_if_not_converged("LCA", path)
         kept = path.parameters
         problem = leave_one_out(kept.centres, weight, self.engine, reg=ridge)
-        self._constants, self.reg_, self.reg_search_ = None, as_parameter(ridge), None
+        self._constants, self.reg_, self.reg_search_, self._reg_form = None, as_parameter(ridge), None, None
         self.solver_, self.engine_, self._stream = "em", problem.pairs.backend, None
         self._keep(inverse_root(kept.covariance), scatter_of_rows(kept.centres, weight))
         self._keep_density(kept.centres.astype(X.dtype), weight, problem)
@@ -456,8 +460,8 @@ class LCA(
             return path
 
         self._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
-        centres, log_weights = draw.components()
-        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        centres, log_shares = draw.components()
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
 
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
@@ -560,27 +564,27 @@ class LCA(
         if given is None or given.is_zero:
             check_scale(rows, structure.covariance, self._active_names)
         if given is None:
-            return X, self._search(rows, weight, structure, remedies)
-        self.reg_search_ = None
+            self._reg_form = self._search(rows, weight, structure, remedies)
+            return X, self._reg_form.of_rows(rows, weight)
+        self.reg_search_, self._reg_form = None, None
         given = check_penalty(given, self.active_features_, self._active_names)
         if given.is_zero:
             check_answerable(rows, *structure, names=self._active_names, remedies=remedies)
             check_twins(rows, remedies)
         return X, given
 
-    def _search(self, X: np.ndarray, weight: np.ndarray | None, structure: Structure, remedies: Remedies) -> Penalty:
+    def _search(self, X: np.ndarray, weight: np.ndarray | None, structure: Structure, remedies: Remedies) -> Form:
         """Return the penalty for ``reg="auto"``, from rows of positive weight."""
         self.reg_search_ = None
         if has_plenty(X, structure):
-            answerable = is_answerable(X, *structure)
-            return no_penalty(X.shape[1]) if answerable else least_penalty(X, weight)
+            return NO_PENALTY if is_answerable(X, *structure) else LEAST_PENALTY
         choice = search_penalty(X, weight, structure, fit_engine(self))
         if choice is None:
-            return Form("diagonal", 1.0).of_rows(X, weight)
+            return Form("diagonal", 1.0)
         if choice.at_edge:
             warn_at_edge(X, self._active_names, remedies.method)
         self.reg_search_ = choice.table
-        return choice.form.of_rows(X, weight)
+        return choice.form
 
     def _choose_solver(
         self, problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray
@@ -670,9 +674,7 @@ class LCA(
         self, X: np.ndarray, weight: np.ndarray | None, problem: LeaveOneOut, neighbors: np.ndarray | None = None
     ) -> None:
         """Store the density, and the effective number of neighbours (among these positions) of each row."""
-        with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
-        self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, self._active_names)
+        self.mixture_ = SharedMixture(X, self.covariance_, log_weights(weight), self.engine, self._active_names)
         metric = self.components_[:, self.active_features_]
         self.effective_neighbors_ = perplexities(problem, metric, X, weight, neighbors)
         self.certified_row_error_ = problem.pairs.certified_row_error

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, own_rows
+from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, log_weights, own_rows
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.gaps import (
     TOL,
@@ -53,6 +53,8 @@ from vicinal._lca.gauss_steps import (
 )
 from vicinal._lca.penalty import (
     AUTO_SHARE,
+    LEAST_PENALTY,
+    NO_PENALTY,
     Shrinkage,
     as_parameter,
     check_matrix,
@@ -60,8 +62,6 @@ from vicinal._lca.penalty import (
     check_reg,
     fit_under_penalty,
     has_plenty,
-    least_penalty,
-    no_penalty,
 )
 from vicinal._lca.penalty_search import (
     LCAGaussFold,
@@ -331,9 +331,7 @@ class LCAGauss(
         rows, problem = whitened(X, weight, fit_engine(self), reg, root, work)
         path, neighbors = self._find_directions(problem)
         self._keep_directions(path.parameters, root, mean)
-        with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
-        self._keep_density(own_rows(X, given), mean, log_weights)
+        self._keep_density(own_rows(X, given), mean, log_weights(weight))
         self.effective_neighbors_ = perplexities(problem, local_metric(path.parameters), rows, weight, neighbors)
         return path
 
@@ -438,10 +436,10 @@ class LCAGauss(
         self.gaussian_components_, self.components_ = kept.gaussian, kept.local
         self.n_components_, self.mean_ = len(kept.local), kept.mean
         self.precision_, self.covariance_ = both.T @ both, kept.covariance
-        with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
         names = getattr(self, "feature_names_in_", None)
-        self.mixture_ = SharedMixture(kept.centres.astype(X.dtype), kept.covariance, log_weights, self.engine, names)
+        self.mixture_ = SharedMixture(
+            kept.centres.astype(X.dtype), kept.covariance, log_weights(weight), self.engine, names
+        )
         self.rows_ = kept.rows.astype(X.dtype)
         found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, self.engine)
         self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
@@ -473,8 +471,8 @@ class LCAGauss(
             return path
 
         self._fit_under_penalties(fit_directions, sample, draw.shares, reg, reg_gauss)
-        components, log_weights = draw.components()
-        self._keep_density(components, mean, log_weights)
+        components, log_shares = draw.components()
+        self._keep_density(components, mean, log_shares)
 
     def _given_penalties(self, n_features: int) -> tuple[Penalty | None, np.ndarray | None]:
         """Return the penalties that the user passed; None for "auto"."""
@@ -523,8 +521,8 @@ class LCAGauss(
         structure, answerable = Structure("full"), is_answerable(X, "full")
         gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_gaussian(reg_gauss)]
         if has_plenty(X, structure):
-            none = no_penalty(X.shape[1]) if answerable else least_penalty(X, weight)
-            return none if reg is None else reg, gaussians[0].matrix(X, weight)
+            plain = (NO_PENALTY if answerable else LEAST_PENALTY).of_rows(X, weight)
+            return plain if reg is None else reg, gaussians[0].matrix(X, weight)
         parts = split_folds(X, weight)
         if reg is None:
             regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)
@@ -555,11 +553,11 @@ class LCAGauss(
         self.mean_ = mean if self._constants is None else self._constants.copy()
         self.mean_[self.active_features_] = mean
 
-    def _keep_density(self, rows: Any, mean: np.ndarray, log_weights: np.ndarray | None) -> None:
+    def _keep_density(self, rows: Any, mean: np.ndarray, log_shares: np.ndarray | None) -> None:
         """Store the density; its centres are the rows, moved to the mean along the Gaussian directions."""
         gaussian, local = (both[:, self.active_features_] for both in (self.gaussian_components_, self.components_))
         centres = mixture_of_directions(gaussian, local, mean, rows)[0].astype(rows.dtype, copy=False)
-        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
         self.rows_ = rows
 
     def _training_rows(self) -> NDArray[Any] | None:

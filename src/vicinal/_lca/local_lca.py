@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights, log_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.mixture_density import MixtureDensityMixin
@@ -36,27 +36,7 @@ from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg
 from vicinal._lca.steps import inverse_root
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
-
-
-def check_sizes(choice: Member, X: np.ndarray, weight: np.ndarray | None) -> None:
-    """Check the number of directions and the size of a vicinity against each other and the data."""
-    d, k, n_rows = choice.n_components, choice.n_neighbors, len(X) if weight is None else np.count_nonzero(weight)
-    if d > X.shape[1]:
-        raise ValueError(
-            f"n_components={d} needs at least {d} features that vary, got {X.shape[1]}. Lower n_components."
-        )
-    if d == 0:
-        return
-    if d > k:
-        raise ValueError(
-            f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or lower "
-            "n_components."
-        )
-    if n_rows <= k:
-        raise ValueError(
-            f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
-        )
-
+from vicinal._search import check_sizes, warn_at_smallest
 
 # Kernels with a smaller share in the density at a point do not contribute to its metric.
 _NEGLIGIBLE = 1e-6
@@ -218,7 +198,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         with certificates_of_fit() as certificates:
             self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
             choice = self._choose(X, weight, engine)
-            check_sizes(choice, X, weight)
+            n_rows = len(X) if weight is None else int(np.count_nonzero(weight))
+            check_sizes(choice.n_components, choice.n_neighbors, X.shape[1], n_rows)
             self._keep(X, weight, choice, engine)
         self.certified_row_error_ = certificates.largest
         if not self.converged_:
@@ -296,13 +277,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     def _warn_if_multiples_end_too_early(self, choice: Member) -> None:
         """Warn if the smallest multiple of LCA's covariance that the search tries is the best, without noise."""
         if isinstance(self.shared, str) and choice.shared == SMALLEST_MULTIPLE and choice.noise == 0:
-            warnings.warn(
-                f"LocalLCA: the search chose {SMALLEST_MULTIPLE:g}, the smallest multiple of LCA's covariance that it tries, and a "
-                "smaller one may score better. Check for dependent columns, columns of few distinct values and rows that almost repeat "
-                "others, or pass shared as a number.",
-                ConvergenceWarning,
-                stacklevel=callers_line(),
-            )
+            smallest = "multiple of LCA's covariance that it tries"
+            warn_at_smallest("LocalLCA", SMALLEST_MULTIPLE, smallest, "shared as a number")
 
     def _without_folds(self) -> Member:
         if self.shared == 0 and isinstance(self.noise, str):
@@ -349,12 +325,11 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
                 "LocalLCA: the covariance that all kernels share is singular in float64. Pass a larger noise or reg (both "
                 "are variances, in squared units of the data), or drop far rows."
             ) from None
-        with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
+        log_shares = log_weights(weight)
         self.rows_, self._weight = X.copy(), weight
         if choice.n_components == 0:
             self._neighbors = None
-            self.mixture_: Any = SharedMixture(self.rows_, covariance, log_weights, self.engine, self._active_names)
+            self.mixture_: Any = SharedMixture(self.rows_, covariance, log_shares, self.engine, self._active_names)
             return
         Z = coordinates.of(X)
         # As in Manifold Parzen, distances that are equal in the data stay equal.
@@ -363,7 +338,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         kernels = make_kernels(Z, self._neighbors, choice.n_components, weight, choice.center, engine)
         centres = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_
         self.mixture_ = LocalFrameMixture(
-            centres, covariance, kernels.frames, kernels.variances, log_weights, self.engine, self._active_names
+            centres, covariance, kernels.frames, kernels.variances, log_shares, self.engine, self._active_names
         )
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:

@@ -19,21 +19,20 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
 
-from vicinal._checks import check_integer, check_positive, check_spread
-from vicinal._density.neighbors import nearest_neighbors
-from vicinal._density.noise_choice import SLACK, noise_range
+from vicinal._checks import check_integer, check_positive
+from vicinal._density.noise_choice import SLACK
 from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepare
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_kernels import CENTERS, Coordinates, Kernels, Shared, find_neighbors, make_kernels
-from vicinal._lca.penalty import FAMILIES, Form, check_reg, family_matrix, has_plenty
+from vicinal._lca.penalty import check_reg, has_plenty
 from vicinal._lca.penalty_search import rough_metric
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 from vicinal._mixtures import LOG_2PI, LocalFrameMixture, SharedMixture
+from vicinal._search import auto_noises, check_grid, search_results
 
 _FULL = Structure("full")
 # The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.
@@ -174,18 +173,16 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA | No
 
     Without a base it is the identity.
 
-    The penalty is of the same family and factor as that of `base`, if its search chose one.
+    The penalty is that of `base`, made from these rows if it depends on rows.
     """
     if base is None:
         return np.eye(train.shape[1])
     # The fit to all rows knows the held-out rows: with few rows, passes that start from it end near it, at another maximum
     # than those that start from the covariance of the training rows, and held-out rows score up to a nat too high.
     start = base.components_[:, base.active_features_] if has_plenty(train, _FULL) else None
-    reg = _penalty_of(base)
     try:
         with np.errstate(divide="raise", invalid="raise"):
-            if base.reg_search_ is not None:
-                reg = _penalty_again(train, weight, base)
+            reg = penalty_of_fold(train, weight, base)
             problem = leave_one_out(train, weight, engine, reg=reg, passes=_PASSES)
         with one_blas_thread_beside_pairs(*train.shape):
             inverse = np.linalg.inv(rough_metric(problem, scatter_of_rows(train, weight), _FULL, start))
@@ -196,32 +193,13 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA | No
     return covariance
 
 
-def _penalty_of(base: LCA) -> Penalty:
-    """Return the penalty that the base used, on the columns that vary."""
+def penalty_of_fold(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> Penalty:
+    """Return the penalty of `base` for other rows: the user's, or the same family, factor and weight made from these rows."""
+    if base._reg_form is not None:
+        return base._reg_form.of_rows(train, weight)
     penalty = check_reg(base.reg_, base.n_features_in_)
     assert penalty is not None
     return penalty.of_columns(base.active_features_)
-
-
-def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> Penalty:
-    """Return the penalty that `base` used, made from other rows: the same family, factor and weight."""
-    return _form_of(_penalty_of(base), base.mixture_.centres, base.mixture_.log_weights).of_rows(train, weight)
-
-
-def _form_of(penalty: Penalty, rows: np.ndarray, log_weights: np.ndarray) -> Form:
-    """Return the form of a penalty of some rows: the family to whose matrix it is proportional.
-
-    It need not be the best of a search, because a fit that collapses takes another one.
-    """
-    counted = log_weights > -np.inf
-    shares = None if np.ptp(log_weights) == 0 else np.exp(log_weights[counted])
-    forms, distances = [], []
-    for family in FAMILIES:
-        matrix = family_matrix(family, rows[counted], shares)
-        factor = float(np.trace(penalty.matrix) / np.trace(matrix))
-        forms.append(Form(family, factor, penalty.weight))
-        distances.append(np.linalg.norm(factor * matrix - penalty.matrix))
-    return forms[int(np.argmin(distances))]
 
 
 # -- the search ----------------------------------------------------------------------------------------
@@ -278,7 +256,7 @@ class LocalSearch:
         """Return the best member that was found."""
         grid = self._grid
         for shape, factors in grid.paths:
-            for held_out in self._folds:
+            for held_out in self._folds if max(grid.depths) else ():
                 held_out.fold.prepare_neighbors(shape, max(grid.neighbors))
             few = factors[::3] if len(factors) > 4 else factors
             for center in grid.centers:
@@ -373,14 +351,7 @@ class LocalSearch:
         """Return the members that were tried, as ``cv_results_`` of GridSearchCV."""
         members = list(self._scores)
         scores = np.array([self._scores[member] for member in members])
-        results: dict[str, Any] = {"params": [member._asdict() for member in members]}
-        for name in Member._fields:
-            results[f"param_{name}"] = np.array([getattr(member, name) for member in members])
-        for s in range(scores.shape[1]):
-            results[f"split{s}_test_score"] = scores[:, s]
-        results["mean_test_score"], results["std_test_score"] = scores.mean(axis=1), scores.std(axis=1)
-        results["rank_test_score"] = rankdata(-results["mean_test_score"], method="min").astype(int)
-        return results
+        return search_results([member._asdict() for member in members], scores.T)
 
 
 def _means(held_out: HeldOut, table: Table) -> np.ndarray:
@@ -397,7 +368,6 @@ def _average(scores: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
 _NEIGHBORS = (5, 10, 20, 40, 80, 160)
 _PLENTY = 10  # training rows per row of a vicinity, for vicinities of more than 80 rows
 _MOST_DIRECTIONS = 32
-_NOISES = 16
 # Multiples of LCA's covariance, a factor of 10^(1/4) apart; 1 is at a place that
 # the first round of a search tries.
 _MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
@@ -430,7 +400,7 @@ def local_grid(
         most = min(D, max(neighbors), _MOST_DIRECTIONS)
         depths = [0, *(2**e for e in range(6) if 2**e <= most), most]
     depths = sorted({check_integer(d, "n_components", least=0) for d in depths})
-    _check_sizes(depths, neighbors, D, smallest)
+    check_grid(depths, neighbors, D, smallest)
     centers = CENTERS if parameters.center == "auto" else (parameters.center,)
     if max(depths) == 0:
         centers = CENTERS[:1]  # the only one without directions
@@ -445,24 +415,6 @@ def _values(own: Any, grid: Any) -> Sequence[Any] | None:
     return None if isinstance(grid, str) else np.ravel(grid).tolist()
 
 
-def _check_sizes(depths: Sequence[int], neighbors: Sequence[int], n_features: int, smallest: int) -> None:
-    if max(depths) > n_features:
-        raise ValueError(
-            f"n_components={max(depths)} needs at least {max(depths)} features that vary, got {n_features}. Lower "
-            "n_components."
-        )
-    if max(neighbors) >= smallest:
-        raise ValueError(
-            f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training rows in every split, got "
-            f"{smallest} in the smallest. Lower n_neighbors or use fewer folds."
-        )
-    if min(depths) > max(neighbors):
-        raise ValueError(
-            f"n_components={min(depths)} needs at least as many neighbours, got n_neighbors={max(neighbors)}. Raise "
-            "n_neighbors or lower n_components."
-        )
-
-
 def _paths(
     parameters: Any, selection: Selection, X: np.ndarray, weight: np.ndarray | None, engine: Engine
 ) -> tuple[list[tuple[Shared, Sequence[float]]], bool]:
@@ -470,7 +422,7 @@ def _paths(
     multiples: Sequence[float] = _MULTIPLES if isinstance(parameters.shared, str) else [float(parameters.shared)]
     noises = _values(parameters.noise, selection.noise)
     if noises is None:
-        noises = _auto_noises(X, weight, engine)
+        noises = auto_noises(X, weight, engine)
         if not isinstance(parameters.shared, str) and parameters.shared > 0:
             noises = [0.0, *noises[::3]]
     noises = sorted({check_positive(noise, "noise", strict=False) for noise in noises})
@@ -483,12 +435,3 @@ def _paths(
         return [(Shared(0.0, 1.0), noises)], False
     # One of the two is given, so that the shape of the sum changes with the other: a path of one member for each.
     return [(Shared(a, s), [1.0]) for a in multiples for s in noises], False
-
-
-def _auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> list[float]:
-    """Return the noises of Manifold Parzen: from far below the distance of nearest neighbours to the variance of the data."""
-    check_spread(X)
-    rows = np.unique(X if weight is None else X[weight > 0], axis=0)
-    nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
-    low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
-    return np.geomspace(low, high, _NOISES).tolist()

@@ -231,16 +231,6 @@ def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) 
     return np.diag(np.average(np.square(centred), axis=0, weights=weight))
 
 
-def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> Penalty:
-    """Return the penalty that is used if none is needed except in directions in which the rows do not differ."""
-    return Penalty(SMALLEST["shrunk"] * family_matrix("shrunk", X, weight))
-
-
-def no_penalty(n_features: int) -> Penalty:
-    """Return the penalty of the paper's plain estimator: none."""
-    return Penalty(np.zeros((n_features, n_features)))
-
-
 class Form(NamedTuple):
     """A penalty of a family, as a function of the training rows: added, or with the weight of a `Shrinkage`."""
 
@@ -255,6 +245,11 @@ class Form(NamedTuple):
     def of_rows(self, X: np.ndarray, weight: np.ndarray | None) -> Penalty:
         """Return the penalty for some training rows."""
         return self.with_matrix(family_matrix(self.family, X, weight))
+
+
+NO_PENALTY = Form("diagonal", 0.0)  # the paper's plain estimator
+# The penalty that is used if none is needed except in directions in which the rows do not differ.
+LEAST_PENALTY = Form("shrunk", SMALLEST["shrunk"])
 
 
 def fit_under_penalty(
@@ -288,7 +283,7 @@ def fit_under_penalty(
         if (
             may_widen
         ):  # values that repeat (a grid of integers) leave directions without width even if there are many rows
-            reg = least_penalty(*counted_rows(X, weight))
+            reg = LEAST_PENALTY.of_rows(*counted_rows(X, weight))
             with suppress(*errors):
                 return fit(reg), reg
     raise ValueError(collapse_message(X, weight, covariance, remedies))

@@ -40,7 +40,7 @@ from vicinal._lca.gauss_steps import (
     search_directions,
     whitened,
 )
-from vicinal._lca.penalty import FAMILIES, SMALLEST, Form, family_matrix, no_penalty, shrinkage, shrunk_covariance
+from vicinal._lca.penalty import FAMILIES, NO_PENALTY, SMALLEST, Form, family_matrix, shrinkage, shrunk_covariance
 from vicinal._lca.steps import CollapseError, Steps, Structure, inverse_root, nearest_structured, one_pass
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
@@ -390,7 +390,7 @@ def local_rules(choice: PenaltyChoice | None, answerable: bool) -> list[LocalRul
     forms = {family: Form(family, factor) for family, factor in found.items() if factor is not None}
     forms["drawn" if choice.form.weight else choice.form.family] = choice.form
     rules = [local_rule(form) for form in forms.values()]
-    none = [LocalRule("none", 0.0, 0.0, lambda X, weight: no_penalty(X.shape[1]))] if answerable else []
+    none = [LocalRule("none", 0.0, 0.0, NO_PENALTY.of_rows)] if answerable else []
     return [*rules, *none, local_rule(_ALL_GAUSSIAN)]
 
 

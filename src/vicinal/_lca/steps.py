@@ -23,6 +23,7 @@ import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._kernel_penalty import Penalty
+from vicinal._metric import signs_of
 from vicinal._mixtures import LOG_2PI
 
 if TYPE_CHECKING:
@@ -199,6 +200,4 @@ def ordered_metric(metric: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     # Departure 7 (LCA): Components are ordered by global variance.
     rows = vectors[:, ::-1].T @ metric
     # Signs: the entry of each row that is largest (in units of the feature's spread) is positive.
-    shares = rows * np.sqrt(np.diag(covariance))
-    signs = np.sign(shares[np.arange(len(rows)), np.abs(shares).argmax(axis=1)])
-    return rows * np.where(signs == 0, 1.0, signs)[:, None]
+    return rows * signs_of((rows * np.sqrt(np.diag(covariance))).T).T

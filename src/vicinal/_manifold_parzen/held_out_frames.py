@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from sklearn.model_selection import KFold
 
+from vicinal._checks import log_weights
 from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._engine import (
     Engine,
@@ -58,24 +59,23 @@ def held_out_log_density(
     noises = np.atleast_1d(np.asarray(noises, dtype=np.float64))
     place = np.full(n, -1)
     place[rows] = np.arange(len(rows))
-    with np.errstate(divide="ignore"):
-        log_weights = normalised_log_weights(None if weight is None else np.log(weight), n)
+    log_shares = normalised_log_weights(log_weights(weight), n)
     # The pairs (j, i): point j has row i as neighbour number `slot`.
-    points, slots = np.nonzero((place[neighbors[:, :k]] >= 0) & (log_weights > -np.inf)[:, None])
+    points, slots = np.nonzero((place[neighbors[:, :k]] >= 0) & (log_shares > -np.inf)[:, None])
     left_out = place[neighbors[points, slots]]
 
     own = np.arange(len(rows))
     skips = np.concatenate([own, left_out]), np.concatenate([rows, points])
-    problem = prepare(engine, X, log_weights=log_weights)
+    problem = prepare(engine, X, log_weights=log_shares)
     log_sums = problem.at(Frames(frames, variances, noises, slack=slack)).log_sums_table(rows, skips=skips)[0]
     if len(points):
         scores = _rebuilt_scores(X, neighbors, points, slots, len(frames), noises, weight, problem.engine, slack)
-        scores += log_weights[points]
+        scores += log_shares[points]
         order = np.argsort(left_out, kind="stable")
         some, starts = np.unique(left_out[order], return_index=True)
         rebuilt = np.logaddexp.reduceat(scores[:, order], starts, axis=1)
         log_sums[:, some] = np.logaddexp(log_sums[:, some], rebuilt)
-    return log_sums - log_weight_of_others(log_weights)[rows] - 0.5 * X.shape[1] * LOG_2PI
+    return log_sums - log_weight_of_others(log_shares)[rows] - 0.5 * X.shape[1] * LOG_2PI
 
 
 def _rebuilt_scores(
@@ -260,5 +260,5 @@ def rows_held_out_of_soft_frames(
     for train, asked in soft_folds(len(X), rows, weight, n_folds):
         some = None if weight is None else weight[train]
         frames, variances = soft_frames(X[train], Z[train], len(mixture.frames), some, engine=engine)
-        log_weights = mixture.log_weights[train]
-        yield HeldOutRows(asked, FrameMixture(X[train], frames, variances, mixture.noise, log_weights, engine))
+        log_shares = mixture.log_weights[train]
+        yield HeldOutRows(asked, FrameMixture(X[train], frames, variances, mixture.noise, log_shares, engine))

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, DensityMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import bandwidth_covariance, check_integer, check_rows, check_spread, check_weights
+from vicinal._checks import bandwidth_covariance, check_integer, check_rows, check_spread, check_weights, log_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
@@ -42,6 +42,7 @@ from vicinal._manifold_parzen.search import ParameterSearch
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames, soft_frames
+from vicinal._search import check_sizes
 from vicinal._supervision import code_classes
 from vicinal._tensors import on_device
 
@@ -298,11 +299,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
 
     def _check_sizes(self, X: np.ndarray, n_rows: int, d: int, k: int, noise: float | str) -> tuple[int, int]:
         """Check d and k against each other and the data, and return them."""
-        n_features = X.shape[1]
-        if d > n_features:
-            raise ValueError(
-                f"n_components={d} needs at least {d} features that vary, got {n_features}. Lower n_components."
-            )
+        check_sizes(d, k if self.vicinity == "nearest" else None, X.shape[1], n_rows)
         if d == 0:
             return d, k
         auto = isinstance(noise, str)
@@ -314,15 +311,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
                 )
             check_soft_rows(n_rows, 3 if auto else 2, " with noise='auto'" if auto else "")
             return d, k
-        if d > k:
-            raise ValueError(
-                f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or "
-                "lower n_components."
-            )
-        if n_rows <= k:
-            raise ValueError(
-                f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
-            )
         if auto and n_rows == k + 1:
             raise ValueError(
                 f"n_neighbors={k} with noise='auto', which leaves rows out, needs at least {k + 2} training "
@@ -376,13 +364,12 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
 
     def _make_mixture(self, X: np.ndarray, frames: np.ndarray, variances: np.ndarray) -> FrameMixture | SharedMixture:
         """Return the density; without directions plain Parzen windows (sec. 2), to the last bit."""
-        with np.errstate(divide="ignore"):
-            # Departure 4 (ManifoldParzen): Rows can have weights.
-            log_weights = None if self._weight is None else np.log(self._weight)
+        # Departure 4 (ManifoldParzen): Rows can have weights.
+        log_shares = log_weights(self._weight)
         if len(frames) == 0:
             covariance = self.noise_ * np.eye(X.shape[1])
-            return SharedMixture(X.copy(), covariance, log_weights, self.engine, self._active_names)
-        return FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, self._active_names)
+            return SharedMixture(X.copy(), covariance, log_shares, self.engine, self._active_names)
+        return FrameMixture(X.copy(), frames, variances, self.noise_, log_shares, self.engine, self._active_names)
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of the search if there is one, else of the fit, or of scoring its rows if the fit has none."""

@@ -1,30 +1,26 @@
 """The search for neighbours, directions and noise of Manifold Parzen Windows, which shares work between candidates."""
 
 import numbers
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
-from scipy.stats import rankdata
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 
-from vicinal._callers import callers_line
-from vicinal._checks import check_integer, check_spread
+from vicinal._checks import check_integer
 from vicinal._density.neighbors import nearest_neighbors
-from vicinal._density.noise_choice import SLACK, check_noise, noise_range
+from vicinal._density.noise_choice import SLACK, check_noise
 from vicinal._engine import Engine, Frames, Work, available_threads, prepare, resolved_engine
 from vicinal._mixtures import LOG_2PI, frame_work
 from vicinal._scatter import local_frames
+from vicinal._search import N_NOISES, auto_noises, check_grid, search_results, warn_at_smallest
 
 if TYPE_CHECKING:
     from vicinal._density.selection import Selection
 
 
 _NEIGHBORS = (5, 10, 20, 40)  # values of "auto"
-_AUTO_NOISES = 16
 
 
 class Found(NamedTuple):
@@ -104,7 +100,7 @@ class ParameterSearch:
         """Return the pair work of the search: every k of every split is one pass, for all depths and noises together."""
         neighbors = _NEIGHBORS if isinstance(self.n_neighbors, str) else np.ravel(self.n_neighbors)
         components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
-        n_noises = _AUTO_NOISES if isinstance(self.noise, str) else np.size(self.noise)
+        n_noises = N_NOISES if isinstance(self.noise, str) else np.size(self.noise)
         cv, most = self.selection.cv, self.selection.max_rows
         folds = int(cv) if isinstance(cv, numbers.Integral) else 5
         held_out = -(-n_samples // folds)
@@ -121,13 +117,8 @@ class ParameterSearch:
             and results["params"][best]["noise"] == noises[0]
             and scores[0] - scores[2] >= 1e-3  # the noise varies fastest, so these have the same d and k
         ):
-            warnings.warn(
-                f"ManifoldParzen: the search chose {noises[0]:.3g}, the smallest of noise='auto', and a smaller one may "
-                "score better. Check for dependent columns, columns of few distinct values and rows that almost repeat "
-                "others, or pass selection=Selection(noise=...) with smaller values.",
-                ConvergenceWarning,
-                stacklevel=callers_line(),
-            )
+            remedy = "selection=Selection(noise=...) with smaller values"
+            warn_at_smallest("ManifoldParzen", noises[0], "of noise='auto'", remedy)
 
     def _check_splits(self, data: "_Data", splits: list[tuple[np.ndarray, np.ndarray]], classes: np.ndarray) -> int:
         """Raise an error if a training part lacks a class; return the smallest number of rows of a part (or class)."""
@@ -159,29 +150,10 @@ class ParameterSearch:
         else:
             components = [check_integer(d, "n_components", least=0) for d in np.ravel(self.n_components)]
         if isinstance(self.noise, str):
-            check_spread(data.X)
-            # Equal rows are never separated, so that a held-out row has no twin among the training rows.
-            rows = np.unique(data.X[data.alive(np.arange(len(data.X)))], axis=0)
-            nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
-            low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
-            noises = np.geomspace(low, high, _AUTO_NOISES).tolist()
+            noises = auto_noises(data.X, data.weight, engine)
         else:
             noises = [check_noise(noise, data.X.dtype) for noise in np.ravel(self.noise)]
-        if max(components) > D:
-            raise ValueError(
-                f"n_components={max(components)} needs at least {max(components)} features, got {D}. Lower "
-                "n_components."
-            )
-        if max(neighbors) >= smallest and max(components) > 0:
-            raise ValueError(
-                f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training rows in every "
-                f"split and class, got {smallest} in the smallest. Lower n_neighbors or use fewer folds."
-            )
-        if min(components) > max(neighbors):
-            raise ValueError(
-                f"n_components={min(components)} needs at least as many neighbours, got n_neighbors="
-                f"{max(neighbors)}. Raise n_neighbors or lower n_components."
-            )
+        check_grid(components, neighbors, D, smallest, "split and class")
         return {
             "n_components": sorted(set(components)),
             "n_neighbors": sorted(set(neighbors)),
@@ -272,15 +244,4 @@ def _results(grid: dict[str, list[Any]], scores: np.ndarray) -> dict[str, Any]:
     params = [p for p in ParameterGrid(grid) if p["n_components"] <= p["n_neighbors"]]
     tried = np.less_equal.outer(grid["n_components"], grid["n_neighbors"])
     flat = scores[:, tried].reshape(len(scores), -1)
-    results: dict[str, Any] = {"params": params}
-    for name in grid:
-        results[f"param_{name}"] = np.array([p[name] for p in params])
-    for s, split in enumerate(flat):
-        results[f"split{s}_test_score"] = split
-    results["mean_test_score"] = flat.mean(axis=0)
-    known = np.isfinite(results["mean_test_score"])
-    results["std_test_score"] = np.full(len(params), np.inf)
-    with np.errstate(over="ignore"):
-        results["std_test_score"][known] = flat[:, known].std(axis=0)
-    results["rank_test_score"] = rankdata(-results["mean_test_score"], method="min").astype(int)
-    return results
+    return search_results(params, flat)

@@ -155,9 +155,17 @@ DENSITY_STATES: dict[str, State] = {
             "effective_neighbors_": floats("e", least=0),  # those of some of the rows, if the fit drew them from a file
             "solver_": one_of("em", "accelerated", "stochastic", "stream"),
             "n_samples_seen_": maybe(count()),
+            "penalty": private("_reg_form", None, record("LCA.penalty")),
             "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
             **_OF_GAPS,
         },
+    ),
+    "LCA.penalty": State(
+        {
+            "family": one_of("diagonal", "shrunk", "sample"),
+            "factor": number(least=0),
+            "weight": field(None, number(above=0)),
+        }
     ),
     "LCAGauss": State(
         {

@@ -31,6 +31,7 @@ _CLASSES = {
     "FrameMixture": "vicinal._mixtures.FrameMixture",
     "MMC": "vicinal.companions.MMC",
     "LocalFrameMixture": "vicinal._mixtures.LocalFrameMixture",
+    "LCA.penalty": "vicinal._lca.penalty.Form",
     "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
     "RowsLeftOut": "vicinal._density.rows_left_out.RowsLeftOut",

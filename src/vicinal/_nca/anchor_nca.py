@@ -374,17 +374,15 @@ class _Moments:
     """Adam's running moments of the gradient."""
 
     def __init__(self, A: np.ndarray) -> None:
-        self._first, self._second, self._age, self._unit = np.zeros_like(A), np.zeros_like(A), 0, 1.0
+        self._first, self._root, self._age = np.zeros_like(A), np.zeros_like(A), 0
 
     def direction(self, gradient: np.ndarray) -> np.ndarray:
         """Return the step of unit size per entry, up the gradient."""
-        if not self._age:
-            self._unit = float(power_of_two(gradient.ravel()))  # squares are finite in any unit of the rows
-        gradient = gradient / self._unit
         self._age += 1
         self._first += (1.0 - _MOMENTUM) * (gradient - self._first)
-        self._second += (1.0 - _MEMORY) * (gradient**2 - self._second)
-        unbiased = np.sqrt(self._second / (1.0 - _MEMORY**self._age))
+        # The root of the second moment, because squares would overflow for rows of 1e100.
+        self._root = np.hypot(np.sqrt(_MEMORY) * self._root, np.sqrt(1.0 - _MEMORY) * gradient)
+        unbiased = self._root / np.sqrt(1.0 - _MEMORY**self._age)
         return self._first / (1.0 - _MOMENTUM**self._age) / (unbiased + 1e-12)
 
 

@@ -43,11 +43,6 @@ def placed_at(problem: Any, A: np.ndarray) -> Any:
     return problem.at(ROOT2 * np.asarray(A, dtype=np.float64))
 
 
-def log_or_none(weight: np.ndarray | None) -> np.ndarray | None:
-    """Return the log-weights of the points as neighbours; None for equal weights."""
-    return None if weight is None else np.log(weight)
-
-
 def neighbor_objective(
     A: np.ndarray,
     problem: Problem,

@@ -19,11 +19,12 @@ from vicinal._checks import (
     check_rows,
     check_spread,
     check_weights,
+    log_weights,
 )
 from vicinal._engine import Engine, Problem, Work, fit_engine, prepare
 from vicinal._fit_loops import Callback, FitPath, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
-from vicinal._nca.objectives import Evaluation, log_or_none, pair_objective, placed_at, with_penalty
+from vicinal._nca.objectives import Evaluation, pair_objective, placed_at, with_penalty
 from vicinal._nca.options import Objective
 from vicinal._nca.rows import column_spread
 from vicinal._nca.solvers import METHODS, climb, relevance
@@ -223,7 +224,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         problem = prepare(
             fit_engine(self),
             X,
-            log_weights=log_or_none(weight),
+            log_weights=log_weights(weight),
             leave_one_out=True,
             n_dims=work.n_dims,
             passes=work.passes,

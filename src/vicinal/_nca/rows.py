@@ -14,9 +14,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_source, check_spread, check_weights
+from vicinal._checks import check_source, check_spread, check_weights, log_weights
 from vicinal._engine import Engine, Work, fit_engine, prepare, resident_rows
-from vicinal._nca.objectives import Evaluation, log_or_none, neighbor_objective, neighbor_value, placed_at
+from vicinal._nca.objectives import Evaluation, neighbor_objective, neighbor_value, placed_at
 from vicinal._nca.options import Objective
 from vicinal._row_sources import RowSource
 from vicinal._supervision import Targets, check_targets, read_targets
@@ -59,7 +59,7 @@ class Rows(NamedTuple):
         problem = prepare(
             engine,
             self.X,
-            log_weights=log_or_none(self.weight),
+            log_weights=log_weights(self.weight),
             leave_one_out=True,
             match=self.targets.match(),
             n_queries=work.n_queries,

@@ -16,7 +16,7 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
-from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights
+from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights, log_weights
 from vicinal._dask import CollectionClassifierMixin, answers_collections, fits_collections, float_numbers, predictions
 from vicinal._engine import (
     Engine,
@@ -31,7 +31,7 @@ from vicinal._engine import (
     prepare,
     resident,
 )
-from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
+from vicinal._nca.objectives import neighbor_value, placed_at
 from vicinal._nca.rows import sample_rows
 from vicinal._nca.starts import SCALES_TRIED, best_scale
 from vicinal._notebook import NotebookMixin
@@ -100,7 +100,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         check_spread(self.points_[points])
         weight = None if weight is None else weight[points]
         problem = prepare(
-            fit_engine(self), self.points_[points], log_weights=log_or_none(weight), leave_one_out=True,
+            fit_engine(self), self.points_[points], log_weights=log_weights(weight), leave_one_out=True,
             match=self._match(points), n_queries=len(queries), n_dims=work.n_dims, passes=work.passes,
         )  # fmt: skip
         self.engine_ = problem.backend

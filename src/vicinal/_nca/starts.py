@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_array
 
 from vicinal._checks import check_choice
 from vicinal._engine import prepare
+from vicinal._metric import signs_of
 from vicinal._nca.objectives import Evaluation, with_penalty
 from vicinal._nca.rows import QUERIES, Rows, Sample
 from vicinal._nca.solvers import climb_briefly
@@ -351,10 +352,7 @@ def _whitened(X: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
         vectors = vectors / np.sqrt(values)
     else:
         vectors = eigh(total, within)[1]
-    # An eigenvector is known up to its sign, which depends on rounding, so the largest entry is made positive.
-    largest = np.abs(vectors).argmax(axis=0)
-    vectors = vectors * np.sign(vectors[largest, np.arange(vectors.shape[1])])
-    return np.ascontiguousarray(vectors[:, ::-1].T)
+    return np.ascontiguousarray((vectors * signs_of(vectors))[:, ::-1].T)
 
 
 def best_scale(score: Callable[[np.ndarray], float], A: np.ndarray, X: np.ndarray) -> tuple[float, np.ndarray]:
