@@ -143,7 +143,7 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
         return [values[0], values[-1]] if quick else list(values)
 
     whole = {"ONCE_FROM_ROWS": NEVER}
-    once = {"HALF_SCATTER_FROM_ROWS": 0, "HALF_SCATTER_FROM_COORDINATES": 0}
+    once = {"HALF_SCATTER_WORK": 0}
     found: dict[str, Callable[[], Measured]] = {}
     for dtype in DTYPES:
         wide = grid(64, 96, 128, 192, 256, 384, 768) if dtype == FLOAT64 else grid(96, 192, 384, 768, 1536)
@@ -169,18 +169,8 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     found["HALF_SUMS_FROM_ROWS"] = lambda: crossing(
         grid(512, 1024, 2048, 4096, 8192), lambda k: log_sums(k, 8), whole, {"HALF_SUMS_FROM_ROWS": 0}
     )
-    found["HALF_SCATTER_FROM_ROWS"] = lambda: crossing(
-        grid(512, 1024, 2048, 4096), lambda k: scatter(k, 16), whole, once
-    )
-    for dtype in DTYPES:
-        found[f"HALF_SCATTER_FROM_COORDINATES[{dtype}]"] = lambda dtype=dtype: crossing(
-            grid(2, 4, 6, 8, 12, 16, 24), lambda d: scatter(n, d, dtype), whole, once
-        )
-    found["HALF_SCATTER_FROM_ROWS_ALWAYS"] = lambda: crossing(
-        [2000, 4000] if quick else [10_000, 20_000, 40_000],
-        lambda k: scatter(k, 2),
-        whole,
-        {"HALF_SCATTER_FROM_ROWS_ALWAYS": 0},
+    found["HALF_SCATTER_WORK"] = lambda: crossing(
+        grid(*(k * 12_000 for k in (2, 3, 4, 5, 6, 8))), lambda work: scatter(work // 24, 12), whole, once
     )
     found["HALF_PRODUCT_ROWS"] = lambda: best_of(
         grid(64, 128, 256, 512),

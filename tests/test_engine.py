@@ -32,7 +32,7 @@ FORCED = {
     "each_pair_twice": {"ONCE_FROM_ROWS": np.inf},
     # COLUMN_TILES: several pieces of work, however few the rows
     "each_pair_once": {
-        "ONCE_FROM_ROWS": 0, "HALF_SUMS_FROM_ROWS": 0, "HALF_SCATTER_FROM_ROWS": 0, "HALF_SCATTER_FROM_COORDINATES": 0, "COLUMN_TILES": 2,
+        "ONCE_FROM_ROWS": 0, "HALF_SUMS_FROM_ROWS": 0, "HALF_SCATTER_WORK": 0, "COLUMN_TILES": 2,
     },
     "fused": {"PRODUCTS_FROM": np.inf, "PRODUCTS_FROM_WITHOUT_VALUES": np.inf, "HALF_PRODUCTS_FROM": np.inf},
     "products": {

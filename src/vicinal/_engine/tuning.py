@@ -69,16 +69,11 @@ PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 
 # -- each pair once (`cpu/once.py`) ----------------------------------------------------------------------------------
 
-# From this many rows on, one half sweep is faster than a whole one.  The two half sweeps of a scatter are faster with enough
-# coordinates, where they save products, or with so many rows that kept exponentials leave the cache.  Measured.
-ONCE_FROM_ROWS = 0  # pulls and entropies, whatever the number of rows
-HALF_SUMS_FROM_ROWS = 2048
-HALF_SCATTER_FROM_ROWS = 1024
-HALF_SCATTER_FROM_COORDINATES = {
-    FLOAT64: 6,
-    FLOAT32: 16,
-}  # exponentials, of which half sweeps compute twice as many, are cheap in float32
-HALF_SCATTER_FROM_ROWS_ALWAYS = 40_000
+# From this many rows on, one half sweep is faster than a whole one; pulls always are.  The two half sweeps of a scatter compute twice as
+# many exponentials, but fewer products, and keep nothing: they are faster from so much rows x (coordinates + 12) on.  Measured.
+ONCE_FROM_ROWS = 0
+HALF_SUMS_FROM_ROWS = 1024
+HALF_SCATTER_WORK = 48_000
 COLUMN_TILES = 64  # tiles of points in a thread's piece of work
 HALF_PRODUCT_ROWS = 512  # rows of matrix products with a tile of points: whole tiles.  Measured.
 CACHED_BYTES = 2**24  # exponentials up to this size are kept for the second sweep whatever they cost

@@ -162,8 +162,7 @@ class CpuPlaced(CompiledRows):
         packed_values = self._packed(space)
         n, k = self._images.n, self._images.k
         half = None
-        least = tuning.HALF_SCATTER_FROM_COORDINATES[self._images.dtype]
-        if n >= tuning.HALF_SCATTER_FROM_ROWS_ALWAYS or (n >= tuning.HALF_SCATTER_FROM_ROWS and k >= least):
+        if n * (k + 12) >= tuning.HALF_SCATTER_WORK:
             half = self._half(queries, packed_values, packed_values.shape[1])
         if half is None:
             return super().scatter(queries, row_weights, space)
@@ -181,7 +180,7 @@ class CpuPlaced(CompiledRows):
         return Scatter(log_sums, scatter)
 
     def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
-        if self._images.n < tuning.HALF_SCATTER_FROM_ROWS:
+        if self._images.n < tuning.HALF_SUMS_FROM_ROWS:
             return super().squares(queries, row_weights)
         half = self._half(queries, self._images.packed[:, :0], 0)
         found = None if half is None else half.squares()

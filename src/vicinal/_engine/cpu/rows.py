@@ -232,9 +232,7 @@ class CompiledRows(Placed):
         keep = row_weights is not None
         r = np.empty(0) if row_weights is None else np.ascontiguousarray(row_weights)
         # For rows that are all far from each other, the first attempt is skipped.
-        apart = pairs.n == pairs.m >= tuning.HALF_SCATTER_FROM_ROWS and np.array_equal(
-            pairs.left_out, np.arange(pairs.n)
-        )
+        apart = pairs.n == pairs.m >= tuning.HALF_SUMS_FROM_ROWS and np.array_equal(pairs.left_out, np.arange(pairs.n))
         careful = apart and pairs.points.log_weights is None and pairs.are_far(self._nearest_of_sample)
 
         def work(rows: slice) -> tuple[np.ndarray, ...]:
