@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 
 from vicinal._checks import (
     check_callback,
@@ -18,6 +18,7 @@ from vicinal._checks import (
     check_flag,
     check_integer,
     check_positive,
+    check_random_state,
     check_rows,
     check_spread,
     check_weights,
