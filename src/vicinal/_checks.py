@@ -59,8 +59,9 @@ def check_array(array: Any, **options: Any) -> NDArray[Any]:
     except ValueError as error:
         if name in str(error):
             raise
-        got = ", got text" if "could not convert string" in str(error) else ""
-        raise ValueError(f"{name} must be an array of numbers{got}: {error}") from None
+        if "could not convert string" in str(error):
+            raise ValueError(f"{name} must hold numbers, got text ({error}).") from None
+        raise ValueError(f"{name} must be an array of numbers: {error}") from None
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
@@ -415,14 +416,14 @@ def check_integer(value: Any, name: str, *, least: int = 1) -> int:
         raise TypeError(f"{name} must be an integer of at least {least}, got {type(value).__name__}.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {_short(value)}.")
-    if value > _LARGEST:
+    if int(value) > _LARGEST:
         raise ValueError(f"{name} must be at most {_LARGEST}, got {_short(value)}.")
     return int(value)
 
 
 def _short(value: Any) -> str:
     """Return a number for a message; an integer may have too many digits for one."""
-    huge = isinstance(value, numbers.Integral) and abs(value) > _LARGEST
+    huge = isinstance(value, numbers.Integral) and abs(int(value)) > _LARGEST
     return f"an integer of {int(value).bit_length()} bits" if huge else repr(value)
 
 

@@ -453,7 +453,7 @@ def _fourth_powers(X: np.ndarray, what: str) -> str:
 
 
 def _is_share(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value <= 1
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value <= 1 and not value < 0
 
 
 # -- shrinkage of the within-chunklet covariance, in units of the columns ------------------------------
