@@ -329,24 +329,14 @@ class LCA(
             self._fit_to_source(source, sample_weight)
             return self
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
+        weight = check_two_rows(check_weights(sample_weight, rows))
+        structure = self._check_parameters(rows.shape[1])
         if has_gaps(rows):
-            weight = check_two_rows(check_weights(sample_weight, rows))
-            check_callback(self.callback)
-            structure = self._check_parameters(rows.shape[1])
             self._fit_to_gaps(rows, weight, check_reg(self.reg, rows.shape[1]), structure)
-        else:
-            del rows  # these may be a copy, and are validated again
-            self._fit(X, sample_weight, LCA_REMEDIES)
+            return self
+        rows, reg = self._penalty(rows, weight, structure)
+        self._fit_under_penalty(lambda reg: self._fit_metric(rows, weight, reg, structure, X), rows, weight, reg)
         return self
-
-    def _fit(self, X: ArrayLike, sample_weight: ArrayLike | None, remedies: Remedies) -> FitPath:
-        """Fit with the remedies that error messages should name, and return the path."""
-        rows, weight, structure = self._check_input(X, sample_weight)
-        forget_gaps(self)
-        rows, reg = self._penalty(rows, weight, structure, remedies)
-        return self._fit_under_penalty(
-            lambda reg: self._fit_metric(rows, weight, reg, structure, X), rows, weight, reg, remedies
-        )
 
     def _fit_under_penalty(
         self,
@@ -354,8 +344,8 @@ class LCA(
         X: np.ndarray,
         weight: np.ndarray | None,
         reg: Penalty,
-        remedies: Remedies,
-    ) -> FitPath:
+        remedies: Remedies = LCA_REMEDIES,
+    ) -> None:
         """Find the metric by ``fit_metric(reg)``, with a larger penalty if "auto" found no solution; keep the path."""
         auto = isinstance(self.reg, str)
         path, used = fit_under_penalty(fit_metric, reg, X, weight, self.covariance_type, remedies, may_widen=auto)
@@ -364,7 +354,6 @@ class LCA(
         self.reg_ = as_parameter(used, self._in_all_columns)
         warn_if_not_converged("LCA", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        return path
 
     def _fit_metric(
         self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty, structure: Structure, given: ArrayLike
@@ -420,31 +409,31 @@ class LCA(
             initial = bandwidth_covariance(self.init, X.shape[1], name="init")
         start, limits = GapFit(nearest_structured(initial, *structure), filled), self._limits(MAX_PASSES, TOL)
 
-        def update(found: Any, mass: float) -> np.ndarray:
-            return _check_collapse(nearest_structured(ridge.updated(found.scatter / mass), *structure), data_covariance)
+        def update(expectation: Any, mass: float) -> np.ndarray:
+            return _check_collapse(
+                nearest_structured(ridge.updated(expectation.scatter / mass), *structure), data_covariance
+            )
 
         record = Recorder.of(self, lambda at: inverse_root(at.covariance))
         try:
-            path, found = fit_gaps(rows, weight, self.engine, start, update, record, penalty=ridge, **limits)
+            path, expectation = fit_gaps(rows, weight, self.engine, start, update, record, penalty=ridge, **limits)
         except (CollapseError, np.linalg.LinAlgError):
             raise ValueError(collapse_message_with_gaps("LCA")) from None
         warn_if_not_converged("LCA", path)
-        kept = path.parameters
-        problem = leave_one_out(kept.centres, weight, self.engine, reg=ridge)
+        best = path.parameters
+        problem = leave_one_out(best.centres, weight, self.engine, reg=ridge)
         self._constants, self.reg_, self.reg_search_, self._reg_form = None, as_parameter(ridge), None, None
         self.solver_, self.engine_, self._stream = "em", problem.pairs.backend, None
-        self._keep(inverse_root(kept.covariance), scatter_of_rows(kept.centres, weight))
-        self._keep_density(kept.centres.astype(X.dtype), weight, problem)
-        self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
+        self._keep(inverse_root(best.covariance), scatter_of_rows(best.centres, weight))
+        self._keep_density(best.centres.astype(X.dtype), weight, problem)
+        self._left_out_scores, self._incomplete_rows = expectation.scores, X.copy()
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
 
     def _fit_to_source(self, source: RowSource, sample_weight: ArrayLike | None) -> None:
         """Fit by the stochastic solver to rows that do not fit into memory."""
-        check_callback(self.callback)
         structure = self._check_parameters(source.shape[1])
-        self._stream = None
         draw = draw_rows(self, source, sample_weight)
-        sample, reg = self._penalty(draw.sample, draw.shares, structure, LCA_REMEDIES, varies=draw.varies)
+        sample, reg = self._penalty(draw.sample, draw.shares, structure, varies=draw.varies)
         draw = draw.active(self)
         covariance = scatter_of_rows(sample, draw.shares)
         rows = SourceRows(draw.source, draw.counted)
@@ -461,7 +450,7 @@ class LCA(
             self.certified_row_error_ = problem.pairs.certified_row_error
             return path
 
-        self._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
+        self._fit_under_penalty(fit_metric, sample, draw.shares, reg)
         centres, log_shares = draw.components()
         self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
 
@@ -539,8 +528,10 @@ class LCA(
             seen = self.n_samples_seen_
             return Stream(centres.astype(np.float64), left["local"], seen, size, left["seed"]), list(self.objectives_)
         seed, n = self._seed(), int(np.count_nonzero(shares))
-        kept = np.random.default_rng(seed).choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
-        return Stream(centres[kept].astype(np.float64), reg.local_part(self.covariance_), n, size, seed), []
+        reservoir = np.random.default_rng(seed).choice(
+            len(centres), min(size, n), replace=False, p=shares / shares.sum()
+        )
+        return Stream(centres[reservoir].astype(np.float64), reg.local_part(self.covariance_), n, size, seed), []
 
     def _penalty(
         self,
@@ -554,14 +545,16 @@ class LCA(
 
         `varies` states which columns vary in the rows of which X is a sample.
         """
+        forget_gaps(self)
+        self._stream = None
         given = check_reg(self.reg, X.shape[1])
         # A penalty gives the kernel a width along constant columns, so they are kept.
-        kept = None if given is None else np.diag(given.matrix) > 0
+        kept_columns = None if given is None else np.diag(given.matrix) > 0
         if varies is not None:
-            kept = varies if kept is None else varies | kept
+            kept_columns = varies if kept_columns is None else varies | kept_columns
         if structure.covariance in ("spherical", "low_rank") and given is not None and given.weight is None:
-            kept = np.full(X.shape[1], not given.is_zero or bool(np.ptp(X, axis=0).any()))
-        X = self._keep_active(X, weight, width="reg", kept=kept)
+            kept_columns = np.full(X.shape[1], not given.is_zero or bool(np.ptp(X, axis=0).any()))
+        X = self._keep_active(X, weight, width="reg", kept=kept_columns)
         rows, weight = counted_rows(X, weight)
         if given is None or given.is_zero:
             check_scale(rows, structure.covariance, self._active_names)
@@ -609,17 +602,6 @@ class LCA(
         if self.verbose:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
-    def _check_input(
-        self, X: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[np.ndarray, np.ndarray | None, Structure]:
-        """Return the rows, their weights and the structure."""
-        X = check_rows(self, X, reset=True, min_rows=2)
-        weight = check_two_rows(check_weights(sample_weight, X))
-        structure = self._check_parameters(X.shape[1])
-        check_callback(self.callback)
-        self._stream = None
-        return X, weight, structure
-
     def _without_search(self) -> Self | None:
         n_rows = int(np.count_nonzero(self.mixture_.log_weights > -np.inf))
         gaps = getattr(self, "_left_out_scores", None) is not None
@@ -633,6 +615,7 @@ class LCA(
 
     def _check_parameters(self, n_features: int) -> Structure:
         """Return the structure; raise an error for invalid parameters."""
+        check_callback(self.callback)
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
         check_verbose(self.verbose)

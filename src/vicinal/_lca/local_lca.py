@@ -19,6 +19,8 @@ from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
+from vicinal._fit_loops import FitPath
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_kernels import CENTERS, Coordinates, Shared, find_neighbors, make_kernels
@@ -247,7 +249,13 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
         """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
         base = LCA(reg=self._reg_of_base(), solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
-        base._fit(X, weight, _REMEDIES)
+        rows, structure = check_rows(base, X, reset=True, min_rows=2), base._check_parameters(X.shape[1])
+        rows, reg = base._penalty(rows, weight, structure, _REMEDIES)
+
+        def fit_metric(reg: Penalty) -> FitPath:
+            return base._fit_metric(rows, weight, reg, structure, X)
+
+        base._fit_under_penalty(fit_metric, rows, weight, reg, _REMEDIES)
         return base
 
     def _reg_of_base(self) -> Any:
@@ -299,8 +307,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
             parts = fixed_folds(X[counted], 1 if held_out_once else FOLDS, HELD_OUT_ROWS if held_out_once else None)
             splits = [(np.delete(counted, part), counted[part]) for part in parts]
         elif isinstance(self.selection.cv, int):
-            found = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
-            splits = [(counted[train], counted[test]) for train, test in found]
+            parts_of_counted = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
+            splits = [(counted[train], counted[test]) for train, test in parts_of_counted]
         else:
             splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
             if weight is not None:
@@ -309,8 +317,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         for train, test in splits:
             if len(train) < 2 or len(test) == 0:
                 continue
-            own = (None, None) if weight is None else (weight[train], weight[test])
-            folds.append(HeldOut(LocalFold(X[train], own[0], base, engine), X[test], own[1]))
+            weights = (None, None) if weight is None else (weight[train], weight[test])
+            folds.append(HeldOut(LocalFold(X[train], weights[0], base, engine), X[test], weights[1]))
         return folds
 
     def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Member, engine: Engine) -> None:
@@ -401,21 +409,21 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
 
     def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
         """Yield training rows with the density without their fold, as `held_out_score_samples` scores them."""
-        found = np.zeros(len(rows), dtype=bool)
+        is_done = np.zeros(len(rows), dtype=bool)
         for part, fold, choice in self._held_out_folds():
-            mine = np.flatnonzero(np.isin(rows, part))
-            found[mine] = True
-            if not len(mine):
+            places = np.flatnonzero(np.isin(rows, part))
+            is_done[places] = True
+            if not len(places):
                 continue
             if fold is None:
-                yield HeldOutRows(mine, self._mixture())
+                yield HeldOutRows(places, self._mixture())
                 continue
             counted = np.arange(len(self.rows_)) if self._weight is None else np.flatnonzero(self._weight)
             others = np.setdiff1d(counted, part)
-            yield HeldOutRows(mine, fold.density(choice), made_from=others)
-        if not found.all():  # fewer than five rows differ
-            mine = np.flatnonzero(~found)
-            yield HeldOutRows(mine, self._mixture(), rows[mine])
+            yield HeldOutRows(places, fold.density(choice), made_from=others)
+        if not is_done.all():  # fewer than five rows differ
+            places = np.flatnonzero(~is_done)
+            yield HeldOutRows(places, self._mixture(), rows[places])
 
     @property
     def local_covariances_(self) -> NDArray[Any]:
@@ -455,9 +463,9 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
             return np.repeat(mixture.covariance[None], len(rows), axis=0)
         shares = mixture.responsibilities(rows, _NEGLIGIBLE)
         d = rows.shape[1]
-        some = np.unique(shares.indices)
-        own = mixture.covariances_of(some)
-        return (shares[:, some] @ own.reshape(len(some), d * d)).reshape(-1, d, d)
+        components = np.unique(shares.indices)
+        covariances = mixture.covariances_of(components)
+        return (shares[:, components] @ covariances.reshape(len(components), d * d)).reshape(-1, d, d)
 
     def _one_row(self: Any, x: ArrayLike) -> NDArray[Any]:
         """Return one row of the columns that vary, shape (1, n_active)."""
@@ -501,6 +509,6 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         X : array-like of shape (n, n_features)
             The other rows.
         """
-        there = self.local_map(x)
+        local_map = self.local_map(x)
         rows = self._active(check_rows(self, X, reset=False)).astype(np.float64)
-        return np.linalg.norm((rows - self._one_row(x)) @ there.T, axis=1)
+        return np.linalg.norm((rows - self._one_row(x)) @ local_map.T, axis=1)
