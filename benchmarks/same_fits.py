@@ -206,6 +206,8 @@ def values(thing, depth=0):
     if hasattr(thing, "get_params"):
         public = {key: value for key, value in public.items() if key.endswith("_")}
     public.pop("engine", None)
+    if "n_passes_" in public:  # earlier versions of NCA counted passes as iterations
+        public["n_iter_"] = public.pop("n_passes_")
     return {key: values(value, depth + 1) for key, value in public.items()}
 
 

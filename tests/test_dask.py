@@ -44,9 +44,11 @@ from vicinal._engine import (  # noqa: E402
     prepare,
     tuning,
 )
+from vicinal._engine.contract import Queries  # noqa: E402
 from vicinal._engine.dask import backend as _dask  # noqa: E402
 from vicinal._engine.dask.packing import Packed, Recipes  # noqa: E402
 from vicinal._engine.dask.worker import Job, _Loader  # noqa: E402
+from vicinal._engine.work import sharing as work_sharing  # noqa: E402
 from vicinal._engine.work.sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
 
 
@@ -227,6 +229,16 @@ def test_a_task_that_fails_is_an_error_before_the_others_end(client, monkeypatch
         in_time(lambda: list(cluster_module.finished(client, [waits, fails], lambda: "")), 30)
     assert not waits.done()
     end.set()
+
+
+def test_a_new_verb_of_a_placement_is_shared_and_a_copy_is_no_endless_recursion():
+    """Verbs were listed by name, so that a new one stayed in this process without notice."""
+    here = prepare("cpu", ROWS).at(None).placed
+    here.fourth_moments = lambda queries: work_sharing.sharing()
+    cluster = _dask.ClusterSharing.__new__(_dask.ClusterSharing)
+    placed = _dask._PlacedOnCluster(here, cluster)
+    assert placed.fourth_moments(Queries()) is cluster
+    assert copy.copy(placed)._here is here
 
 
 def test_kernels_travel_by_name():

@@ -938,6 +938,18 @@ def _headroom_means(dtype, own, X, values):
     return literal_softmax(X, X, None, np.arange(700) if own else None).weights @ values.astype(float)
 
 
+def test_weights_below_the_smallest_number_of_the_precision_keep_their_digits(kind):
+    """Exponentials of log-weights at -100 are subnormal in float32: they have one or two digits."""
+    rng = np.random.default_rng(0)
+    X, log_weights = rng.normal(size=(1100, 3)).astype(np.float32), rng.normal(size=1100)
+    answers = []
+    for level in (0.0, -100.0):
+        placed = prepare(Engine(kind), X, leave_one_out=True, log_weights=log_weights + level).at(None)
+        answers.append((placed.log_sums() - level, placed.scatter().scatter))
+    for first, second in zip(*answers, strict=True):
+        assert_close(second, first, "float32")
+
+
 def test_rows_far_from_all_others_need_no_second_look(monkeypatch, forced):
     """On data in large units every row's exponentials used to underflow, and every row was computed twice."""
     X = 6.3 * np.random.default_rng(7).normal(size=(700, 40))

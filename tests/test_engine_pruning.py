@@ -24,7 +24,9 @@ from vicinal import (
 from vicinal._engine import Match, prepare
 from vicinal._engine.cpu import pruned_group as sweep
 from vicinal._engine.cpu import received as _received
+from vicinal._engine.cpu.placed import CpuPlaced
 from vicinal._engine.cpu.pruned_once import PrunedHalves
+from vicinal._engine.cpu.pruned_sweeps import PrunedSweeps
 from vicinal._engine.cpu.received import GivenNumbers
 from vicinal._engine.plan import boxes as kernels
 from vicinal._engine.plan.order import spatial_order
@@ -503,6 +505,33 @@ def test_auto_of_nca_is_exact_where_few_pairs_have_to_be_visited(pruned, monkeyp
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             assert NCA(engine="cpu", max_iter=1, random_state=0).fit(X, y).solver_ == solver
+
+
+def test_squares_of_rows_that_are_not_pruned_take_one_sweep(forced, monkeypatch):
+    """From 6,144 rows on, they took the two sweeps of a scatter, and so did every width that leave-one-out tries."""
+    X = np.random.default_rng(0).normal(size=(2500, 3))
+    forced(PRUNED_FROM_POINTS=0, PRUNED_FROM_QUERIES=0)
+    placed = prepare(Engine("cpu"), X, leave_one_out=True).at(np.full(3, 0.5))
+    expected = np.trace(placed.scatter().scatter)
+    monkeypatch.setattr(CpuPlaced, "scatter", None)
+    assert placed.placed.sweeps is None
+    assert placed.squares().total == pytest.approx(expected, rel=1e-11)
+
+
+def test_the_certificate_of_a_call_is_its_own_if_another_thread_asks_meanwhile(pruned, monkeypatch):
+    """It was an attribute of the placement, so that a scatter could get that of a call for log-sums."""
+    placed = prepare(Engine("cpu", error=1e-6), clusters(1500), leave_one_out=True).at(None)
+    alone, sums = placed.perplexities() is not None and placed.problem.certified_row_error, PrunedSweeps.sums
+
+    def interrupted(self, *args, **options):
+        found = sums(self, *args, **options)
+        sums(self, self.tiles.some_rows(np.arange(4), np.arange(4)))  # by another thread
+        return found
+
+    monkeypatch.setattr(PrunedSweeps, "sums", interrupted)
+    again = prepare(Engine("cpu", error=1e-6), clusters(1500), leave_one_out=True).at(None)
+    again.perplexities()
+    assert again.problem.certified_row_error == alone > 0.0
 
 
 def test_hopeless_pruning_is_not_counted_again():

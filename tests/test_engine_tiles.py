@@ -6,7 +6,7 @@ from needs import needs
 
 torch = needs("torch")
 
-from vicinal._engine.cuda.tiles import Tiles, compact_tiles, halved, in_given_order, near_share  # noqa: E402
+from vicinal._engine.cuda.tiles import Tiles, compact_tiles, halved, in_given_order, indices_fit, near_share  # noqa: E402
 
 
 def clusters(n_clusters, n=900, d=5, gap=1e3, seed=0):
@@ -56,3 +56,10 @@ def test_near_tiles_are_counted_by_their_boxes():
     assert near_share(Z, halved(Z, 16), 16, 1e-6) == pytest.approx(0.1, abs=0.05)
     spread = 1e3 * clusters(1, n=3200, d=3)
     assert near_share(spread, halved(spread, 16), 16, 1e-6) < 0.05
+
+
+def test_indices_of_rows_that_fill_more_tiles_than_they_need_fit_into_32_bits():
+    """Compact tiles have up to a quarter more places than rows, and values are up to twice as wide as images."""
+    assert indices_fit(10_000_000, 64, 128)
+    assert not indices_fit(2**31 // 64 - 1, 64, 128)  # only the rows themselves would fit
+    assert not indices_fit(14_000_000, 64, 128)

@@ -192,10 +192,10 @@ def test_the_best_point_and_its_objective_are_returned(loop, max_iter):
     record = Recorder(report=lambda passes, objective: reports.append((passes, objective)))
     path = LOOPS[loop](watched, record, max_iter=max_iter, tol=1e-9)
     objectives = [objective for objective, _ in watched.passes]
-    assert path.n_iter == len(objectives)
-    assert path.objectives[: path.n_iter].tolist() == objectives
+    assert path.n_passes == len(objectives)
+    assert path.objectives[: path.n_passes].tolist() == objectives
     assert path.objectives[-1] == max(objectives)
-    assert len(path.objectives) in (path.n_iter, path.n_iter + 1)
+    assert len(path.objectives) in (path.n_passes, path.n_passes + 1)
     assert any(value == max(objectives) and (x == path.parameters).all() for value, x in watched.passes)
     assert reports == list(enumerate(objectives, start=1))
     assert path.reason is (Reason.CONVERGED if path.converged else Reason.LIMIT)
@@ -212,7 +212,7 @@ def test_an_interruption_at_any_pass_keeps_the_best_so_far(loop):
     for at in range(2, len(whole.passes) + 1):
         watched = Watched(at)
         path = LOOPS[loop](watched, Recorder(), max_iter=12, tol=1e-9)
-        assert len(watched.passes) == at - 1 == path.n_iter
+        assert len(watched.passes) == at - 1 == path.n_passes
         assert path.reason is Reason.INTERRUPTED
         assert path.clause == "it was interrupted"
         assert not path.converged
@@ -317,15 +317,15 @@ def test_parameters_keep_their_shape():
 
 def test_passes_are_the_limit_unless_iterations_are():
     path = ascend(hill, np.zeros(3), Recorder(), max_iter=3, tol=0.0)
-    assert path.n_iter == 3
+    assert path.n_passes == 3
     assert path.reason is Reason.LIMIT
     assert path.clause == "max_iter=3 passes were used"
     path = ascend(hill, np.zeros(3), Recorder(), max_iter=3, tol=0.0, max_passes=100)
-    assert path.n_iter > 3
+    assert path.n_iter == 3 < path.n_passes
     assert path.reason is Reason.LIMIT
     assert path.clause == "max_iter=3 iterations were used"
     path = ascend(hill, np.zeros(3), Recorder(), max_iter=50, tol=0.0, max_passes=4)
-    assert path.n_iter == 4
+    assert path.n_passes == 4
     assert path.clause == "4 passes were used, line searches included"
 
 

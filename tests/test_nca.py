@@ -162,7 +162,8 @@ def test_a_saturated_named_start_is_left(iris):
     for scale in (1e-4, 1000.0, 1e8):
         ours = NCA(init="identity").fit(scale * X, y)
         assert ours.objectives_[-1] > 0.98
-        assert len(ours.objectives_) >= ours.n_iter_
+        assert ours.n_iter_ <= min(50, ours.n_passes_)
+        assert len(ours.objectives_) >= ours.n_passes_
 
 
 # -- variants ------------------------------------------------------------------------------------------------
@@ -350,7 +351,18 @@ def test_says_when_it_has_not_converged(wine):
     with pytest.warns(ConvergenceWarning, match="max_iter=2 iterations were used"):
         nca = NCA(max_iter=2, init="identity").fit(X / X.std(0), y)
     assert not nca.converged_
-    assert nca.n_iter_ >= 2
+    assert nca.n_iter_ == 2 <= nca.n_passes_
+
+
+def test_iterations_never_exceed_max_iter_and_passes_are_counted_apart(wine):
+    """NCA used to report 141 iterations with max_iter=50: the passes of line searches and of a resumed climb."""
+    X, y = wine
+    for max_iter, n_init in ((1, 1), (3, 2), (50, 1)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            nca = NCA(init="identity", max_iter=max_iter, n_init=n_init, random_state=0).fit(X, y)
+        assert 1 <= nca.n_iter_ <= max_iter
+        assert nca.n_iter_ <= nca.n_passes_ <= len(nca.objectives_)
 
 
 def test_objectives_belong_to_the_components(wine):
@@ -359,7 +371,7 @@ def test_objectives_belong_to_the_components(wine):
         warnings.simplefilter("error")  # a fit that has converged says nothing
         nca = NCA(3, max_iter=200).fit(X, y)
     assert nca.converged_
-    assert len(nca.objectives_) in (nca.n_iter_, nca.n_iter_ + 1)
+    assert len(nca.objectives_) in (nca.n_passes_, nca.n_passes_ + 1)
     np.testing.assert_allclose(nca.objectives_[-1], nca.objectives_.max(), rtol=1e-12)
     np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X, y), rtol=1e-9)
 

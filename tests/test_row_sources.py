@@ -20,7 +20,7 @@ from vicinal import (
     StochasticGradient,
     retrieval,
 )
-from vicinal._engine import StreamedPlacement
+from vicinal._engine import StreamedPlacement, streamed
 from vicinal._row_sources import ArrayRows, ColumnsOf, as_source, in_file
 from vicinal.io import load, open_rows, save
 
@@ -355,6 +355,19 @@ def test_leave_one_out_in_a_large_file(tmp_path):
     assert isinstance(there, StreamedPlacement)
     np.testing.assert_allclose(there.log_sums(some), here.log_sums(some), rtol=1e-12)
     np.testing.assert_allclose(there.log_sums(X[some], some), here.log_sums(some), rtol=1e-12)
+
+
+def test_leave_one_out_of_all_rows_in_a_large_file_prepares_each_block_once(tmp_path, monkeypatch):
+    """Each block was read and prepared once per block of queries."""
+    X, calls = clusters(9_000, d=5)[0], []
+    there, here = (
+        ParzenWindows(0.3, engine=SMALL).fit(rows).mixture_.placement(10) for rows in (as_map(X, tmp_path), X)
+    )
+    prepare = streamed.prepare
+    monkeypatch.setattr(streamed, "prepare", lambda *args, **options: calls.append(1) or prepare(*args, **options))
+    np.testing.assert_allclose(there.log_sums(), here.log_sums(np.arange(9_000)), atol=1e-11)
+    assert len(calls) == len(there._blocks) > 1
+    assert not hasattr(there, "scatter")
 
 
 # -- NCA ------------------------------------------------------------------------------------------------------------------

@@ -57,10 +57,11 @@ class FitPath(NamedTuple):
     ----------
     parameters : the parameters that were kept: the best ones found.
     objectives : the objective after each pass, followed by that of `parameters` if they are not from the last pass.
-    n_iter : the number of passes over the pairs, including line searches.
+    n_iter : the number of iterations: of passes, except in `ascend`, whose iterations may need several passes.
     reason : why the loop ended.
     clause : the same in words, for messages.
     more : fitted attributes that only this loop has, by name.
+    n_passes : the number of passes over the pairs, including line searches.
     """
 
     parameters: Any
@@ -69,6 +70,7 @@ class FitPath(NamedTuple):
     reason: Reason
     clause: str
     more: Mapping = MappingProxyType({})
+    n_passes: int = 0
 
     @property
     def converged(self) -> bool:
@@ -101,6 +103,8 @@ class Recorder:
         The objective at these parameters.
     objectives : list of float
         One entry per pass.
+    n_iterations : int
+        The number of iterations.
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class Recorder:
         self.kept: Any = None
         self.objective = -np.inf
         self.objectives: list[float] = []
+        self.n_iterations = 0
         self._report, self._callback, self._as_vector = report, callback, as_vector
         self._iterations = count(1) if iterations is None else iterations
         self._has_point = False
@@ -162,7 +167,8 @@ class Recorder:
         self.kept, self.objective, self._has_point = parameters, -np.inf if np.isnan(objective) else objective, True
 
     def iterated(self, parameters: Any) -> None:
-        """Call the callback at the end of an iteration, with a copy of the parameters as a vector."""
+        """Count an iteration, and call the callback with a copy of the parameters as a vector."""
+        self.n_iterations += 1
         if self._callback is not None:
             vector = np.array(self._as_vector(parameters), dtype=np.float64).ravel()
             try:
@@ -191,7 +197,8 @@ class Recorder:
         objectives = list(self.objectives)
         if not objectives or objectives[-1] != self.objective:
             objectives.append(self.objective)
-        return FitPath(self.kept, np.array(objectives), len(self.objectives), self._reason, self._clause)
+        n_passes = len(self.objectives)
+        return FitPath(self.kept, np.array(objectives), n_passes, self._reason, self._clause, n_passes=n_passes)
 
 
 class _EndError(Exception):
@@ -296,7 +303,8 @@ def ascend(
             raise record.end(Reason.LIMIT, f"max_iter={max_iter} iterations were used")
         # SciPy stopped by itself: the gradient is zero, or the line search finds no improvement because of rounding.
         raise record.end(Reason.CONVERGED, f"the optimiser found no further improvement ({result.message})")
-    return record.path()
+    # An optimiser that finds no step from the start has made one iteration, as in scikit-learn.
+    return record.path()._replace(n_iter=max(record.n_iterations, 1))
 
 
 def best_path(paths: Iterable[FitPath]) -> FitPath:

@@ -155,7 +155,7 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
         Fitted.
     new : NewRows or None
         The rows; for training rows, None or their cells, which may lie off the lattice of their column.
-    flagged : array of shape (m,)
+    flagged : array of shape (m,), or (1,) for all rows
         Which rows are outliers.
     own : integer array, optional
         The positions of the rows among the training rows; None for new rows.

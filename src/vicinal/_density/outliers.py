@@ -431,7 +431,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     def _explain_as_unusual(self, X: Any, own: NDArray[Any] | None) -> Explanation:
         """Explain rows that somebody asks about, as `explain` does outliers, whether or not they are flagged."""
         new = None if X is None else self._rows(X)
-        return explain(self, new, np.ones(len(new.known if own is None else own), dtype=bool), own)
+        return explain(self, new, np.ones(1, dtype=bool), own)
 
     def scored_table(self, X: ArrayLike | None = None, *, as_new: bool = False, explain: bool = True) -> pd.DataFrame:
         """Return a table of rows with their scores, p-values and flags, and the reasons of outliers.

@@ -46,17 +46,21 @@ class LogSums:
     def __init__(self, n_queries: int) -> None:
         self._largest, self._scaled = np.full(n_queries, -np.inf), np.zeros(n_queries)
 
-    def add(self, log_sums: np.ndarray) -> None:
-        """Add the sums over other points, given by their logarithms."""
-        largest = np.maximum(self._largest, log_sums)
+    def add(self, log_sums: np.ndarray, queries: slice = slice(None)) -> None:
+        """Add the sums of some queries over other points, given by their logarithms."""
+        before, largest = self._largest[queries], np.maximum(self._largest[queries], log_sums)
         shift = np.where(largest > -np.inf, largest, 0.0)
-        self._scaled = self._scaled * np.exp(self._largest - shift) + np.exp(log_sums - shift)
-        self._largest = largest
+        self._scaled[queries] = self._scaled[queries] * np.exp(before - shift) + np.exp(log_sums - shift)
+        self._largest[queries] = largest
 
     def total(self) -> np.ndarray:
         """Return the logarithms of the sums so far; -inf where there are no terms."""
         with np.errstate(divide="ignore"):
             return self._largest + np.log(self._scaled)
+
+
+class _InFileError(AttributeError, ValueError):
+    """A sum that a streamed placement does not have; an AttributeError, so that `hasattr` returns False."""
 
 
 class StreamedPlacement:
@@ -86,11 +90,8 @@ class StreamedPlacement:
 
     def log_sums(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
         """Return ``log sum_j exp(s_ij)``, as `Placement.log_sums` does; points that are queries are left out of their own sums."""
-        if queries is None:
-            return np.concatenate([self.log_sums(np.arange(part.start, part.stop)) for part in self._blocks])
-        rows, own = np.asarray(queries), None if left_out is None else np.asarray(left_out, dtype=np.int64)
-        if rows.ndim == 1:
-            rows, own = self._points[rows], rows.astype(np.int64)
+        rows = np.arange(len(self._points)) if queries is None else np.asarray(queries)
+        own = rows if rows.ndim == 1 else None if left_out is None else np.asarray(left_out, dtype=np.int64)
         found = LogSums(len(rows))
         for part in self._blocks:
             # Each block is copied into memory, because reading a map repeatedly would wait for the disk.
@@ -102,14 +103,17 @@ class StreamedPlacement:
                 n_dims=self._work.n_dims,
                 passes=self._work.passes,
             )
+            placed = problem.at(self._metric)
             here = None if own is None else np.where((own >= part.start) & (own < part.stop), own - part.start, -1)
-            found.add(problem.at(self._metric).log_sums(rows, here))
+            for some in Blocks(len(rows), self._blocks.rows):
+                asked = self._points[rows[some]] if rows.ndim == 1 else rows[some]
+                found.add(placed.log_sums(asked, None if here is None else here[some]), some)
         return found.total()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise ValueError(
+        raise _InFileError(
             f"the {len(self._points):,} components of this density are in a file, from which only log-densities can be "
             f"computed, not {name}. Call gather() to copy them into memory, or give the engine more memory, as in "
             "Engine(memory='4 GB')."

@@ -120,7 +120,7 @@ KERNELS_VISITED = 0.5
 
 # -- sizes that kernels are compiled with ---------------------------------------------------------------------
 
-PRUNED_TILE = 64  # points in a tile of pruned work: as many as a mask of a tile has bits
+PRUNED_TILE = 64  # points in a tile of pruned work: a fact, because a mask of a tile is an integer of 64 bits
 TILE_SPAN = 16  # tiles whose boxes are compared at once
 QUERY_GROUP = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
 QUERY_BLOCK = 64  # queries that share a list of candidates

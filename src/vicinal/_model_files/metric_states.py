@@ -30,6 +30,7 @@ _NCA: Fields = {
     **ROWS,
     **ENGINE_USED,
     **PATH,
+    "n_passes_": count(),
     "components_": floats("k", "d", filled=True),
     "effective_neighbors_": floats("n", least=0),
     "random_state_": RANDOM_STATE,

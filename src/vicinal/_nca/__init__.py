@@ -4,6 +4,7 @@
 
       NCA, nca.py                  a matrix from labels or soft targets
       PairNCA, pair_nca.py         a matrix from close pairs (Eq. 8)
+          base.py                  the checks, the start and the results that both share
           objectives.py            the objectives and their gradients, as functions of a matrix and a pair problem
           starts.py                initial matrices, and the choice between them on held-out rows
           solvers.py               L-BFGS, conjugate gradients and minibatches, in units that make those of X irrelevant

@@ -9,15 +9,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 
 from vicinal._checks import (
-    check_callback,
     check_choice,
-    check_flag,
-    check_integer,
-    check_positive,
     check_rows,
     check_spread,
     check_weights,
@@ -25,26 +20,21 @@ from vicinal._checks import (
 from vicinal._dask import fits_collections
 from vicinal._engine import Engine, Work, fit_engine, large_source, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, FitPath, Reason, best_path, warn_if_not_converged
-from vicinal._metric import LinearMetricMixin
+from vicinal._nca.base import LinearNCA
 from vicinal._nca.objectives import Evaluate, Evaluation, neighbor_objective, placed_at, with_penalty
 from vicinal._nca.options import Objective, StochasticGradient
 from vicinal._nca.rows import DrawnRows, Rows, Sample, check_agreement, prepare_rows
-from vicinal._nca.solvers import climb, climb_by_batches, relevance, rows_in_round
+from vicinal._nca.solvers import climb, climb_by_batches, rows_in_round
 from vicinal._nca.starts import (
     INITS,
-    STRUCTURES,
     Start,
     auto_kind,
     auto_kinds,
     best_scale,
     best_start,
-    check_init,
-    check_size,
-    given_start,
     image_width,
-    user_start,
 )
-from vicinal._records import Record, RecordParametersMixin, as_record
+from vicinal._records import Record, as_record
 from vicinal._supervision import check_targets, read_targets
 
 _OBJECTIVES = ("accuracy", "likelihood")
@@ -57,7 +47,7 @@ _EXACT_PAIRS = 2e8
 _EXACT_PASSES, _ROUNDS = 50, 20  # the usual number of passes of a fit, for the choice of the engine
 
 
-class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
+class NCA(LinearNCA):
     r"""Neighbourhood Components Analysis (Goldberger, Roweis, Hinton, Salakhutdinov 2004).
 
     NCA learns a matrix A, square or of low rank, such that the soft nearest neighbours of a transformed row
@@ -99,7 +89,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         small, see :class:`vicinal.Engine`); otherwise it is "stochastic". ``solver_`` is the solver that was used.
     max_iter : int, default=50
         The maximum number of iterations of the optimiser, as in scikit-learn. There are a few more passes over the pairs
-        than iterations, because of line searches; see ``n_iter_``. A fit that ends on a plateau at a wrong scale is
+        than iterations, because of line searches; see ``n_passes_``. A fit that ends on a plateau at a wrong scale is
         resumed once, with the same number of iterations. For "stochastic", the maximum number of rounds of 64 batches, or
         of one visit of every row if that is fewer.
     tol : float, default=1e-5
@@ -126,7 +116,10 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The objective per row after each pass (each round of "stochastic", on ``evaluation_rows_``), the last one
         belonging to ``components_``.
     n_iter_ : int
-        The number of passes over the pairs, including line searches; rounds of "stochastic".
+        The number of iterations of the optimiser from the start that led to ``components_``, at most ``max_iter``; rounds of
+        "stochastic".
+    n_passes_ : int
+        The number of passes over the pairs, including line searches and a climb that was resumed; rounds of "stochastic".
     converged_ : bool
         A ConvergenceWarning is issued when it is False.
     effective_neighbors_ : ndarray of shape (n_samples,)
@@ -179,10 +172,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     (178, 2)
     """
 
-    # exp(-|Ax - Ay|^2) is a Gaussian kernel of this standard deviation in the image: the scale of A is
-    # learned.
-    _learned_bandwidth = float(np.sqrt(0.5))
-
+    _inits = INITS
     _record_types: ClassVar[dict[str, type[Record]]] = {
         "objective": Objective,
         "solver": StochasticGradient,
@@ -271,8 +261,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             self._store(X, rows, path)
         if drawn is not None:
             self.evaluation_rows_ = drawn.first[path.more["evaluation_rows_"]]
-        self.solver_, self.engine_ = solver, rows.problem.backend
-        self.certified_row_error_ = rows.problem.certified_row_error
+        self.solver_ = solver
         warn_if_not_converged("NCA", path)
         return self
 
@@ -347,10 +336,10 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
         except KeyboardInterrupt:  # before the first pass of the second climb
             return path.ended_by(Reason.INTERRUPTED)
-        n_iter, objectives = path.n_iter + again.n_iter, np.concatenate([path.objectives, again.objectives])
+        n_passes, objectives = path.n_passes + again.n_passes, np.concatenate([path.objectives, again.objectives])
         if again.objectives[-1] > path.objectives[-1]:
-            return again._replace(objectives=objectives, n_iter=n_iter)
-        path = path._replace(objectives=np.append(objectives, path.objectives[-1]), n_iter=n_iter)
+            return again._replace(objectives=objectives, n_passes=n_passes)
+        path = path._replace(objectives=np.append(objectives, path.objectives[-1]), n_passes=n_passes)
         return path.ended_by(again.reason)
 
     def _is_saturated(self, path: FitPath, rows: Rows, sample: Sample, objective: str) -> bool:
@@ -366,21 +355,18 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     # -- the start -------------------------------------------------------------------------------------------
 
     def _initial_metric(self, X: np.ndarray, rows: Rows, attempt: int) -> Start:
-        init = self.init
-        n_features, diagonal = X.shape[1], self.structure == "diag"
-        if attempt == 0 and self.warm_start and hasattr(self, "components_"):
-            return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
-        n_components = check_size(self.n_components, n_features, diagonal)
-        n_classes = rows.targets.n_classes
-        if attempt > 0 and not (isinstance(init, str) and init == "random"):
-            init = "safe random"
-        if isinstance(init, str) and init in ("auto", "safe random"):
+        n_features, diagonal, n_classes = X.shape[1], self.structure == "diag", rows.targets.n_classes
+
+        def auto_start(n_components: int, at_random: bool) -> Start:
             shape = n_components, n_features, len(rows.X), n_classes
-            kinds = ["random"] if init != "auto" else [auto_kind(*shape)] if diagonal else auto_kinds(*shape)
+            kinds = ["random"] if at_random else [auto_kind(*shape)] if diagonal else auto_kinds(*shape)
             return self._best_start(rows, kinds, n_components, diagonal)
-        counted = X[np.sort(rows.positions)]  # in the user's order, so that rounding agrees with scikit-learn's as well
-        classes = rows.targets.values[np.argsort(rows.positions)] if n_classes else None
-        return user_start(init, counted, classes, self.n_components, diagonal, self.random_state_)
+
+        def rows_and_classes() -> tuple[np.ndarray, np.ndarray | None]:
+            # In the user's order, so that rounding agrees with scikit-learn's as well.
+            return X[np.sort(rows.positions)], rows.targets.values[np.argsort(rows.positions)] if n_classes else None
+
+        return self._start_of_attempt(attempt, n_features, auto_start, rows_and_classes)
 
     def _best_start(self, rows: Rows, kinds: list[str], n_components: int, diagonal: bool) -> Start:
         objective = self._objective()
@@ -398,26 +384,13 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     # -- checks and results ----------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        if self.n_components is not None:
-            check_integer(self.n_components, "n_components")
-        check_init(self.init, INITS)
-        check_choice(self.structure, "structure", STRUCTURES)
-        check_integer(self.n_init, "n_init")
-        check_flag(self.warm_start, "warm_start")
+        self._check_shared_parameters()
         as_record(self.solver, StochasticGradient, "solver", _SOLVERS)
-        check_integer(self.max_iter, "max_iter")
-        check_positive(self.tol, "tol", strict=False)
-        check_callback(self.callback)
 
     def _store(self, X: np.ndarray, rows: Rows, path: FitPath) -> None:
-        A, diagonal = path.parameters, self.structure == "diag"
-        if diagonal:
-            A = np.abs(A)  # a sign changes no distance
-            self.feature_relevance_ = relevance(A, rows.spread)
+        A = self._store_matrix(path, rows.spread, rows.problem)
         if rows.targets.scale is not None:
             self.match_scale_ = rows.targets.scale
-        self.components_ = np.diag(A) if diagonal else A
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         for name, value in path.more.items():
             setattr(self, name, value)
         seen = path.more.get("evaluation_rows_", np.arange(len(X)))

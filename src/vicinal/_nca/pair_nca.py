@@ -7,47 +7,36 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 
 from vicinal._checks import (
-    check_callback,
     check_choice,
-    check_flag,
-    check_integer,
-    check_positive,
     check_rows,
     check_spread,
     check_weights,
     log_weights,
 )
 from vicinal._engine import Engine, Problem, Work, fit_engine, prepare
-from vicinal._fit_loops import Callback, FitPath, best_path, warn_if_not_converged
-from vicinal._metric import LinearMetricMixin
+from vicinal._fit_loops import Callback, best_path, warn_if_not_converged
+from vicinal._nca.base import LinearNCA
 from vicinal._nca.objectives import Evaluation, pair_objective, placed_at, with_penalty
 from vicinal._nca.options import Objective
 from vicinal._nca.rows import column_spread
-from vicinal._nca.solvers import METHODS, climb, relevance
+from vicinal._nca.solvers import METHODS, climb
 from vicinal._nca.starts import (
-    STRUCTURES,
     Start,
     auto_kind,
     auto_start,
     auto_units,
-    check_init,
-    check_size,
-    given_start,
     image_width,
-    user_start,
 )
-from vicinal._records import Record, RecordParametersMixin, as_record
+from vicinal._records import Record, as_record
 from vicinal._supervision import Grouped, Listed, listed_pairs, read_close_pairs, sample_pairs
 
-_INITS = ("auto", "pca", "identity", "random")
 _PASSES = 50  # the usual number of passes of a fit, for the choice of the engine
 
 
-class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
+class PairNCA(LinearNCA):
     r"""Neighbourhood Components Analysis from close pairs, without labels (Goldberger et al. 2004, Eq. 8).
 
     PairNCA learns from pairs (a, b) of rows that should be close, with weights. The objective is
@@ -99,7 +88,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The objective after each pass, the last one belonging to ``components_``. At A = 0 it is
         :math:`-\log n(n-1)`, and no metric exceeds :math:`-\log 2p` for p distinct pairs of equal weight.
     n_iter_ : int
-        The number of passes over the pairs of rows, including line searches.
+        The number of iterations of the optimiser from the start that led to ``components_``, at most ``max_iter``.
+    n_passes_ : int
+        The number of passes over the pairs of rows from this start, including line searches.
     converged_ : bool
         A ConvergenceWarning is issued when it is False.
     effective_neighbors_ : ndarray of shape (n_samples,)
@@ -146,9 +137,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     True
     """
 
-    # exp(-|Ax - Ay|^2) is a Gaussian kernel of this standard deviation in the image: the scale of A is learned.
-    _learned_bandwidth = float(np.sqrt(0.5))
-
+    _inits = ("auto", "pca", "identity", "random")
     _record_types: ClassVar[dict[str, type[Record]]] = {"objective": Objective, "engine": Engine}
 
     def __init__(
@@ -237,7 +226,8 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
         attempts = (self._initial_metric(X, problem, spread, close, k) for k in range(self.n_init))
         path = best_path(climb(evaluate, start, self, solver=self.solver) for start in attempts)
-        self._store(problem, spread, path)
+        A = self._store_matrix(path, spread, problem)
+        self.effective_neighbors_, self.solver_ = placed_at(problem, A).perplexities(), self.solver
         warn_if_not_converged("PairNCA", path)
         return self
 
@@ -266,39 +256,28 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         close: Grouped | Listed,
         attempt: int,
     ) -> Start:
-        (n, n_features), diagonal, init = X.shape, self.structure == "diag", self.init
-        if attempt == 0 and self.warm_start and hasattr(self, "components_"):
-            return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
-        n_components = check_size(self.n_components, n_features, diagonal)
-        if attempt > 0 and not (isinstance(init, str) and init == "random"):
-            init = "safe random"
-        if not isinstance(init, str) or init not in ("auto", "safe random"):
-            return user_start(init, X, None, self.n_components, diagonal, self.random_state_)
-        rows, some = sample_pairs(close, n)
-        sample = problem.some(rows).reweighted(None)
-        pull = listed_pairs(some, np.ones(len(some)), len(rows))
-        looked_at = problem.points.rows, spread, lambda A: pair_objective(A, sample, pull).value
-        return auto_start(
-            *looked_at,
-            auto_units(*looked_at),
-            kind="random" if init != "auto" else auto_kind(n_components, n_features, n, None),
-            n_components=n_components,
-            diagonal=diagonal,
-            random_state=self.random_state_,
-        )
+        n, n_features = X.shape
+
+        def start(n_components: int, at_random: bool) -> Start:
+            positions, pairs = sample_pairs(close, n)
+            sample = problem.some(positions).reweighted(None)
+            pull = listed_pairs(pairs, np.ones(len(pairs)), len(positions))
+            score = problem.points.rows, spread, lambda A: pair_objective(A, sample, pull).value
+            return auto_start(
+                *score,
+                auto_units(*score),
+                kind="random" if at_random else auto_kind(n_components, n_features, n, None),
+                n_components=n_components,
+                diagonal=self.structure == "diag",
+                random_state=self.random_state_,
+            )
+
+        return self._start_of_attempt(attempt, n_features, start, lambda: (X, None))
 
     def _check_parameters(self) -> Objective:
         """Return the objective; raise an error for invalid parameters."""
-        if self.n_components is not None:
-            check_integer(self.n_components, "n_components")
-        check_init(self.init, _INITS)
-        check_choice(self.structure, "structure", STRUCTURES)
-        check_integer(self.n_init, "n_init")
-        check_flag(self.warm_start, "warm_start")
+        self._check_shared_parameters()
         check_choice(self.solver, "solver", tuple(METHODS))
-        check_integer(self.max_iter, "max_iter")
-        check_positive(self.tol, "tol", strict=False)
-        check_callback(self.callback)
         objective = as_record(self.objective, Objective, "objective", ("pairs",))
         check_choice(objective.kind, "the kind of objective", ("pairs",))
         if objective.match != "class" or objective.match_scale is not None:
@@ -307,14 +286,3 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
                 f"match_scale={objective.match_scale!r}. Leave them at their defaults, or use NCA."
             )
         return objective
-
-    def _store(self, problem: Problem, spread: np.ndarray, path: FitPath) -> None:
-        A, diagonal = path.parameters, self.structure == "diag"
-        if diagonal:
-            A = np.abs(A)  # a sign changes no distance
-            self.feature_relevance_ = relevance(A, spread)
-        self.components_ = np.diag(A) if diagonal else A
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        self.effective_neighbors_ = placed_at(problem, A).perplexities()
-        self.solver_, self.engine_ = self.solver, problem.backend
-        self.certified_row_error_ = problem.certified_row_error

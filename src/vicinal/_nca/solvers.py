@@ -87,13 +87,6 @@ def as_matrix(A: np.ndarray) -> np.ndarray:
     return np.diag(A) if A.ndim == 1 else A
 
 
-def relevance(A: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Return each feature's share of the mean squared distance under a diagonal A."""
-    share = (A * spread) ** 2
-    total = share.sum()
-    return share / total if total > 0 else np.full(len(A), 1.0 / len(A))
-
-
 _STEPS_IN_ROUND = 64
 _EVALUATION_ROWS = 2048
 # Heuristics, the best of a few settings on digits, letter and satimage: within 0.01 of L-BFGS, or above it.

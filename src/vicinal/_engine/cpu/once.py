@@ -68,16 +68,19 @@ class HalfSweeps:
     pairs : CompiledPairs
         The pairs of points against themselves, without log-weights.
     weights : float64 array of shape (n,), optional
-        The weights b; all positive.
+        The weights b; all positive, the largest is 1.
     threads, memory : int
     n_values : int
         The number of columns of the widest values, for the choice between fused kernels and matrix products.
+    level : float
+        The logarithm of the weight that was divided out of all weights.
     """
 
     def __init__(
-        self, pairs: CompiledPairs, weights: np.ndarray | None, threads: int, memory: int, n_values: int = 0
-    ) -> None:
-        self._pairs, self._weights = pairs, weights
+        self, pairs: CompiledPairs, weights: np.ndarray | None, threads: int, memory: int, n_values: int = 0,
+        level: float = 0.0,
+    ) -> None:  # fmt: skip
+        self._pairs, self._weights, self._level = pairs, weights, level
         by_products = pairs.accurate and pairs.k + n_values >= tuning.HALF_PRODUCTS_FROM[pairs.dtype]
         self._sweep = (ProductSweep if by_products else FusedSweep)(pairs, threads, memory)
 
@@ -151,13 +154,12 @@ class HalfSweeps:
     def _checked(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Z (1 where it underflowed), and the rows where it did."""
         totals = sums.copy()
-        heaviest = 1.0 if self._weights is None else float(self._weights.max())
-        underflowed = np.flatnonzero(totals < self._pairs.smallest * heaviest)
+        underflowed = np.flatnonzero(totals < self._pairs.smallest)
         totals[underflowed] = 1.0
         return totals, underflowed
 
     def _log_sums(self, totals: np.ndarray) -> np.ndarray:
-        return self._pairs.log_sums(self._pairs.bounds() + np.log(totals))
+        return self._pairs.log_sums(self._pairs.bounds() + np.log(totals)) + self._level
 
     def _pull(self, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
         """``M 1 z - M Z`` for ``M_ij = K_ij (g_i + g_j)``, weighted by b on both sides."""

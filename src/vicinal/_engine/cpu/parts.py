@@ -22,7 +22,7 @@ from numba.extending import overload
 from vicinal._engine.cpu.vectors import add_outer, differences, one_dot, products, two_dots
 from vicinal._engine.work.compiling import _OPTIONS, _SUMS, _from_bits, _to_bits
 
-ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
+ROWS = 4  # queries that share one load of a coordinate: a fact, because the loops below are written out for four
 TILE = 256  # points in a tile: the coordinates of more points would not fit into the first-level cache
 KEPT_ROW_GROUP = 8  # queries that share one visit of a tile if exponentials are kept
 ROW_GROUP = 32  # the same if nothing is kept, so that the points are read less often

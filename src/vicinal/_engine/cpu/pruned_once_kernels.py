@@ -29,6 +29,8 @@ from vicinal._engine.tuning import PRUNED_TILE as TILE
 from vicinal._engine.tuning import QUERY_GROUP, TILE_SPAN
 from vicinal._engine.work.compiling import _OPTIONS, _kernel
 
+assert (ROWS, TILE) == (4, 64), "a tile is a mask of 64 bits, in groups of four rows"
+
 # Up to _FEW pairs of four rows with a tile, exponentials are computed one by one; up to _FEWEST pairs, products with values as well.
 _FEW, _FEWEST = ROWS * TILE // 8, 12
 
@@ -177,7 +179,7 @@ def count_later(
     to_tile: int,
     counts: np.ndarray,
 ) -> None:
-    """counts[t]: how many tiles `list_later` lists."""
+    """counts[t]: how many tiles `_list_later` lists."""
     box, tiles = np.empty((2, centres.shape[1])), np.empty(radius.shape[0], np.int64)
     for t in range(from_tile, to_tile):
         counts[t] = _list_later(plan, t, box, radius, widest, from_offset, to_offset, tiles)

@@ -8,7 +8,6 @@ too many.
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -22,12 +21,13 @@ from vicinal._engine.contract import (
     Scatter,
     SoftmaxSums,
     Space,
+    Squares,
     Values,
     to_images,
 )
 from vicinal._engine.cpu.pruned_lists import listed_by_boxes
 from vicinal._engine.cpu.pruned_once import PrunedHalves
-from vicinal._engine.cpu.pruned_sweeps import PrunedSweeps, Shares, Work
+from vicinal._engine.cpu.pruned_sweeps import PrunedSums, PrunedSweeps, Shares, Work
 from vicinal._engine.plan.order import spatial_order
 from vicinal._engine.plan.tiles import QueryGroups, Tiles
 from vicinal._engine.tuning import PRUNED_TILE
@@ -208,23 +208,25 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.log_sums(queries, by_class)
         sweeps, query_groups = plan
-        log_sums = self._certified(sweeps, sweeps.sums(query_groups)).log_sums
-        return LogSums(log_sums, self._log_shares(queries, log_sums) if by_class else None)
+        found = sweeps.sums(query_groups)
+        self._certify(found.certificate)
+        log_shares = self._log_shares(queries, found) if by_class else None
+        return LogSums(found.log_sums, log_shares)
 
-    def _log_shares(self, queries: Queries, log_sums: np.ndarray) -> np.ndarray:
+    def _log_shares(self, queries: Queries, all_points: PrunedSums) -> np.ndarray:
         """Return the log-sums and shares from a sweep per class, so that each sum is certified relative to itself."""
-        sweeps, codes = self._class_sweeps, self.points.classes
+        sweeps, codes, log_sums = self._class_sweeps, self.points.classes, all_points.log_sums
         assert codes is not None
         rows = self.coordinates(queries, "rows")
         images, log_shares = self._mapped(rows), np.full((len(rows), self.points.n_classes), -np.inf)
         certificate = 0.0
         for group, c in enumerate(np.unique(codes)):
             asked = sweeps.tiles.new_rows(images, queries.left_out, self._threads, group)
-            found = sweeps.sums(asked).log_sums
-            certificate = max(certificate, sweeps.certificate)
+            found = sweeps.sums(asked)
+            certificate, of_class = max(certificate, found.certificate), found.log_sums
             with np.errstate(invalid="ignore"):
-                log_shares[:, c] = np.where(found > -np.inf, np.minimum(found - log_sums, 0.0), -np.inf)
-        self._certify(self.certificate + certificate)
+                log_shares[:, c] = np.where(of_class > -np.inf, np.minimum(of_class - log_sums, 0.0), -np.inf)
+        self._certify(all_points.certificate + certificate)
         imprecise = self._imprecise(log_sums)
         if len(imprecise):
             log_shares[imprecise] = self.dense.log_sums(queries.take(imprecise, len(codes)), by_class=True).log_shares
@@ -243,15 +245,13 @@ class PrunedPlaced(Placed):
         sweeps, query_groups = plan
         codes = self.points.classes
         assert codes is not None
-        return self._certified(sweeps, sweeps.class_shares(query_groups, codes, self.points.n_classes))[1]
+        shares, certificate = sweeps.class_shares(query_groups, codes, self.points.n_classes)
+        self._certify(certificate)
+        return shares
 
     def _certify(self, certificate: float) -> None:
         self.certificate = certificate
         self.points.certificates.add(certificate)
-
-    def _certified(self, sweeps: PrunedSweeps, answer: Any) -> Any:
-        self._certify(sweeps.certificate)
-        return answer
 
     def softmax_sums(
         self, queries: Queries, factors: np.ndarray | None, values: Values | None, query_values: Values | None = None,
@@ -268,7 +268,7 @@ class PrunedPlaced(Placed):
             values=None if by_images else self._given(values, Queries()),
             query_values=None if query_images else self._given(query_values, queries), query_images=query_images,
         )  # fmt: skip
-        self._certify(sweeps.certificate)
+        self._certify(found.certificate)
         sees = (found.log_sums > -np.inf).astype(np.float64)[:, None]
         gathered = found.means
         received = found.received if query_values is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
@@ -304,7 +304,9 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.entropies(queries)
         sweeps, query_groups = plan
-        return self._certified(sweeps, sweeps.sums(query_groups, entropies=True)).entropies
+        found = sweeps.sums(query_groups, entropies=True)
+        self._certify(found.certificate)
+        return found.entropies
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         own = self._halves(queries)
@@ -321,8 +323,14 @@ class PrunedPlaced(Placed):
         values = None
         if space == "rows":
             values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
-        found = self._certified(sweeps, sweeps.scatter(query_groups, row_weights, values))
+        found = sweeps.scatter(query_groups, row_weights, values)
+        self._certify(found.certificate)
         return Scatter(found.log_sums, found.scatter)
+
+    def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
+        if self._plan(queries, "sums") is None:
+            return self.dense.squares(queries, row_weights)
+        return super().squares(queries, row_weights)
 
     def _halves(self, queries: Queries) -> bool | None:
         """Return whether rows are left out of their own sums, if the queries are the points, in their order.
@@ -355,7 +363,7 @@ class PrunedPlaced(Placed):
             with shared_by(None if len(found.aside) < tuning.PRUNED_FROM_QUERIES else sharing()):
                 more = sweeps.scatter(some, row_weights[found.aside], rows)
             log_sums[found.aside] = more.log_sums
-            scatter, certificate = scatter + more.scatter, max(certificate, sweeps.certificate)
+            scatter, certificate = scatter + more.scatter, max(certificate, more.certificate)
             sweeps.shares = Shares(*(np.add(visited, np.multiply(sweeps.shares, len(found.aside) / tiles.n))))
         self._certify(certificate)
         return Scatter(log_sums, scatter)
@@ -365,36 +373,38 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.softmax_pull(queries, factors, own_class)
         pull = np.zeros((len(self.points.rows), self.n_coordinates))
-        plan[0].add_pull(plan[1], factors, pull)
-        return self._certified(plan[0], pull)
+        self._certify(plan[0].add_pull(plan[1], factors, pull))
+        return pull
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Return both sums from separate sweeps, so that the sum of the class mates is certified relative to itself."""
+        log_sums, log_agreement, certificate = self._class_agreement(queries)
+        self._certify(certificate)
+        return log_sums, log_agreement
+
+    def _class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray, float]:
         n = len(self.points.rows)
         every, mates = self._plan(queries, "sums"), self._plan(queries, "sums", own_class=True)
         if every is None or mates is None:
-            return self.dense.class_agreement(queries)
-        log_sums = every[0].sums(every[1]).log_sums
-        matched = mates[0].sums(mates[1]).log_sums
-        self._certify(every[0].certificate + mates[0].certificate)
+            return *self.dense.class_agreement(queries), 0.0
+        of_all, of_mates = (sweeps.sums(query_groups) for sweeps, query_groups in (every, mates))
+        log_sums, matched = of_all.log_sums, of_mates.log_sums
         with np.errstate(invalid="ignore"):
             log_agreement = np.where(matched > -np.inf, np.minimum(matched - log_sums, 0.0), -np.inf)
         imprecise = self._imprecise(log_sums)
         if len(imprecise):
             log_agreement[imprecise] = self.dense.class_agreement(queries.take(imprecise, n))[1]
-        return log_sums, log_agreement
+        return log_sums, log_agreement, of_all.certificate + of_mates.certificate
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         every, mates = self._plan(queries), self._plan(queries, own_class=True)
         if every is None or mates is None or self._plan(queries, "sums") is None:
             return self.dense.class_pull(queries, row_weights, likelihood)
-        log_sums, log_agreement = self.class_agreement(queries)
-        certificate = self.certificate
+        log_sums, log_agreement, certificate = self._class_agreement(queries)
         with np.errstate(under="ignore"):
             factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
         pull = np.zeros((len(self.points.rows), self.n_coordinates))
         for (sweeps, query_groups), signed in ((every, factors), (mates, -factors)):
-            sweeps.add_pull(query_groups, signed, pull)
-            certificate = max(certificate, sweeps.certificate)
+            certificate = max(certificate, sweeps.add_pull(query_groups, signed, pull))
         self._certify(certificate)
         return Pull(log_sums, log_agreement, pull)

@@ -43,6 +43,11 @@ class PrunedSums(NamedTuple):
     received: np.ndarray
     certificates: np.ndarray
 
+    @property
+    def certificate(self) -> float:
+        """The largest certificate of any row."""
+        return float(self.certificates.max(initial=0.0))
+
 
 class PrunedScatter(NamedTuple):
     """``log_sums`` (m,), ``scatter`` (v, v), and the certificate of each row (m,)."""
@@ -50,6 +55,11 @@ class PrunedScatter(NamedTuple):
     log_sums: np.ndarray
     scatter: np.ndarray
     certificates: np.ndarray
+
+    @property
+    def certificate(self) -> float:
+        """The largest certificate of any row."""
+        return float(self.certificates.max(initial=0.0))
 
 
 class _Visited(NamedTuple):
@@ -77,15 +87,13 @@ class PrunedSweeps:
 
     Attributes
     ----------
-    certificate : float
-        The largest certificate of any row, in the last sweep.
     shares : Shares
         The shares of the last sweep.
     """
 
     def __init__(self, tiles: Tiles, error: float, threads: int) -> None:
         self.tiles, self._error, self._threads = tiles, error, threads
-        self.certificate, self.shares = 0.0, Shares(1.0, 1.0)
+        self.shares = Shares(1.0, 1.0)
         # The pieces of the last sweep and the pairs of each; and, for the sample, tiles and the pairs of a nearby row.
         self._visited: tuple[list[tuple[int, int]], np.ndarray] = [], np.empty((0, 2))
         self._sampled: tuple[np.ndarray, np.ndarray] | None = None
@@ -167,9 +175,10 @@ class PrunedSweeps:
         scatter = 0.5 * (scatter + scatter.T)
         return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.certificates)), size
 
-    def add_pull(self, query_groups: QueryGroups, factors: np.ndarray, pull: np.ndarray) -> None:
+    def add_pull(self, query_groups: QueryGroups, factors: np.ndarray, pull: np.ndarray) -> float:
         """Add to the pull (n, k) of the points: ``sum_i f_i p_ij (z_j - q_i)``, and the opposite for the queries, which are points.
 
+        Return the largest certificate of any row.
         The pull is in the order in which the points were given.  Sums over the neighbours of points and of queries are as large as
         the rows, so no other array of that size is allocated here.
         """
@@ -186,17 +195,16 @@ class PrunedSweeps:
         for part in Blocks(len(query_groups.order), tuning.ALGEBRA_ROWS):
             mine = tiles.order[part if places is None else places[part]]
             pull[mine] -= factors[query_groups.order[part], None] * found.means[part]
+        return float(found.certificates.max(initial=0.0))
 
-    def class_shares(
-        self, query_groups: QueryGroups, codes: np.ndarray, n_classes: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Log-sums (m,) and each class's share of the softmax weights (m, n_classes)."""
+    def class_shares(self, query_groups: QueryGroups, codes: np.ndarray, n_classes: int) -> tuple[np.ndarray, float]:
+        """Each class's share of the softmax weights (m, n_classes), and the largest certificate of any row."""
         tiles = self.tiles
         packed = np.zeros((tiles.n_tiles, PRUNED_TILE), dtype=np.int64)
         packed[tiles.tile_at, np.arange(tiles.n) - tiles.starts[tiles.tile_at]] = codes[tiles.order]
         nothing = np.ascontiguousarray(tiles.packed[:, :0])
         found = self._visit(query_groups, tiles.masses(), 0.0, nothing, codes=packed, n_classes=n_classes)
-        return query_groups.given(found.log_sums), query_groups.given(found.shares)
+        return query_groups.given(found.shares), float(found.certificates.max(initial=0.0))
 
     def _visit(
         self, query_groups: QueryGroups, masses: Masses, power: float, values: np.ndarray, *, relative: bool = False,
@@ -255,7 +263,6 @@ class PrunedSweeps:
         columns, scatter, size = sums
         self._visited = pieces, np.array(counts)
         self.shares = Shares(*(self._visited[1].sum(axis=0) / max(float(m) * tiles.n, 1.0)))
-        self.certificate = float(certificates.max(initial=0.0))
         return _Visited(log_sums, certificates, means, entropy, columns, shares, scatter, float(size[0]))
 
     def _costs(self, query_groups: QueryGroups) -> np.ndarray:

@@ -73,7 +73,10 @@ class GivenNumbers:
 
     def zeros(self) -> np.ndarray:
         """Return zeros of shape (n_tiles, PRUNED_TILE), for one piece."""
-        return self._zeros.pop() if self._zeros else np.zeros((self._n_tiles, PRUNED_TILE))
+        try:
+            return self._zeros.pop()
+        except IndexError:  # another thread may have taken the last one
+            return np.zeros((self._n_tiles, PRUNED_TILE))
 
     def sums(self, given: np.ndarray, reached: np.ndarray, *others: np.ndarray) -> Touched:
         """Return the sums of a piece, given the tiles that it has reached (with repetitions), with others beside them."""

@@ -141,21 +141,21 @@ class CompiledRows(Placed):
             or not (own is None or np.array_equal(own, np.arange(points.n)))
         ):
             return None
-        weights, largest = None, float(max(packed_values.max(initial=1.0), -packed_values.min(initial=0.0)))
+        weights, level, largest = None, 0.0, float(max(packed_values.max(initial=1.0), -packed_values.min(initial=0.0)))
         if points.log_weights is not None:
             log_weights = self._backend.log_weights
             assert log_weights is not None
             # If a point has weight 0, the range is infinite.
             if not np.isfinite(log_weights).all() or np.ptp(log_weights) > accuracy.WIDEST_LOG_WEIGHTS[points.dtype]:
                 return None
-            weights, points = np.exp(log_weights), self._unweighted
-            largest *= float(weights.max())
+            # Their common level may be below the smallest number of the precision.
+            weights, points, level = np.exp(log_weights - log_weights.max()), self._unweighted, float(log_weights.max())
         pairs = CompiledPairs(points, None, None if own is None else np.arange(points.n))
         if own is not None and points.n > 1:
             pairs.raise_scores(self._nearest_of_sample, largest)
         if pairs.mostly_underflows:
             return None
-        return HalfSweeps(pairs, weights, self._threads, self._memory, n_values)
+        return HalfSweeps(pairs, weights, self._threads, self._memory, n_values, level)
 
     @cached_property
     def _nearest_of_sample(self) -> np.ndarray:

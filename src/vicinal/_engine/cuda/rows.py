@@ -31,6 +31,7 @@ from vicinal._engine.cuda.tiles import (
     compact_tiles,
     halved,
     in_given_order,
+    indices_fit,
     near_share,
     ordered_tiles,
     padded_width,
@@ -64,9 +65,11 @@ class RowByRow(ArrayPlaced):
 
     @property
     def _fused(self) -> bool:
-        """Whether the kernels accept images with this number of coordinates."""
+        """Whether the kernels accept images with this number of coordinates, and so many rows."""
         width = padded_width(self._k)
-        return self._backend.fuses and width <= tuning.FUSED_COORDINATES and self._n * width < 2**31
+        return (
+            self._backend.fuses and width <= tuning.FUSED_COORDINATES and indices_fit(self._n, width, self._tile_size)
+        )
 
     def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
         if space == "rows" or queries.rows is not None:

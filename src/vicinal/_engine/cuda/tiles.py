@@ -131,6 +131,12 @@ def ordered_tiles(order: Tensor, size: int) -> Tensor:
     return torch.where(index >= 0, order[index.clamp(min=0)], -1)
 
 
+def indices_fit(n: int, width: int, size: int) -> bool:
+    """Return whether kernels can index n rows with 32 bits: values twice as wide as the images, in as many places as `compact_tiles` makes."""
+    tiles = -(-n // size)
+    return 2 * width * size * (tiles + max(tiles // 4, tuning.MOST_MORE_TILES)) < 2**31
+
+
 def compact_tiles(images: Tensor, order: Tensor, size: int, largest: float) -> Tensor | None:
     """Return the index of tiles of rows that are near each other: no offset from a row of the tile has a square above `largest`.
 

@@ -16,6 +16,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -75,20 +76,18 @@ class DaskBackend:
 class _PlacedOnCluster:
     """A placement of this process whose sweeps over many pairs are done by the workers."""
 
-    _SWEEPS = frozenset(
-        (
-            "log_sums", "softmax_sums", "scatter", "squares", "class_pull", "class_gradient", "class_agreement", "softmax_pull",
-            "class_shares", "entropies", "log_sums_table",
-        )
-    )  # fmt: skip
+    # Methods that take queries but visit few pairs; all others that take queries are sweeps.
+    _LOCAL = frozenset(("coordinates", "float64_images", "float64_pairs", "pair_scores"))
 
     def __init__(self, here: Placed, cluster: "ClusterSharing") -> None:
         self._here, self._cluster = here, cluster
         self._pair_cost = here.n_coordinates + tuning.PAIR_COST
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # copies and unpickled objects have no `_here` at first
+            raise AttributeError(name)
         found = getattr(self._here, name)
-        if name not in self._SWEEPS:
+        if name in self._LOCAL or not callable(found) or next(iter(signature(found).parameters), "") != "queries":
             return found
 
         def sweep(queries: Queries, *args: Any, **options: Any) -> Any:
