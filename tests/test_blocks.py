@@ -247,7 +247,7 @@ def test_lca_of_a_large_table_keeps_a_sample_that_fits(folder, in_blocks, capsys
     assert model[-1].mixture_.centres.shape == (most, 6)
     assert set(map(tuple, model[-1]._training_rows())) <= set(map(tuple, rows))
     assert run("score", "m.vicinal", "rows.parquet", "-o", "scores.npy", "-q") == OK
-    assert np.load("scores.npy").shape == (6_000, 4)
+    assert np.load("scores.npy").shape == (6_000, 5)
 
 
 def test_what_the_first_rows_do_not_tell_is_refused(table, in_blocks, capsys):

@@ -247,7 +247,7 @@ def test_kernels_travel_by_name():
     from vicinal._engine.plan import order
 
     packed = Packed(Recipes())
-    for module, name in ((once_kernels, "half_sums"), (order, "split_node")):
+    for module, name in ((once_kernels, "once_sums"), (order, "split_node")):
         code = packed.dumps(getattr(module, name))
         job = Job("", b"", {}, "", frozenset(), [], [])
         assert _Loader(code, job, {}, []).load() is getattr(module, name)

@@ -527,13 +527,15 @@ def test_every_constant_that_the_benchmark_tunes_exists(monkeypatch):
 
 _COMPILE = """
 import numpy as np
-from vicinal._engine import prepare
+from vicinal._engine import prepare, tuning
 from vicinal._engine.cpu import once_kernels, product_kernels, row_kernels
 from vicinal._engine.work import compiling
 X = np.random.default_rng(0).normal(size=(50, 2))
 prepare("cpu", X, leave_one_out=True).at(None).scatter()
-stats = row_kernels.softmax_rows._dispatcher.stats
-print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+with tuning.forced(HALF_SUMS_FROM_ROWS=0):
+    prepare("cpu", X, leave_one_out=True).at(None).log_sums()
+stats = [kernel._dispatcher.stats for kernel in (row_kernels.softmax_rows, once_kernels.once_sums, once_kernels.once_means)]
+print(*(sum(counts.values()) for stat in stats for counts in (stat.cache_hits, stat.cache_misses)))
 modules = row_kernels, once_kernels, product_kernels
 kernels = [thing for module in modules for thing in vars(module).values() if isinstance(thing, compiling._Kernel)]
 print(sum(bool(kernel._ready) for kernel in kernels), len(kernels) > 5)
@@ -548,8 +550,8 @@ def test_a_second_process_does_not_compile_again_and_only_what_is_used_is_compil
         ).stdout
         for _ in range(2)
     ]
-    assert runs[0].split() == ["0", "1", "1", "True"]
-    assert runs[1].split() == ["1", "0", "1", "True"]
+    assert runs[0].split() == ["0", "1", "0", "1", "0", "0", "2", "True"]
+    assert runs[1].split() == ["1", "0", "1", "0", "0", "0", "2", "True"]
 
 
 def test_import_changes_nothing_in_the_process():

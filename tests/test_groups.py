@@ -79,7 +79,9 @@ def test_scores_of_new_rows_are_the_lower_of_two_literally():
     among = np.sort(lowest_by_hand(own))
     expected = [(1 + np.sum(among <= score)) / 91 for score in detector.score_samples(new)]
     np.testing.assert_allclose(detector.p_values(new), expected)
-    assert detector.offset_ == pytest.approx(among[0])  # among 90 rows, no p-value is 1 % unless a row is below all of them
+    assert detector.offset_ == pytest.approx(
+        among[0]
+    )  # among 90 rows, no p-value is 1 % unless a row is below all of them
 
 
 @pytest.mark.parametrize("contamination", [0.05, 0.1])

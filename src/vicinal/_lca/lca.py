@@ -327,24 +327,14 @@ class LCA(
             self._fit_to_source(source, sample_weight)
             return self
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
+        weight = check_two_rows(check_weights(sample_weight, rows))
+        structure = self._check_parameters(rows.shape[1])
         if has_gaps(rows):
-            weight = check_two_rows(check_weights(sample_weight, rows))
-            check_callback(self.callback)
-            structure = self._check_parameters(rows.shape[1])
             self._fit_to_gaps(rows, weight, check_reg(self.reg, rows.shape[1]), structure)
-        else:
-            del rows  # these may be a copy, and are validated again
-            self._fit(X, sample_weight, LCA_REMEDIES)
+            return self
+        rows, reg = self._penalty(rows, weight, structure)
+        self._fit_under_penalty(lambda reg: self._fit_metric(rows, weight, reg, structure, X), rows, weight, reg)
         return self
-
-    def _fit(self, X: ArrayLike, sample_weight: ArrayLike | None, remedies: Remedies) -> FitPath:
-        """Fit with the remedies that error messages should name, and return the path."""
-        rows, weight, structure = self._check_input(X, sample_weight)
-        forget_gaps(self)
-        rows, reg = self._penalty(rows, weight, structure, remedies)
-        return self._fit_under_penalty(
-            lambda reg: self._fit_metric(rows, weight, reg, structure, X), rows, weight, reg, remedies
-        )
 
     def _fit_under_penalty(
         self,
@@ -352,8 +342,8 @@ class LCA(
         X: np.ndarray,
         weight: np.ndarray | None,
         reg: Penalty,
-        remedies: Remedies,
-    ) -> FitPath:
+        remedies: Remedies = LCA_REMEDIES,
+    ) -> None:
         """Find the metric by ``fit_metric(reg)``, with a larger penalty if "auto" found no solution; keep the path."""
         auto = isinstance(self.reg, str)
         path, used = fit_under_penalty(fit_metric, reg, X, weight, self.covariance_type, remedies, may_widen=auto)
@@ -362,7 +352,6 @@ class LCA(
         self.reg_ = as_parameter(used, self._in_all_columns)
         warn_if_not_converged("LCA", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        return path
 
     def _fit_metric(
         self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty, structure: Structure, given: ArrayLike
@@ -438,11 +427,9 @@ class LCA(
 
     def _fit_to_source(self, source: RowSource, sample_weight: ArrayLike | None) -> None:
         """Fit by the stochastic solver to rows that do not fit into memory."""
-        check_callback(self.callback)
         structure = self._check_parameters(source.shape[1])
-        self._stream = None
         draw = draw_rows(self, source, sample_weight)
-        sample, reg = self._penalty(draw.sample, draw.shares, structure, LCA_REMEDIES, varies=draw.varies)
+        sample, reg = self._penalty(draw.sample, draw.shares, structure, varies=draw.varies)
         draw = draw.active(self)
         covariance = scatter_of_rows(sample, draw.shares)
         rows = SourceRows(draw.source, draw.counted)
@@ -459,7 +446,7 @@ class LCA(
             self.certified_row_error_ = problem.pairs.certified_row_error
             return path
 
-        self._fit_under_penalty(fit_metric, sample, draw.shares, reg, LCA_REMEDIES)
+        self._fit_under_penalty(fit_metric, sample, draw.shares, reg)
         centres, log_shares = draw.components()
         self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
 
@@ -552,6 +539,8 @@ class LCA(
 
         `varies` states which columns vary in the rows of which X is a sample.
         """
+        forget_gaps(self)
+        self._stream = None
         given = check_reg(self.reg, X.shape[1])
         # A penalty gives the kernel a width along constant columns, so they are kept.
         kept = None if given is None else np.diag(given.matrix) > 0
@@ -607,17 +596,6 @@ class LCA(
         if self.verbose:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
-    def _check_input(
-        self, X: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[np.ndarray, np.ndarray | None, Structure]:
-        """Return the rows, their weights and the structure."""
-        X = check_rows(self, X, reset=True, min_rows=2)
-        weight = check_two_rows(check_weights(sample_weight, X))
-        structure = self._check_parameters(X.shape[1])
-        check_callback(self.callback)
-        self._stream = None
-        return X, weight, structure
-
     def _without_search(self) -> Self | None:
         n_rows = int(np.count_nonzero(self.mixture_.log_weights > -np.inf))
         gaps = getattr(self, "_left_out_scores", None) is not None
@@ -631,6 +609,7 @@ class LCA(
 
     def _check_parameters(self, n_features: int) -> Structure:
         """Return the structure; raise an error for invalid parameters."""
+        check_callback(self.callback)
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
         rank = None

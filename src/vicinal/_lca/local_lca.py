@@ -19,6 +19,8 @@ from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
+from vicinal._fit_loops import FitPath
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_kernels import CENTERS, Coordinates, Shared, find_neighbors, make_kernels
@@ -247,7 +249,13 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
         """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
         base = LCA(reg=self._reg_of_base(), solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
-        base._fit(X, weight, _REMEDIES)
+        rows, structure = check_rows(base, X, reset=True, min_rows=2), base._check_parameters(X.shape[1])
+        rows, reg = base._penalty(rows, weight, structure, _REMEDIES)
+
+        def fit_metric(reg: Penalty) -> FitPath:
+            return base._fit_metric(rows, weight, reg, structure, X)
+
+        base._fit_under_penalty(fit_metric, rows, weight, reg, _REMEDIES)
         return base
 
     def _reg_of_base(self) -> Any:

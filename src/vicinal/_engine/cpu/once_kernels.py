@@ -6,9 +6,10 @@ whole ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width,
 so memory traffic does not grow with n.  Rows are shifted by `bounds`; the caller finds those whose sum underflowed.
 `queries`, `bounds`, `left_out` and `values` are those of the block; everything else is for all points.  `weights` b, in
 tiles padded with zeros, are the last column of the values; if there are none, all weights are 1.
+
+There is one skeleton, `_once`.  Every sum is a specialisation of it by integers, whose branches Numba removes before it compiles.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,88 +26,15 @@ from vicinal._engine.cpu.parts import (
     _sum_between,
 )
 from vicinal._engine.cpu.vectors import one_dot
-from vicinal._engine.work.compiling import _OPTIONS, _SUMS, _kernel
+from vicinal._engine.work.compiling import _OPTIONS, _SUMS, _Kernel
 
 # Smaller logarithms belong to exponentials that are 0; minus infinity times 0 would not be.
 _LOWEST_LOG = -1e4
 
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _half_exponentials(
-    queries: np.ndarray,
-    first: int,
-    count: int,
-    points: np.ndarray,
-    offsets: np.ndarray,
-    bounds: np.ndarray,
-    by_products: bool,
-    left_out: np.ndarray,
-    j0: int,
-    scores: np.ndarray,
-    peaks: np.ndarray,
-    totals: np.ndarray,
-) -> None:
-    """K for ROWS rows against a tile, zero for rows beyond the last, and each row's sum."""
-    _scores(queries, first, count, points, offsets, by_products, left_out, j0, False, scores, peaks)
-    for r in range(ROWS):
-        if r < count:
-            totals[r] = _exp_in_place(scores[r], scores.dtype.type(bounds[first + r]))
-        else:
-            scores[r, :] = 0
-            totals[r] = 0.0
-
-
-def _half_signature(own: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
-    """Return the signature of a symmetric kernel from the types of its additional arguments."""
-
-    def signature(real: Any) -> Any:
-        a2, a3 = real[:, ::1], real[:, :, ::1]
-        pairs = (a2, a3, a2, float64[::1], float64, types.boolean, int64[::1])
-        return void(*pairs, *own(real), int64, int64, int64, float64[:, ::1], a3)
-
-    return signature
-
-
-@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, :, ::1], real[:, ::1])))
-def half_sums(
-    queries: np.ndarray,
-    points: np.ndarray,
-    offsets: np.ndarray,
-    bounds: np.ndarray,
-    smallest: float,
-    by_products: bool,
-    left_out: np.ndarray,
-    values: np.ndarray,
-    packed_values: np.ndarray,
-    weights: np.ndarray,
-    start: int,
-    from_tile: int,
-    to_tile: int,
-    row_sums: np.ndarray,
-    column_sums: np.ndarray,
-) -> None:
-    """``K V``."""
-    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
-    n_rows, last = queries.shape[0], packed_values.shape[1]
-    for t in range(from_tile, to_tile):
-        tile, tile_offsets, tile_values, columns = points[t], offsets[t], packed_values[t], column_sums[t - from_tile]
-        for place in range(0, n_rows, ROWS):
-            own = (start + place) // TILE
-            if t < own:
-                continue
-            _half_exponentials(
-                queries, place, min(ROWS, n_rows - place), tile, tile_offsets, bounds, by_products, left_out,
-                t * TILE, scores, peaks, totals,
-            )  # fmt: skip
-            if last > 0:
-                _dot_all(scores, tile_values, row_sums[place : place + ROWS])
-            if weights.shape[0] > 0:
-                one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
-            else:
-                for r in range(ROWS):
-                    row_sums[place + r, last] += totals[r]
-            if t > own:
-                _add_to_points(scores, values, place, columns)
+# M, by which values are multiplied: K; K (f_i + f_j); K (g_i + g_j), with g the factor of the row inside its class or outside.
+_PLAIN, _BOTH, _BY_CLASS = 0, 1, 2
+# What a pair adds to its column: M b, or M V and M b.
+_MASS, _ALL = 0, 1
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -119,105 +47,6 @@ def _times_logs(scores: np.ndarray, bound: float, products: np.ndarray) -> None:
         products[j] *= scores[j]
 
 
-@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, ::1])))
-def half_logs(
-    queries: np.ndarray,
-    points: np.ndarray,
-    offsets: np.ndarray,
-    bounds: np.ndarray,
-    smallest: float,
-    by_products: bool,
-    left_out: np.ndarray,
-    row_weights: np.ndarray,
-    weights: np.ndarray,
-    start: int,
-    from_tile: int,
-    to_tile: int,
-    row_sums: np.ndarray,
-    column_sums: np.ndarray,
-) -> None:
-    """``(K log K) b`` and ``K b``; `row_weights` (m, 1) are b of the block, `weights` are in tiles, also if all are 1."""
-    scores, products = np.empty((ROWS, TILE), dtype=points.dtype), np.empty((ROWS, TILE), dtype=points.dtype)
-    peaks, b = np.empty(ROWS), np.zeros(ROWS, dtype=points.dtype)
-    n_rows = queries.shape[0]
-    for t in range(from_tile, to_tile):
-        tile, tile_offsets = points[t], offsets[t]
-        logs, sums = column_sums[t - from_tile, 0], column_sums[t - from_tile, 1]
-        for place in range(0, n_rows, ROWS):
-            own, count = (start + place) // TILE, min(ROWS, n_rows - place)
-            if t < own:
-                continue
-            _scores(queries, place, count, tile, tile_offsets, by_products, left_out, t * TILE, False, scores, peaks)
-            for r in range(ROWS):
-                if r < count:
-                    _times_logs(scores[r], scores.dtype.type(bounds[place + r]), products[r])
-                    b[r] = row_weights[place + r, 0]
-                else:
-                    scores[r, :], products[r, :], b[r] = 0, 0, 0
-            one_dot(products, weights, t, row_sums[place : place + ROWS], 0)
-            one_dot(scores, weights, t, row_sums[place : place + ROWS], 1)
-            if t > own:
-                for j in range(TILE):
-                    logs[j] += (
-                        b[0] * products[0, j] + b[1] * products[1, j] + b[2] * products[2, j] + b[3] * products[3, j]
-                    )
-                    sums[j] += b[0] * scores[0, j] + b[1] * scores[1, j] + b[2] * scores[2, j] + b[3] * scores[3, j]
-
-
-@_kernel(_half_signature(lambda real: (real[:, :, ::1], real[:, ::1], real[::1])))
-def half_scatter(
-    queries: np.ndarray,
-    points: np.ndarray,
-    offsets: np.ndarray,
-    bounds: np.ndarray,
-    smallest: float,
-    by_products: bool,
-    left_out: np.ndarray,
-    packed_values: np.ndarray,
-    weights: np.ndarray,
-    factors: np.ndarray,
-    start: int,
-    from_tile: int,
-    to_tile: int,
-    row_sums: np.ndarray,
-    column_sums: np.ndarray,
-) -> None:
-    """``M V`` for ``M_ij = K_ij (f_i + f_j)``, to the rows of each pair; to its columns only ``M b``.
-
-    The pairs within a tile add half to its rows and half to its columns, as all others do.  `factors` f are
-    padded with zeros to whole tiles.
-    """
-    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
-    b = np.empty(ROWS)
-    n_rows, last = queries.shape[0], packed_values.shape[1]
-    for t in range(from_tile, to_tile):
-        of_columns = factors[t * TILE : (t + 1) * TILE]
-        tile, tile_offsets, tile_values, column = points[t], offsets[t], packed_values[t], column_sums[t - from_tile, 0]
-        for place in range(0, n_rows, ROWS):
-            first, count = start + place, min(ROWS, n_rows - place)
-            own = first // TILE
-            if t < own:
-                continue
-            _half_exponentials(
-                queries, place, count, tile, tile_offsets, bounds, by_products, left_out, t * TILE,
-                scores, peaks, totals,
-            )  # fmt: skip
-            half = scores.dtype.type(0.5 if t == own else 1.0)
-            for r in range(count):
-                total = _scale_by_sum(scores[r], factors[first + r], of_columns, half)
-                b[r] = 1.0
-                if weights.shape[0] > 0:
-                    b[r] = weights[(first + r) // TILE, (first + r) % TILE]
-                else:
-                    row_sums[place + r, last] += total
-            for r in range(count, ROWS):
-                b[r] = 0.0
-            _dot_all(scores, tile_values, row_sums[place : place + ROWS])
-            if weights.shape[0] > 0:
-                one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
-            _add_columns(column, scores, b)
-
-
 @njit(fastmath=_SUMS, **_OPTIONS)
 def _scale_by_sum(weights: np.ndarray, factor: float, of_columns: np.ndarray, half: float) -> float:
     """weights[j] *= half (factor + of_columns[j]); return their sum."""
@@ -227,52 +56,6 @@ def _scale_by_sum(weights: np.ndarray, factor: float, of_columns: np.ndarray, ha
         weights[j] = weight
         total += weight
     return total
-
-
-@_kernel(_half_signature(lambda real: (int64[::1], int64[::1])))
-def half_matches(
-    queries: np.ndarray,
-    points: np.ndarray,
-    offsets: np.ndarray,
-    bounds: np.ndarray,
-    smallest: float,
-    by_products: bool,
-    left_out: np.ndarray,
-    mates_from: np.ndarray,
-    mates_to: np.ndarray,
-    start: int,
-    from_tile: int,
-    to_tile: int,
-    row_sums: np.ndarray,
-    column_sums: np.ndarray,
-) -> None:
-    """``K 1``, and the same over class mates only; points are sorted by class, mates of row i at mates_from..to."""
-    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
-    n_rows = queries.shape[0]
-    for t in range(from_tile, to_tile):
-        tile, tile_offsets = points[t], offsets[t]
-        column, matched = column_sums[t - from_tile, 0], column_sums[t - from_tile, 1]
-        for place in range(0, n_rows, ROWS):
-            first, count = start + place, min(ROWS, n_rows - place)
-            own = first // TILE
-            if t < own:
-                continue
-            _half_exponentials(
-                queries, place, count, tile, tile_offsets, bounds, by_products, left_out, t * TILE,
-                scores, peaks, totals,
-            )  # fmt: skip
-            for r in range(ROWS):
-                row_sums[place + r, 0] += totals[r]
-            if t > own:
-                for j in range(TILE):
-                    column[j] += scores[0, j] + scores[1, j] + scores[2, j] + scores[3, j]
-            for r in range(count):
-                lo, hi = max(mates_from[first + r] - t * TILE, 0), min(mates_to[first + r] - t * TILE, TILE)
-                if lo < hi:
-                    row_sums[place + r, 1] += _sum_between(scores[r], lo, hi)
-                    if t > own:
-                        for j in range(lo, hi):
-                            matched[j] += scores[r, j]
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -294,56 +77,90 @@ def _scale_both_ways(
         weights[j] *= outside + outside_columns[j]
 
 
-def _half_pull_arguments(real: Any) -> tuple[Any, ...]:
-    return real[:, ::1], real[:, :, ::1], real[:, ::1], int64[::1], int64[::1], real[::1], real[::1]
+def _signature(real: Any) -> Any:
+    a1, a2, a3, ints = real[::1], real[:, ::1], real[:, :, ::1], int64[::1]
+    pairs = (a2, a3, a2, float64[::1], float64, types.boolean, ints)
+    return void(*pairs, a2, a3, a2, ints, ints, a1, a1, int64, int64, int64, float64[:, ::1], a3)
 
 
-@_kernel(_half_signature(_half_pull_arguments))
-def half_pull(
-    queries: np.ndarray,
-    points: np.ndarray,
-    offsets: np.ndarray,
-    bounds: np.ndarray,
-    smallest: float,
-    by_products: bool,
-    left_out: np.ndarray,
-    values: np.ndarray,
-    packed_values: np.ndarray,
-    weights: np.ndarray,
-    mates_from: np.ndarray,
-    mates_to: np.ndarray,
-    inside: np.ndarray,
-    outside: np.ndarray,
-    start: int,
-    from_tile: int,
-    to_tile: int,
-    row_sums: np.ndarray,
-    column_sums: np.ndarray,
-) -> None:
-    """``M V`` for ``M_ij = K_ij (g_i + g_j)``, g the row's factor `inside` its class or `outside` it.
+def _once(
+    name: str, doc: str, COLUMNS: int, VALUES: int = 0, LOGS: int = 0, MATES: int = 0, FACTORS: int = _PLAIN
+) -> _Kernel:
+    """Return the kernel of a sum; its arguments are those of `CompiledPairs.scored` and others, empty if the sum does not need them."""
 
-    `inside` and `outside` are padded with zeros to whole tiles.
-    """
-    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
-    n_rows, last = queries.shape[0], packed_values.shape[1]
-    for t in range(from_tile, to_tile):
-        inside_columns, outside_columns = inside[t * TILE : (t + 1) * TILE], outside[t * TILE : (t + 1) * TILE]
-        tile, tile_offsets, tile_values, columns = points[t], offsets[t], packed_values[t], column_sums[t - from_tile]
-        for place in range(0, n_rows, ROWS):
-            first, count = start + place, min(ROWS, n_rows - place)
-            own = first // TILE
-            if t < own:
-                continue
-            _half_exponentials(
-                queries, place, count, tile, tile_offsets, bounds, by_products, left_out, t * TILE,
-                scores, peaks, totals,
-            )  # fmt: skip
-            for r in range(count):
-                i = first + r
-                lo = min(max(mates_from[i] - t * TILE, 0), TILE)
-                hi = min(max(mates_to[i] - t * TILE, 0), TILE)
-                _scale_both_ways(scores[r], inside[i], outside[i], inside_columns, outside_columns, lo, hi)
-            _dot_all(scores, tile_values, row_sums[place : place + ROWS])
-            one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
-            if t > own:
-                _add_to_points(scores, values, place, columns)
+    def once(
+        queries: np.ndarray, points: np.ndarray, offsets: np.ndarray, bounds: np.ndarray, smallest: float, by_products: bool,
+        left_out: np.ndarray, values: np.ndarray, packed_values: np.ndarray, weights: np.ndarray, mates_from: np.ndarray,
+        mates_to: np.ndarray, inside: np.ndarray, outside: np.ndarray, start: int, from_tile: int, to_tile: int,
+        row_sums: np.ndarray, column_sums: np.ndarray,
+    ) -> None:  # fmt: skip
+        scores, logs = np.empty((ROWS, TILE), points.dtype), np.empty((LOGS * ROWS, TILE), points.dtype)
+        peaks, totals, b = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
+        n_rows, last, weighted = queries.shape[0], row_sums.shape[1] - 1, weights.shape[0] > 0
+        for t in range(from_tile, to_tile):
+            tile, tile_offsets, tile_values = points[t], offsets[t], packed_values[t]
+            columns = column_sums[t - from_tile]
+            inside_columns, outside_columns = inside[t * TILE : (t + 1) * TILE], outside[t * TILE : (t + 1) * TILE]
+            for place in range(0, n_rows, ROWS):
+                first, count = start + place, min(ROWS, n_rows - place)
+                own = first // TILE
+                if t < own:
+                    continue
+                sums = row_sums[place : place + ROWS]
+                _scores(
+                    queries, place, count, tile, tile_offsets, by_products, left_out, t * TILE, False, scores, peaks
+                )
+                for r in range(ROWS):
+                    if r >= count:
+                        scores[r, :], totals[r], b[r] = 0, 0.0, 0.0
+                        if LOGS == 1:
+                            logs[r, :] = 0
+                        continue
+                    i, bound = first + r, scores.dtype.type(bounds[place + r])
+                    b[r] = weights[i // TILE, i % TILE] if weighted else 1.0
+                    if LOGS == 1:
+                        _times_logs(scores[r], bound, logs[r])
+                    else:
+                        totals[r] = _exp_in_place(scores[r], bound)
+                    if (
+                        FACTORS == _BOTH
+                    ):  # pairs within a tile add half to its rows and half to its columns, as all others do
+                        half = scores.dtype.type(0.5 if t == own else 1.0)
+                        totals[r] = _scale_by_sum(scores[r], inside[i], inside_columns, half)
+                    if MATES == 1:
+                        lo = min(max(mates_from[i] - t * TILE, 0), TILE)
+                        hi = min(max(mates_to[i] - t * TILE, 0), TILE)
+                        if FACTORS == _BY_CLASS:
+                            _scale_both_ways(scores[r], inside[i], outside[i], inside_columns, outside_columns, lo, hi)
+                        elif lo < hi:
+                            sums[r, 0] += _sum_between(scores[r], lo, hi)
+                            if t > own:
+                                for j in range(lo, hi):
+                                    columns[0, j] += scores[r, j]
+                if VALUES == 1:
+                    _dot_all(scores, tile_values, sums)
+                if LOGS == 1:
+                    one_dot(logs, weights, t, sums, 0)
+                if LOGS == 1 or FACTORS == _BY_CLASS or weighted:
+                    one_dot(scores, weights, t, sums, last)
+                else:
+                    for r in range(ROWS):
+                        sums[r, last] += totals[r]
+                if COLUMNS == _ALL and t > own:
+                    _add_to_points(scores, values, place, columns)
+                if COLUMNS == _MASS and (t > own or FACTORS == _BOTH):
+                    if LOGS == 1:
+                        _add_columns(columns[0], logs, b)
+                    _add_columns(columns[columns.shape[0] - 1], scores, b)
+
+    once.__name__ = once.__qualname__ = name  # Numba's cache and Dask's workers know a kernel by its name
+    once.__doc__ = doc
+    return _Kernel(once, _signature)
+
+
+once_sums = _once("once_sums", "``K b``.", _MASS)
+once_means = _once("once_means", "``K V`` and ``K b``.", _ALL, VALUES=1)
+once_logs = _once("once_logs", "``(K log K) b`` and ``K b``; weights are given in any case.", _MASS, LOGS=1)
+once_matches = _once("once_matches", "``K 1`` over class mates, and over all points.", _MASS, MATES=1)
+once_scatter = _once("once_scatter", "``M V`` to rows, ``M b`` to both; f is `inside`.", _MASS, VALUES=1, FACTORS=_BOTH)
+once_pull = _once("once_pull", "``M V`` and ``M b``; weights are given.", _ALL, VALUES=1, MATES=1, FACTORS=_BY_CLASS)

@@ -119,48 +119,47 @@ class FusedSweep(_Sweep):
 
     def sums(self, values: WeightedValues, keep: bool = False) -> np.ndarray:
         """``K V``, (n, v + 1); nothing is kept."""
-        width = values.width
-        run = self._run(
-            kernels.half_sums, lambda rows: (values.rows(rows), values.packed, values.in_tiles_or_none), width, width
-        )
-        return self._sums(run, width) if width > 1 else self._products(run, values)[1][:, None]
+        width, weights = values.width, values.in_tiles_or_none
+        if width == 1:
+            return self._products(self._run(kernels.once_sums, 1, 1, weights), values)[1][:, None]
+        return self._sums(self._run(kernels.once_means, width, width, weights, values), width)
 
     def scatter(self, values: WeightedValues, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
-        arguments = values.packed, values.in_tiles_or_none, self._padded(factors)
-        return self._products(self._run(kernels.half_scatter, lambda rows: arguments, values.width, 1), values)
+        run = self._run(kernels.once_scatter, values.width, 1, values.in_tiles_or_none, values, inside=factors)
+        return self._products(run, values)
 
     def logs(self, values: WeightedValues) -> np.ndarray:
         """``(K log K) b`` and ``K b``, (n, 2)."""
-        run = self._run(kernels.half_logs, lambda rows: (values.rows(rows)[:, -1:].copy(), values.in_tiles), 2, 2)
-        return self._sums(run, 2)
+        return self._sums(self._run(kernels.once_logs, 2, 2, values.in_tiles), 2)
 
     def matches(self, mates: Mates) -> np.ndarray:
         """``K 1``, and the same over class mates: (n, 2)."""
-        return self._sums(self._run(kernels.half_matches, lambda rows: mates, 2, 2), 2)
+        nothing = np.empty((0, TILE), dtype=self._pairs.dtype)
+        return self._sums(self._run(kernels.once_matches, 2, 2, nothing, mates=mates), 2)[:, ::-1]
 
     def pull(self, values: WeightedValues, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
         """``M V``, (n, v + 1)."""
-        sides = self._padded(inside), self._padded(outside)
-        run = self._run(
-            kernels.half_pull,
-            lambda rows: (values.rows(rows), values.packed, values.in_tiles, *mates, *sides),
-            values.width, values.width,
-        )  # fmt: skip
-        return self._sums(run, values.width)
+        width = values.width
+        run = self._run(kernels.once_pull, width, width, values.in_tiles, values, mates, inside, outside)
+        return self._sums(run, width)
 
     def _padded(self, vector: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.pad(vector, (0, -len(vector) % TILE)))
 
     def _run(
-        self,
-        kernel: Callable[..., None],
-        arguments: Callable[[slice], tuple[np.ndarray, ...]],
-        row_width: int,
-        column_width: int,
-    ) -> _Run:
-        """Return what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
-        pairs = self._pairs
+        self, kernel: Callable[..., None], row_width: int, column_width: int, weights: np.ndarray,
+        values: WeightedValues | None = None, mates: Mates | None = None, inside: np.ndarray | None = None,
+        outside: np.ndarray | None = None,
+    ) -> _Run:  # fmt: skip
+        """Return what a kernel gives to the rows and to the columns of its pairs."""
+        pairs, to_columns = self._pairs, column_width > 1
+        nobody, nothing = np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=pairs.dtype)
+        packed = np.empty((len(pairs.points.packed), 0, TILE), dtype=pairs.dtype) if values is None else values.packed
+        others = (
+            weights, *((nobody, nobody) if mates is None else mates),
+            *(nothing.ravel() if factors is None else self._padded(factors) for factors in (inside, outside)),
+        )  # fmt: skip
         n, n_tiles = pairs.n, len(pairs.points.packed)
         row_tiles = min(max(n_tiles // 8, 1), 4)  # large pieces, but enough of them for the threads
         column_tiles = self._column_tiles(column_width)
@@ -175,7 +174,8 @@ class FusedSweep(_Sweep):
             n_rows = rows.stop - rows.start
             of_rows = np.zeros((-(-n_rows // TILE) * TILE, row_width))
             of_columns = np.zeros((to_tile - from_tile, column_width, TILE), dtype=pairs.dtype)
-            kernel(*pairs.scored(rows), *arguments(rows), rows.start, from_tile, to_tile, of_rows, of_columns)
+            mine = values.rows(rows) if values is not None and to_columns else nothing
+            kernel(*pairs.scored(rows), mine, packed, *others, rows.start, from_tile, to_tile, of_rows, of_columns)
             return rows, of_rows[:n_rows], from_tile, of_columns
 
         return _Run(work, strips, self._threads_for(row_width, column_width))
