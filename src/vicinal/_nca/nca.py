@@ -244,8 +244,8 @@ class NCA(LinearNCA):
 
         def evaluate(A: np.ndarray) -> Evaluation:
             """Return the p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
-            found = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
-            return with_penalty(found, A, penalty)
+            evaluation = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
+            return with_penalty(evaluation, A, penalty)
 
         def climb_from(start: Start) -> FitPath:
             if solver == "stochastic":  # truncated sums over i (sec. 2)
@@ -309,9 +309,9 @@ class NCA(LinearNCA):
 
     def _objective(self) -> Objective:
         """Return the objective as a record."""
-        found = as_record(self.objective, Objective, "objective", _OBJECTIVES)
-        check_choice(found.kind, "the kind of objective", _OBJECTIVES)
-        return found
+        objective = as_record(self.objective, Objective, "objective", _OBJECTIVES)
+        check_choice(objective.kind, "the kind of objective", _OBJECTIVES)
+        return objective
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         n_dims = image_width(self, n_features)

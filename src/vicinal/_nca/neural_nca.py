@@ -252,10 +252,10 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         """
         check_is_fitted(self, "module_")
         if on_device(X):
-            there, torch = check_device_rows(self, X), _torch()
-            mean, spread = (torch.as_tensor(values, device=there.device) for values in (self.mean_, self.spread_))
-            network = copy.deepcopy(self.module_).to(there.device)
-            return (self.scale_ * _outputs(torch, network, (there.double() - mean) / spread)).to(there.dtype)
+            tensor, torch = check_device_rows(self, X), _torch()
+            mean, spread = (torch.as_tensor(values, device=tensor.device) for values in (self.mean_, self.spread_))
+            network = copy.deepcopy(self.module_).to(tensor.device)
+            return (self.scale_ * _outputs(torch, network, (tensor.double() - mean) / spread)).to(tensor.dtype)
         X = check_rows(self, X, reset=False)
         return self.scale_ * _outputs(_torch(), self.module_, self._standardized(X)).astype(X.dtype)
 
@@ -425,8 +425,8 @@ class _Epochs:
     def train(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
         """Run one epoch; return the values and weights of the batches that had a gradient."""
         before = self._state()
-        found = [self._step(batch) for batch in batches]
-        values, weights = self.collected(found)
+        terms = [self._step(batch) for batch in batches]
+        values, weights = self.collected(terms)
         usable = np.isfinite(values) & (weights > 0)
         if not usable.all():
             self._restore(before)
