@@ -285,10 +285,13 @@ def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
             "impute": "densities are evaluated on the complete held-out rows",
             "marginalise": "densities are learned from and evaluated on the known values of the rows",
         }[plan.options.missing]
-        notes.append(
-            f"{incomplete:,} of the {len(plan.X):,} rows have missing values, which were filled in by DensityImputer, fitted to "
-            f"the training rows of each fold; {judged}."
+        imputed = plan.metrics or plan.options.missing == "impute"
+        filled = (
+            ". Elsewhere they were filled in by DensityImputer, fitted to the training rows of each fold"
+            if imputed
+            else ""
         )
+        notes.append(f"{incomplete:,} of the {len(plan.X):,} rows have missing values; {judged}{filled}.")
     slow = [method.label for method in plan.metrics if method.costly]
     costly = f"{', '.join(slow)} {'was' if len(slow) == 1 else 'were'}"
     if n_fitted < n_train and slow:
