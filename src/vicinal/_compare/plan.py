@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_array, check_choice, check_flag, check_integer, check_magnitude
+from vicinal._checks import check_array, check_choice, check_flag, check_integer, check_magnitude, check_random_state
 from vicinal._compare.folds import Rows, usable_dimensions
 from vicinal._compare.methods import (
     Columns,

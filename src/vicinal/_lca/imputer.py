@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils import Tags, check_random_state, get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_flag, check_integer, check_rows
+from vicinal._checks import check_flag, check_integer, check_random_state, check_rows
 from vicinal._dask import answers_collections
 from vicinal._density.gaps import Conditional, check_columns_known, conditionals
 from vicinal._lca.gauss_steps import mixture_of_directions
@@ -265,6 +265,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         self
         """
         check_flag(self.sample, "sample")
+        check_random_state(self.random_state)
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         density = self._inner_estimator()
         if not isinstance(density, BaseEstimator) or not get_tags(density).input_tags.allow_nan:

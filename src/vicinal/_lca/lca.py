@@ -17,7 +17,9 @@ from vicinal._checks import (
     check_callback,
     check_choice,
     check_integer,
+    check_random_state,
     check_rows,
+    check_verbose,
     check_weights,
     has_gaps,
     log_weights,
@@ -616,17 +618,18 @@ class LCA(
         check_callback(self.callback)
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
-        rank = None
+        check_verbose(self.verbose)
+        check_random_state(self.random_state)
+        rank = None if self.rank is None else check_integer(self.rank, "rank")
         if self.covariance_type == "low_rank":
-            if self.rank is None:
+            if rank is None:
                 raise ValueError("covariance_type='low_rank' needs rank, the number of free directions, got rank=None.")
-            rank = check_integer(self.rank, "rank", least=1)
             if rank >= n_features:
                 raise ValueError(
                     f"rank must be less than the number of features, {n_features}, got {rank}. Use covariance_type='full' "
                     "for a covariance of full rank."
                 )
-        return Structure(self.covariance_type, rank)
+        return Structure(self.covariance_type, rank if self.covariance_type == "low_rank" else None)
 
     def _initial_metric(self, data_covariance: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarray:
         """Return the metric to start from: the inverse root of a covariance of the structure."""

@@ -13,7 +13,16 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, log_weights, own_rows
+from vicinal._checks import (
+    check_callback,
+    check_random_state,
+    check_rows,
+    check_verbose,
+    check_weights,
+    has_gaps,
+    log_weights,
+    own_rows,
+)
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.gaps import (
     TOL,
@@ -539,6 +548,8 @@ class LCAGauss(
         if not isinstance(self.reduce, (bool, np.bool_)):
             raise TypeError(f"reduce must be True or False, got {type(self.reduce).__name__}.")
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
+        check_verbose(self.verbose)
+        check_random_state(self.random_state)
         self._limits(*_LIMITS[0])
         check_callback(self.callback)
 

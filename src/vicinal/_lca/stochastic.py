@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_integer, check_positive
+from vicinal._checks import check_integer, check_positive, check_random_state
 from vicinal._engine import Engine, Problem, Work
 from vicinal._fit_loops import FitPath, Reason, Recorder, accelerated_fixed_point
 from vicinal._kernel_penalty import Penalty

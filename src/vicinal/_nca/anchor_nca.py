@@ -15,7 +15,6 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
 from vicinal._checks import (
     check_callback,
@@ -24,16 +23,17 @@ from vicinal._checks import (
     check_magnitude,
     check_not_tiny,
     check_positive,
+    check_random_state,
     validate_data,
 )
-from vicinal._engine import Engine, prepare
+from vicinal._engine import Engine, as_engine, prepare
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, rank_tolerance, whitening
 from vicinal._nca.anchor_pairs import AnchorPairs, Batch, read_anchor_pairs
 from vicinal._nca.objectives import Evaluation
 from vicinal._nca.options import Adam
 from vicinal._nca.solvers import as_matrix
-from vicinal._nca.starts import check_size
+from vicinal._nca.starts import check_init, check_size
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import power_of_two, read_chunklets
@@ -239,8 +239,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
         check_callback(self.callback)
-        if isinstance(self.init, str):
-            check_choice(self.init, "init", ("rca", "identity"))
+        check_init(self.init, ("rca", "identity"))
+        as_engine(self.engine)
         options = as_record(self.solver, Adam, "solver", ("adam",))
         return options.set_params(early_stopping=True) if isinstance(self.solver, str) else options
 

@@ -14,9 +14,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights, log_weights
+from vicinal._checks import (
+    check_array,
+    check_magnitude,
+    check_positive,
+    check_rows,
+    check_spread,
+    check_weights,
+    log_weights,
+)
 from vicinal._dask import CollectionClassifierMixin, answers_collections, fits_collections, float_numbers, predictions
 from vicinal._engine import (
     Engine,

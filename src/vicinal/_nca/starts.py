@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.covariance import ledoit_wolf
 from sklearn.decomposition import PCA
-from sklearn.utils.validation import check_array
 
-from vicinal._checks import check_choice
+from vicinal._checks import check_array, check_choice
 from vicinal._engine import prepare
 from vicinal._metric import signs_of
 from vicinal._nca.objectives import Evaluation, with_penalty
@@ -60,7 +59,7 @@ def check_init(init: Any, names: tuple[str, ...]) -> None:
         raise ValueError(f"{choices}, got None.")
     try:
         np.asarray(init, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{choices}, got {type(init).__name__}.") from error
 
 
@@ -122,7 +121,7 @@ def user_start(
 
 def given_start(given: ArrayLike, n_features: int, diagonal: bool = False, name: str = "init") -> Start:
     """Return the start for an array; a diagonal one may be given as a vector."""
-    A = check_array(given, dtype=np.float64, ensure_2d=False, input_name=name)
+    A = check_array(given, dtype=np.float64, ensure_2d=False, ensure_min_samples=0, input_name=name)
     if A.ndim == 1 and diagonal:
         A = np.diag(A)
     if A.ndim != 2 or A.shape[1] != n_features:
