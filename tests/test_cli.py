@@ -528,7 +528,7 @@ def test_inspect_shows_numbers_as_in_the_table_and_what_dates_are_used_for(folde
     assert run("inspect", "t.csv", "--json", "-q") == OK
     columns = {facts["column"]: facts for facts in json.loads(capsys.readouterr().out)["columns"]}
     assert columns["day"]["use"] == "quantity (days)"
-    assert columns["month"]["use"] == "metrics only"  # its days repeat, but not in even steps
+    assert columns["month"]["use"] == "metrics only"  # its days repeat, but fill no even steps
     assert columns["year"]["range"] == "2021 to 2022"
     assert re.fullmatch(r"20,21\d,\d{3} to 20,21\d,\d{3}", columns["code"]["range"])
 

@@ -136,7 +136,7 @@ class Plan:
             return None
         name, share = max(tied, key=lambda item: item[1])
         return (
-            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values are not in even steps, so that a density can "
+            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values fill no even steps, so that a density can "
             "be made arbitrarily high"
         )
 

@@ -166,7 +166,7 @@ def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
         shares = [f"{name!r} ({100 * kind.tied:.0f} % of the rows)" for name, kind in list(tied.items())[:8]]
         rest = f" and {len(tied) - 8} more" if len(tied) > 8 else ""
         notes.append(
-            "Left out of densities and of LCA, because their values repeat, but not in even steps, so that a density could be "
+            "Left out of densities and of LCA, because their values repeat, but fill no even steps, so that a density could be "
             f"made arbitrarily high: {', '.join(shares)}{rest}. Pass {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
             "to include such a column."
         )
