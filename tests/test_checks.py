@@ -1,19 +1,23 @@
 """What all fits have in common: validation of rows and parameters, and a refit that leaves nothing behind."""
 
+import inspect
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from needs import needs
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
+import vicinal
+import vicinal.companions
 from vicinal import (
     LCA,
     NCA,
     RCA,
     AnchorNCA,
+    DensityClassifier,
     DensityImputer,
     DensityOutlierDetector,
     ManifoldParzen,
@@ -77,3 +81,76 @@ def test_tensor_that_requires_grad_is_a_table():
 def test_density_of_an_imputer_that_is_no_density_is_named():
     with pytest.raises(TypeError, match=r"density must be LCA, LCAGauss or ParzenWindows.*got str"):
         DensityImputer("nonsense").fit(np.zeros((5, 2)))
+
+
+BAD_VALUES = {"text": "nonsense", "-1": -1, "list": [], "dict": {}, "object": object(), "nan": np.nan, "huge": 10**400}
+# Values that mean something, or that are not looked at unless another parameter has a certain value.
+ALLOWED = {
+    ("Dequantizer", "log"): {"list", "dict"},
+    ("TableEncoder", "log"): {"list", "dict"},
+    ("TableEncoder", "types"): {"dict"},
+    ("ManifoldParzen", "bandwidth"): set(BAD_VALUES),
+    ("DensityOutlierDetector", "cv"): set(BAD_VALUES),
+}
+ESTIMATORS = {
+    name: getattr(module, name)
+    for module in (vicinal, vicinal.companions)
+    for name in module.__all__
+    if isinstance(getattr(module, name), type) and issubclass(getattr(module, name), BaseEstimator)
+}
+RAW = ("not supported between", "unsupported operand", "has no attribute", "not iterable", "to seed", "Seed must be")
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_wrongly_typed_parameter_is_named_by_every_estimator(name):
+    if name == "NeuralNCA":
+        needs("torch")
+    X, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 3
+    parameters = inspect.signature(ESTIMATORS[name]).parameters
+    usual = {key: value for key, value in {"max_iter": 2, "n_clusters": 3}.items() if key in parameters}
+    faults = []
+    for parameter in parameters:
+        for label, value in BAD_VALUES.items():
+            if label in ALLOWED.get((name, parameter), ()):
+                continue
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    ESTIMATORS[name](**{**usual, parameter: value}).fit(X, None if name == "ConstrainedKMeans" else y)
+                faults.append((parameter, label, "accepted"))
+            except (TypeError, ValueError) as error:
+                if parameter not in str(error) or any(words in str(error) for words in RAW):
+                    faults.append((parameter, label, str(error)[:100]))
+            except Exception as error:
+                faults.append((parameter, label, repr(error)[:100]))
+    assert faults == []
+
+
+def warnings_of(fit):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit()
+    return [str(warning.message) for warning in caught]
+
+
+def test_classes_with_the_same_warning_give_it_once():
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3
+    X[:, 2] = X[:, 0] + X[:, 1]
+    for density in (LCA(max_iter=1), ManifoldParzen()):
+        messages = warnings_of(lambda density=density: DensityClassifier(density).fit(X, y))
+        assert len(messages) == 1
+        assert "for 3 classes" in messages[0]
+
+
+def test_stream_with_a_constant_column_warns_once():
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3
+    X[:, 2] = 1.0
+    rca = RCA()
+    messages = warnings_of(lambda: [rca.partial_fit(X[k : k + 10], y[k : k + 10]) for k in range(0, 60, 10)])
+    assert messages == ["2 of 3 directions are kept: 1 column is constant (2). Drop it to silence this warning."]
+    assert len(warnings_of(lambda: rca.fit(X, y))) == len(warnings_of(lambda: rca.fit(X, y))) == 1
+
+
+def test_comparison_of_metrics_on_equal_rows_says_that_rows_are_equal():
+    comparison = vicinal.compare(np.ones((60, 4)), np.arange(60) % 3)
+    assert "the training rows of a fold are all equal" in str(comparison)

@@ -518,6 +518,39 @@ def test_inspect_shows_the_kinds_of_columns_before_anything_is_learned(table, ca
     assert columns["hue"]["missing"] == 1
 
 
+def test_inspect_shows_numbers_as_in_the_table_and_what_dates_are_used_for(folder, capsys):
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2021-01-01") + pd.to_timedelta(rng.integers(0, 700, 120), "D")
+    rows = {"day": days.strftime("%Y-%m-%d"), "month": days.strftime("%Y-%m"), "year": days.year}
+    pd.DataFrame({**rows, "code": 20_210_000 + 7 * rng.integers(0, 99, 120), "x": rng.normal(size=120)}).to_csv(
+        "t.csv", index=False
+    )
+    assert run("inspect", "t.csv", "--json", "-q") == OK
+    columns = {facts["column"]: facts for facts in json.loads(capsys.readouterr().out)["columns"]}
+    assert columns["day"]["use"] == "quantity (days)"
+    assert columns["month"]["use"] == "metrics only"  # its days repeat, but fill no even steps
+    assert columns["year"]["range"] == "2021 to 2022"
+    assert re.fullmatch(r"20,21\d,\d{3} to 20,21\d,\d{3}", columns["code"]["range"])
+
+
+def test_outliers_of_gaps_refuses_only_if_told_to(folder, capsys):
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    rows.loc[0, "b"] = np.nan
+    rows.to_csv("t.csv", index=False)
+    assert run("outliers", "t.csv", "-q") == OK
+    assert run("outliers", "t.csv", "-q", "--missing", "refuse") == 3
+    assert "1 missing value in 1 row of 60" in capsys.readouterr().err
+
+
+def test_numbers_with_commas_are_named_once_as_the_remedy(folder, capsys):
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)).round(2), columns=["a", "b", "c"])
+    rows.to_csv("t.csv", index=False, sep=";", decimal=",")
+    assert run("outliers", "t.csv") == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].count("--decimal ,") == 1
+    assert [line.count("--decimal ,") for line in lines if "left out" in line] == [1]
+
+
 def test_bare_command_prints_the_help(capsys):
     assert run() == OK
     assert capsys.readouterr().out.startswith("usage: vicinal")
@@ -526,7 +559,10 @@ def test_bare_command_prints_the_help(capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["compare", "t.csv", "--taget", "y"], "compare has no option or argument '--taget'. Did you mean --target?"),
+        (
+            ["compare", "t.csv", "--taget", "y"],
+            "compare has no option or argument '--taget'. Did you mean --target? See vicinal",
+        ),
         (["compare", "t.csv", "--reprot=r.html"], "Did you mean --report?"),
         (["lern", "t.csv"], "Did you mean learn?"),
         (["learn", "t.csv", "--method", "lda", "-o", "m"], "Did you mean lca?"),

@@ -494,6 +494,7 @@ def test_which_targets_are_numbers():
     assert task(rng.integers(300, size=440)) == "numbers"  # whole, as counts and prices are
     assert "treated as a number to predict (task='classes' or --task classes" in notes.pop()
     assert task(rng.negative_binomial(1, 0.08, 4_000)) == "numbers"  # a count of doctor visits was 59 classes
+    assert task(rng.poisson(25, 500)) == "numbers"  # 28 values; none is very frequent, but some occur once
     assert task(rng.integers(300, size=440), task="classes") == "classes"
     assert task(rng.integers(5, size=100), task="numbers") == "numbers"
 

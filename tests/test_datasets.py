@@ -222,7 +222,7 @@ PLANE = np.arange(12.0).reshape(6, 2) ** 2
         (lambda: datasets.make_two_gaussians(1), ValueError, "n_samples must be at least 2, got 1"),
         (lambda: datasets.make_two_gaussians(10.0), TypeError, "n_samples must be an integer.*float"),
         (lambda: datasets.make_two_gaussians(True), TypeError, "n_samples must be an integer.*bool"),
-        (lambda: datasets.make_two_gaussians(10, random_state="x"), ValueError, "seed"),
+        (lambda: datasets.make_two_gaussians(10, random_state="x"), ValueError, "random_state must be None"),
         (lambda: datasets.make_two_circles(10, noise_std=-1), ValueError, "noise_std must be.*-1"),
         (lambda: datasets.make_two_circles(10, noise_std=np.nan), ValueError, "noise_std must be a finite"),
         (lambda: datasets.make_five_gaussians(4), ValueError, "n_samples must be at least 5"),

@@ -232,7 +232,7 @@ def test_compare_imputes_within_the_folds(holes, capsys):
     X, y = holes[["a", "b", "c"]], holes["kind"].to_numpy()
     result = vicinal.compare(X, y, missing="impute", **few)
     assert all(found.failure is None for found in [*result.metrics, *result.densities])
-    assert any("rows have missing values, which were filled in" in note for note in result.notes)
+    assert any("were filled in by DensityImputer, fitted to the training rows" in note for note in result.notes)
     assert isinstance(result.estimator("metric", "rca")[0], DensityImputer)
     assert str(vicinal.compare(X, y, **result.settings)) == str(result)
     default = vicinal.compare(X, y, **few)  # densities use the known values

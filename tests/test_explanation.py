@@ -16,6 +16,7 @@ from vicinal import (
     LCA,
     DensityImputer,
     DensityOutlierDetector,
+    Dequantizer,
     LCAGauss,
     LocalLCA,
     ManifoldParzen,
@@ -437,3 +438,41 @@ def test_surprises_of_many_components_are_those_of_conditionals(table, monkeypat
     expected = part.surprises(X[:50], np.arange(50), np.arange(4))
     monkeypatch.setattr(held_out_rows, "_MANY", 100)
     np.testing.assert_allclose(part.surprises(X[:50], np.arange(50), np.arange(4)), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.fixture
+def rates():
+    """Shares of eight exercises in percent and hours in tenths, with one cell each off the lattice of its column."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"percent": 12.5 * rng.binomial(8, 0.9, 300), "hours": rng.normal(30.0, 4.0, 300).round(1)})
+    rows.loc[7, "percent"], rows.loc[8, "hours"] = 1.23, 1.83
+    return rows
+
+
+def _noisy_detector(rows):
+    return DensityOutlierDetector(make_pipeline(Dequantizer(), StandardScaler(), ParzenWindows())).fit(rows)
+
+
+def test_a_training_cell_off_the_lattice_of_its_column_is_shown_as_it_is(rates):
+    why = _noisy_detector(rates).scored_table(rates)["why"]
+    assert why[7].endswith(", got 1.23")
+    assert why[8].endswith(", got 1.83")
+
+
+def test_intervals_of_a_lattice_stay_within_its_observed_values(rates):
+    found = _noisy_detector(rates).explain()
+    assert found.highs[:, 0].max() == 100.0
+    assert "to 100.0, got" in found.reasons(7)[0]
+
+
+def test_the_value_of_a_new_row_is_shown_without_noise(rates):
+    found = _noisy_detector(rates).explain(rates.iloc[:1].assign(hours=401.25))
+    assert found.values[0].tolist() == [rates["percent"][0], 401.25]
+    assert found.reasons(0)[0].endswith(", got 401.25")
+
+
+def test_float32_cells_are_shown_with_the_decimals_of_their_column(rates):
+    rows = rates.drop(index=[7, 8]).reset_index(drop=True)
+    rows.loc[9, "hours"] = 690.8
+    rows = rows.astype(np.float32).astype(np.float64)
+    assert _noisy_detector(rows).scored_table(rows)["why"][9].endswith(", got 690.8")

@@ -198,7 +198,7 @@ def test_random_state_and_weights(rows):
         ({"solver": Engine()}, TypeError, "solver must be"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
         ({"tol": -1.0}, ValueError, "tol must be"),
-        ({"random_state": "x"}, ValueError, "cannot be used to seed"),
+        ({"random_state": "x"}, ValueError, "random_state must be None"),
     ],
 )
 def test_bad_parameters(rows, parameters, error, message):

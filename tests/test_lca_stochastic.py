@@ -212,7 +212,7 @@ def test_bad_options(parameters, error, message):
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_a_bad_seed(rows, method):
-    with pytest.raises(ValueError, match="cannot be used to seed"):
+    with pytest.raises(ValueError, match="random_state must be None"):
         getattr(LCA(solver="stochastic", random_state="x", reg=0.0), method)(rows)
 
 

@@ -587,7 +587,7 @@ def test_a_column_of_tied_values_is_kept_out_of_densities_and_the_others_are_jud
     some = {"densities": ["parzen-loo", "lca"], "n_repeats": 1, "n_splits": 3}
     found = vicinal.compare(table, **some)
     assert [result.not_judged for result in found.densities] == [None, None]
-    assert "tied (values that repeat, but not in even steps): 'rain'" in found.verdict
+    assert "tied (values that repeat, but fill no even steps): 'rain'" in found.verdict
     alone = vicinal.compare(table[["a", "b"]], **some)
     for with_rain, without in zip(found.densities, alone.densities, strict=True):
         np.testing.assert_allclose(with_rain.scores["log_likelihood"], without.scores["log_likelihood"], rtol=1e-10)

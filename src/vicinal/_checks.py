@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+import sklearn.utils
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigvalsh
 from sklearn.utils import validation
@@ -24,6 +25,7 @@ except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
 
+_LARGEST = 2**63 - 1  # the largest integer of NumPy
 _BLAS_BYTES = 64 * 2**20  # the working memory that the OpenBLAS of NumPy and that of SciPy allocate for a thread
 
 
@@ -47,14 +49,19 @@ def allocate_blas_memory() -> None:
 
 
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
-    """Call scikit-learn's ``check_array``, with a declared return type; an error about strings names the argument."""
+    """Call scikit-learn's ``check_array``, with a declared return type; every error names the argument."""
+    name = options.get("input_name", "the array")
     try:
         with np.errstate(invalid="ignore"):  # the sum of infinities of both signs would warn before the error
             return validation.check_array(array, **options)
+    except (TypeError, OverflowError) as error:
+        raise TypeError(f"{name} must be an array of numbers, got {type(array).__name__} ({error}).") from None
     except ValueError as error:
-        if "could not convert string" not in str(error):
+        if name in str(error):
             raise
-        raise ValueError(f"{options.get('input_name', 'the array')} must hold numbers, got text ({error}).") from None
+        if "could not convert string" in str(error):
+            raise ValueError(f"{name} must hold numbers, got text ({error}).") from None
+        raise ValueError(f"{name} must be an array of numbers: {error}") from None
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
@@ -394,9 +401,12 @@ def check_positive(value: Any, name: str, *, strict: bool = True) -> float:
     relation = "greater than 0" if strict else "at least 0"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number {relation}, got {type(value).__name__}.")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # of Python's integers
+        number = np.inf
     if not np.isfinite(number) or number < 0 or (strict and number == 0):
-        raise ValueError(f"{name} must be a finite number {relation}, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number {relation}, got {_short(value)}.")
     return number
 
 
@@ -405,8 +415,43 @@ def check_integer(value: Any, name: str, *, least: int = 1) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer of at least {least}, got {type(value).__name__}.")
     if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}.")
+        raise ValueError(f"{name} must be at least {least}, got {_short(value)}.")
+    if int(value) > _LARGEST:
+        raise ValueError(f"{name} must be at most {_LARGEST}, got {_short(value)}.")
     return int(value)
+
+
+def _short(value: Any) -> str:
+    """Return a number for a message; an integer may have too many digits for one."""
+    huge = isinstance(value, numbers.Integral) and abs(int(value)) > _LARGEST
+    return f"an integer of {int(value).bit_length()} bits" if huge else repr(value)
+
+
+def check_verbose(verbose: Any) -> None:
+    """Raise an error unless `verbose` is True, False or an integer of at least 0."""
+    if not isinstance(verbose, (bool, np.bool_)):
+        check_integer(verbose, "verbose", least=0)
+
+
+def check_random_state(random_state: Any) -> np.random.RandomState:
+    """Return scikit-learn's random number generator for a seed, a generator or None; an error names the parameter."""
+    try:
+        return sklearn.utils.check_random_state(random_state)
+    except (ValueError, TypeError):
+        raise ValueError(
+            "random_state must be None, an integer from 0 to 2**32 - 1 or a numpy.random.RandomState, got "
+            f"{_short(random_state)}."
+        ) from None
+
+
+def as_numbers(values: Any, name: str) -> NDArray[np.float64]:
+    """Return an array of numbers of any shape; an error names the parameter."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, OverflowError) as error:
+        raise TypeError(f"{name} must hold numbers, got {type(values).__name__} ({error}).") from None
+    except ValueError as error:
+        raise ValueError(f"{name} must hold numbers: {error}.") from None
 
 
 def check_flag(value: Any, name: str) -> bool:

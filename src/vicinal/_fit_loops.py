@@ -31,6 +31,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal._callers import callers_line
+from vicinal._checks import check_verbose
 
 # What the user passes as `callback`: called with the parameters of an iteration and the number of iterations.
 Callback = Callable[[np.ndarray, int], Any]
@@ -340,6 +341,7 @@ def warn_if_not_converged(
 
 def progress(name: str, verbose: bool | int) -> Callable[[int, float], None] | None:
     """Return a `report` function that writes a line per pass to stderr, or None when `verbose` is false."""
+    check_verbose(verbose)
     if not verbose:
         return None
 

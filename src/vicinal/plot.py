@@ -12,9 +12,8 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_array, check_integer
+from vicinal._checks import check_array, check_integer, check_random_state
 from vicinal._plot.density import prepared_density, range_of, share_inside, warn_if_too_coarse
 from vicinal._plot.metric_field import metric_field
 from vicinal._plot.outlier import plot_outlier

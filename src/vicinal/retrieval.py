@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_choice, check_integer
+from vicinal._checks import check_choice, check_integer, check_random_state
 from vicinal._dask import is_collection
 from vicinal._engine import Engine
 from vicinal._retrieval.evaluation import Evaluation, summarise

@@ -13,6 +13,7 @@ from vicinal._app.errors import Failure, need
 from vicinal._app.models import Model, load_model, steps_of
 from vicinal._app.outputs import write_json, write_lines
 from vicinal._app.tables import ColumnChoice, TableOptions, is_table, read_table, split_names
+from vicinal._density.numbers import ColumnNumbers
 from vicinal._tables import column_types, parse_types
 from vicinal._words import on_one_line
 
@@ -48,8 +49,11 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
     options = TableOptions.from_arguments(arguments)
     frame = read_table(arguments.model, options, console, ColumnChoice(arguments.columns))
     arguments.missing = "marginalise"  # gaps are listed, and no reason to stop
+    quantities: set[str] = set()  # those among the columns that are made of the table's, such as the days of a date
     try:
-        prepare(frame, console, arguments)
+        encoder = prepare(frame, console, arguments).encoder
+        kinds = zip(encoder.get_feature_names_out(), encoder.feature_types_, strict=True)
+        quantities = {str(name) for name, kind in kinds if kind.measured}
     except Failure as failure:
         console.warn(f"nothing can be learned from this table: {failure}")
     drop, log = split_names(arguments.drop, frame.columns), split_names(arguments.log, frame.columns)
@@ -58,10 +62,10 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
         {
             "column": name,
             "kind": str(kind),
-            "use": "left out" if name in drop else "logarithm" if name in log else _USES.get(kind.kind, "left out"),
+            "use": _use(name, kind.kind, drop, log, quantities),
             "values": int(frame[name].nunique()),
             "missing": int(frame[name].isna().sum()),
-            "range": _range(frame[name]),
+            "range": _range(frame[name], kind),
         }
         for name, kind in types.items()
     ]
@@ -78,13 +82,22 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
     write_lines("\n".join([title, "", *lines]))
 
 
-def _range(column: Any) -> str:
+def _use(name: str, kind: str, drop: list[str], log: list[str], quantities: set[str]) -> str:
+    if name in drop:
+        return "left out"
+    if kind == "date" and name in quantities:
+        return "quantity (days)"
+    return "logarithm" if name in log else _USES.get(kind, "left out")
+
+
+def _range(column: Any, kind: Any) -> str:
     """Return the smallest and the largest value of a column of numbers, or the most frequent ones of another column."""
     known = column.dropna()
     if not len(known):
         return ""
     if known.dtype.kind in "iuf":
-        return f"{known.min():,.6g} to {known.max():,.6g}"
+        numbers = ColumnNumbers(kind, known.to_numpy(np.float64))
+        return f"{numbers.text(known.min())} to {numbers.text(known.max())}"
     return ", ".join(str(value) for value in known.astype(str).value_counts().index[:3])
 
 

@@ -23,7 +23,7 @@ def outliers(arguments: Namespace, console: Console) -> None:
     table = read_table(
         arguments.data, TableOptions.from_arguments(arguments), console, ColumnChoice(arguments.columns, ())
     )
-    if arguments.missing == "refuse":
+    if arguments.missing is None:
         arguments.missing = "marginalise" if get_tags(estimator).input_tags.allow_nan else "drop"
     prepared = measured(prepare(table, console, arguments, measured_only=True), console, arguments.method)
     if len(prepared.X) > _MOST_ROWS:

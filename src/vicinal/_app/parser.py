@@ -63,7 +63,9 @@ class _OneLineParser(argparse.ArgumentParser):
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice is not None:
             message += "." + _hint(choice[1], re.findall(r"[^,' ]+", choice[2]))
-        self.exit(2, f"vicinal: error: {message.rstrip('.')}. See {self.prog} --help.\n")
+        self.exit(
+            2, f"vicinal: error: {message.rstrip('.')}{'' if message.endswith('?') else '.'} See {self.prog} --help.\n"
+        )
 
 
 def _hint(name: str, known: list[str]) -> str:
@@ -86,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_learn(commands, table, prepared, general)
     _add_transform(commands, table, general)
     _add_score(commands, table, general)
-    _add_outliers(commands, table, prepared, general)
+    _add_outliers(commands, _table_options(missing=None), prepared, general)
     _add_neighbors(commands, table, general)
     _add_inspect(commands, table, prepared, general)
     _add_compare(commands, table, prepared, general)
@@ -392,7 +394,7 @@ def _general_options() -> _Parser:
     return parser
 
 
-def _table_options() -> _Parser:
+def _table_options(missing: str | None = "refuse") -> _Parser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("reading tables")
     group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not determine it")
@@ -422,9 +424,9 @@ def _table_options() -> _Parser:
     group.add_argument(
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),
-        default="refuse",
-        help="how to treat missing values: stop with an error (default), leave such rows out, fill them in from a density, "
-        "or learn and score densities from the known values",
+        default=missing,
+        help=f"how to treat missing values: stop with an error{' (default)' if missing else ''}, leave such rows out, fill them in from "
+        f"a density, or learn and score densities from the known values{'' if missing else ' (default, if the method can)'}",
     )
     return parser
 

@@ -113,6 +113,8 @@ def metric_outcome(method: Method, rows: Rows, n_neighbors: int, n_classes: int 
     try:
         if n_classes is None and np.ptp(rows.y_train) == 0:
             raise ValueError("the training rows of a fold all have the same target")
+        if not np.ptp(rows.X_train[used], axis=0).any():
+            raise ValueError("the training rows of a fold are all equal")
         metric, which, converged = fits.of(method, rows.X_train[used], rows.y_train[used])
         images, queries = images_of(metric, rows.X_train), images_of(metric, rows.X_test)
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:

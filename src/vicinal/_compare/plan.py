@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_array, check_choice, check_flag, check_integer, check_magnitude
+from vicinal._checks import check_array, check_choice, check_flag, check_integer, check_magnitude, check_random_state
 from vicinal._compare.folds import Rows, usable_dimensions
 from vicinal._compare.methods import (
     Columns,
@@ -137,7 +136,7 @@ class Plan:
             return None
         name, share = max(tied, key=lambda item: item[1])
         return (
-            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values are not in even steps, so that a density can "
+            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values fill no even steps, so that a density can "
             "be made arbitrarily high"
         )
 
@@ -286,10 +285,13 @@ def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
             "impute": "densities are evaluated on the complete held-out rows",
             "marginalise": "densities are learned from and evaluated on the known values of the rows",
         }[plan.options.missing]
-        notes.append(
-            f"{incomplete:,} of the {len(plan.X):,} rows have missing values, which were filled in by DensityImputer, fitted to "
-            f"the training rows of each fold; {judged}."
+        imputed = plan.metrics or plan.options.missing == "impute"
+        filled = (
+            ". Elsewhere they were filled in by DensityImputer, fitted to the training rows of each fold"
+            if imputed
+            else ""
         )
+        notes.append(f"{incomplete:,} of the {len(plan.X):,} rows have missing values; {judged}{filled}.")
     slow = [method.label for method in plan.metrics if method.costly]
     costly = f"{', '.join(slow)} {'was' if len(slow) == 1 else 'were'}"
     if n_fitted < n_train and slow:

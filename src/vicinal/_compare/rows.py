@@ -16,7 +16,7 @@ from vicinal._supervision import code_labels, read_numbers, read_values, refuse_
 
 TASKS = ("auto", "classes", "numbers")
 # Whole numbers with more values than this are treated as quantities, unless they are the codes of classes: values that occur about
-# equally often, each in that many rows on average and none in more than that many times the average.
+# equally often, each in that many rows on average and none in that many times more or fewer.
 _MANY_VALUES, _FEW_ROWS_EACH, _UNEQUAL = 20, 10, 3
 
 
@@ -115,7 +115,8 @@ def _guess(labels: np.ndarray, notes: list[str]) -> str:
     counts_rows = n_values == len(labels) and np.ptp(labels) == n_values - 1
     if counts_rows or n_values <= _MANY_VALUES:
         return "classes"
-    codes = counts.mean() >= _FEW_ROWS_EACH and counts.max() <= _UNEQUAL * counts.mean()
+    mean = counts.mean()
+    codes = mean >= _FEW_ROWS_EACH and counts.max() <= _UNEQUAL * mean and counts.min() >= mean / _UNEQUAL
     task, done, other = (
         ("classes", "as classes", "numbers") if codes else ("numbers", "as a number to predict", "classes")
     )
@@ -197,7 +198,7 @@ def note_twins(X: np.ndarray, notes: list[str]) -> None:
     if twins:
         notes.append(
             f"{twins:,} of the {len(X):,} rows repeat another row exactly. A held-out row may have its twin among the training rows, "
-            "so the scores of nearest neighbours are optimistically biased."
+            "so the scores of nearest neighbours and of narrow densities are optimistically biased."
         )
 
 

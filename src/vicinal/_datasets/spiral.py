@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_array, check_integer, check_magnitude, check_positive
+from vicinal._checks import check_array, check_integer, check_magnitude, check_positive, check_random_state
 
 _STEP, _FIRST, _LAST = 0.04, 3.0, 15.0  # x = 0.04 t sin t, y = 0.04 t cos t, t from 3 to 15
 

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_integer
+from vicinal._checks import check_integer, check_random_state
 
 # Seven rows from top to bottom, base line last; "#" is ink.  Enough for the paper's sentence.
 _FONT = {

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ortho_group
-from sklearn.utils import Bunch, check_random_state, shuffle
+from sklearn.utils import Bunch, shuffle
 
-from vicinal._checks import check_array, check_integer, check_magnitude, check_positive
+from vicinal._checks import check_array, check_integer, check_magnitude, check_positive, check_random_state
 
 
 def make_two_gaussians(

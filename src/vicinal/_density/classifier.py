@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_weights, validate_data
+from vicinal._callers import merged_warnings
+from vicinal._checks import as_numbers, check_weights, validate_data
 from vicinal._dask import (
     CollectionClassifierMixin,
     answers_collections,
@@ -117,14 +118,15 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
         places = [counted[codes == code] for code in range(len(kept))]
         weights = [None if weight is None else weight[some] for some in places]
         self.densities_ = []
-        for code, label in enumerate(self.classes_.tolist()):
-            some, options = places[code], {} if weight is None else {"sample_weight": weights[code]}
-            table = rows_as_passed(passed, rows, some, density=density)
-            try:
-                fitted = _fit_in_all_columns(clone(density), table, options)
-            except ValueError as error:
-                raise ValueError(f"class {label!r} with {len(some)} training rows: {error}") from error
-            self.densities_.append(fitted)
+        with merged_warnings("classes"):
+            for code, label in enumerate(self.classes_.tolist()):
+                some, options = places[code], {} if weight is None else {"sample_weight": weights[code]}
+                table = rows_as_passed(passed, rows, some, density=density)
+                try:
+                    fitted = _fit_in_all_columns(clone(density), table, options)
+                except ValueError as error:
+                    raise ValueError(f"class {label!r} with {len(some)} training rows: {error}") from error
+                self.densities_.append(fitted)
         self.constant_variances_ = np.zeros((len(kept), self.n_features_in_))
         if any(len(_ignored_columns(density)) for density in self.densities_):
             of_classes = zip(places, weights, strict=True)
@@ -171,7 +173,7 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
             if set(priors) != set(labels):
                 raise ValueError(f"priors must name exactly the classes {labels}, got {list(priors)}.")
             priors = [priors[label] for label in labels]
-        priors = np.asarray(priors, dtype=np.float64)
+        priors = as_numbers(priors, "priors")
         if priors.shape != (n_classes,):
             raise ValueError(
                 f"priors must hold one number for each of the {n_classes} classes, got shape {priors.shape}."

@@ -154,10 +154,11 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
     detector : DensityOutlierDetector
         Fitted.
     new : NewRows or None
-    flagged : array of shape (m,)
+        The rows; for training rows, None or their cells, which may lie off the lattice of their column.
+    flagged : array of shape (m,), or (1,) for all rows
         Which rows are outliers.
     own : integer array, optional
-        The positions of the training rows to explain, if `new` is None.
+        The positions of the rows among the training rows; None for new rows.
     """
     steps = Steps(detector.density_)
     training_rows = _check_explains(steps)
@@ -170,11 +171,13 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
         if detector._gaps is not None:
             rows[detector._gaps[own] == 1] = np.nan
     view = _View(detector, steps, rows[:, active], own)
-    values = view.whole(steps.in_units(rows))
-    if own is not None:
-        values = np.column_stack(
-            [column.as_in_table(part) for column, part in zip(view.numbers, values.T, strict=True)]
-        )
+    values = view.whole(steps.in_units(rows if new is None else new.known.astype(np.float64)))
+    values = np.column_stack(
+        [
+            column.as_in_table(part) if new is None else column.of_cells(part)
+            for column, part in zip(view.numbers, values.T, strict=True)
+        ]
+    )
     constants = detector._constant_values() if steps.encoder is None else np.full(len(values[0]), np.nan)
     fixed = ~np.isnan(constants)
     values[:, fixed] = constants[fixed] if own is not None else values[:, fixed]
@@ -246,6 +249,10 @@ class _View:
             for kind, part in zip(steps.kinds, steps.in_units(self.whole(known)).T, strict=True)
         ]
         self._range = np.nanmin(known, axis=0), np.nanmax(known, axis=0)
+        ends = steps.in_units(self.whole(np.array(self._range)))
+        self._range_in_table = np.column_stack(
+            [column.as_in_table(part) for column, part in zip(self.numbers, ends.T, strict=True)]
+        )
 
     def whole(self, table: np.ndarray) -> np.ndarray:
         """Return a table of the active columns with all columns, NaN in the others; a table of all columns unchanged."""
@@ -281,7 +288,9 @@ class _View:
                 surprises[target] = found.surprises - np.median(reference.surprises, axis=0)
                 scores = part.scores(mine_rows, mine, columns)
                 p_values[at] = (1.0 + np.searchsorted(np.sort(reference.scores), scores, side="right")) / (n + 1.0)
-        low, median, high = (self._steps.in_units(self.whole(table)) for table in quantiles)
+        low, median, high = (
+            np.clip(self._steps.in_units(self.whole(table)), *self._range_in_table) for table in quantiles
+        )
         wide_shares, wide_surprises = np.ones(low.shape), np.zeros(low.shape)
         wide_shares[:, self._active], wide_surprises[:, self._active] = shares, surprises
         return _Look(wide_shares, wide_surprises, low, median, high, quantiles[1], p_values)

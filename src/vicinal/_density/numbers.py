@@ -44,6 +44,11 @@ class ColumnNumbers:
         on_lattice = offset + self.kind.step * np.rint((values - offset) / self.kind.step)
         return np.round(on_lattice, self.decimals) if self.on_grid else on_lattice
 
+    def of_cells(self, values: np.ndarray) -> np.ndarray:
+        """Return values of rows without noise; those on the lattice up to the resolution of float32 are exactly on it."""
+        nearest = self.as_in_table(values)
+        return np.where(np.abs(values - nearest) <= 1e-6 * np.abs(nearest), nearest, values)
+
     def rounded(self, values: np.ndarray) -> np.ndarray:
         """Return values of rows as they are shown: exactly on a grid, and otherwise with the decimals of the column."""
         return values if self.decimals > 15 else np.round(values, self.decimals + 6 * self.on_grid)

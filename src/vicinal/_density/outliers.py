@@ -430,10 +430,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     def _explain_as_unusual(self, X: Any, own: NDArray[Any] | None) -> Explanation:
         """Explain rows that somebody asks about, as `explain` does outliers, whether or not they are flagged."""
-        if own is not None:
-            return explain(self, None, np.ones(len(own), dtype=bool), own)
-        new = self._rows(X)
-        return explain(self, new, np.ones(len(new.known), dtype=bool))
+        new = None if X is None else self._rows(X)
+        return explain(self, new, np.ones(1, dtype=bool), own)
 
     def scored_table(self, X: ArrayLike | None = None, *, as_new: bool = False, explain: bool = True) -> pd.DataFrame:
         """Return a table of rows with their scores, p-values and flags, and the reasons of outliers.

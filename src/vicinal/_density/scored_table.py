@@ -75,8 +75,8 @@ def reasons_of_rows(detector: Any, X: Any, own: np.ndarray, chosen: np.ndarray, 
     new, mine = chosen[own[chosen] < 0], chosen[own[chosen] >= 0]
     for positions in (new, mine):
         if len(positions):
-            its_rows, its_own = (None, own[positions]) if positions is mine else (_safe_indexing(X, positions), None)
-            explained = detector._explain_as_unusual(its_rows, its_own)
+            its_rows = None if X is None else _safe_indexing(X, positions)
+            explained = detector._explain_as_unusual(its_rows, own[positions] if positions is mine else None)
             for place, i in enumerate(positions):
                 texts[i] = "; ".join(explained.reasons(place, most))
     return texts

@@ -57,13 +57,15 @@ class Steps:
         return [ColumnType("lattice", float(step), 0.0) if step > 0 else None for step in steps]
 
     def known(self, X: Any, draw: int | None = None) -> np.ndarray:
-        """Return rows as the density takes them, NaN where a value is missing; with a draw of the noise, if there is one."""
+        """Return rows as the density takes them, NaN where a value is missing; without noise, or with a draw of it."""
         for step in self.before:
             if self.by_column and _fills_in(step):
                 continue
             rows = _named_for(step, X)
-            noisy = draw is not None and isinstance(step, Dequantizer)
-            X = step.draw(rows, draw) if noisy else step.transform(rows)
+            if isinstance(step, Dequantizer):
+                X = step._rows(rows, reset=False) if draw is None else step.draw(rows, draw)
+            else:
+                X = step.transform(rows)
         return np.asarray(X, dtype=None if isinstance(X, np.ndarray) and X.dtype.kind == "f" else np.float64)
 
     def versions(self, X: Any, n_draws: int = N_DRAWS) -> list[np.ndarray]:

@@ -94,11 +94,11 @@ def split_at_one(matrix: np.ndarray) -> Split:
 
 def transfer(split: Split, moved: int) -> Split:
     """Make the `moved` local directions with the largest kernel variances Gaussian."""
-    kept = len(split.variances) - moved
+    n_local = len(split.variances) - moved
     return Split(
-        split.local[:, :kept],
-        split.variances[:kept],
-        np.concatenate([split.local[:, kept:], split.gaussian], axis=1),
+        split.local[:, :n_local],
+        split.variances[:n_local],
+        np.concatenate([split.local[:, n_local:], split.gaussian], axis=1),
     )
 
 
@@ -189,10 +189,10 @@ def stretched(split: Split, following: Split, factor: float) -> Split:
         return following
     further = root @ (vectors * values**factor) @ vectors.T @ root
     try:
-        found = split_at_one(0.5 * (further + further.T))
+        split_beyond = split_at_one(0.5 * (further + further.T))
     except CollapseError:
         return following
-    return found if len(found.variances) == len(following.variances) else following
+    return split_beyond if len(split_beyond.variances) == len(following.variances) else following
 
 
 def kernel_covariance(split: Split) -> np.ndarray:
@@ -291,18 +291,18 @@ def search_directions(
     """
     best, record, rough = path, [path.objectives], max(tol, ROUGH)
 
-    def worth(found: FitPath) -> float:
-        if found is not path and found.objectives[-1] < path.objectives[-1]:
+    def worth(round_path: FitPath) -> float:
+        if round_path is not path and round_path.objectives[-1] < path.objectives[-1]:
             return -np.inf
-        return found.objectives[-1] - _n_parameters(found.parameters) / n
+        return round_path.objectives[-1] - _n_parameters(round_path.parameters) / n
 
     # Departure 7 (LCAGauss): The search moves the directions of largest kernel variance. They are the most Gaussian-like;
     # this, the score (the penalised leave-one-out objective, corrected) and the bracket (none to all) are our reading.
     for _ in range(rounds) if rounds else count():
-        found = _golden_round(lambda split: run(split, rough), best, record, worth, move or transfer)
-        gained = worth(found) - worth(best)
-        best = found if gained > 0 or found.reason.by_user else best
-        if gained <= rough or found.reason.by_user:
+        round_path = _golden_round(lambda split: run(split, rough), best, record, worth, move or transfer)
+        gained = worth(round_path) - worth(best)
+        best = round_path if gained > 0 or round_path.reason.by_user else best
+        if gained <= rough or round_path.reason.by_user:
             break
     if best is not path and tol < rough and not best.reason.by_user:
         best = _run_or_keep(lambda: run(best.parameters, tol), best)

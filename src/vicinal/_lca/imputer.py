@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils import Tags, check_random_state, get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_flag, check_integer, check_rows
+from vicinal._checks import check_flag, check_integer, check_random_state, check_rows
 from vicinal._dask import answers_collections
 from vicinal._density.gaps import Conditional, check_columns_known, conditionals
 from vicinal._lca.gauss_steps import mixture_of_directions
@@ -66,12 +66,12 @@ class Filling:
         rows : array of shape (n, d)
             All training rows, in their order.
         """
-        found, filled = copy(self), self.means(rows, np.arange(len(rows)))
+        filling, filled = copy(self), self.means(rows, np.arange(len(rows)))
         for _ in range(_PASSES):
             centres = self._centres_of(filled[:, self._seen])
-            found._mixture = SharedMixture(centres, self._mixture.covariance, self._mixture.log_weights)
-            filled = found.means(rows, np.arange(len(rows)))
-        return found
+            filling._mixture = SharedMixture(centres, self._mixture.covariance, self._mixture.log_weights)
+            filled = filling.means(rows, np.arange(len(rows)))
+        return filling
 
     def _centres_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the centres that complete rows become: LCA-Gauss moves them along its Gaussian directions."""
@@ -83,9 +83,9 @@ class Filling:
     @property
     def constant(self) -> np.ndarray:
         """Which columns have only one value."""
-        found = np.ones(self._density.n_features_in_, dtype=bool)
-        found[self._seen] = np.ptp(self._mixture.centres, axis=0) == 0
-        return found
+        is_constant = np.ones(self._density.n_features_in_, dtype=bool)
+        is_constant[self._seen] = np.ptp(self._mixture.centres, axis=0) == 0
+        return is_constant
 
     def means(self, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
         """Return the rows with their missing entries replaced by conditional means.
@@ -137,18 +137,18 @@ class Filling:
         """Return the conditional distribution of the missing entries, for each pattern with missing entries."""
         weights = None if np.ptp(self._mixture.log_weights) == 0 else self._mixture.log_weights
         centres = self._mixture.centres.astype(np.float64)
-        found = conditionals(rows, centres, self._mixture.covariance, weights, self._density.engine)
-        return (part for part in found if len(part.missing))
+        parts = conditionals(rows, centres, self._mixture.covariance, weights, self._density.engine)
+        return (part for part in parts if len(part.missing))
 
     def _means_of(self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
         """Return the conditional means of the missing entries of the rows of a pattern."""
-        mine = part.positions
+        positions = part.positions
         if part.placed is None:
             weights = np.exp(self._mixture.log_weights)
-            return np.broadcast_to(weights @ part.residuals / weights.sum(), (len(mine), len(part.missing)))
-        own = None if left_out is None else left_out[mine]
-        means = part.placed.softmax_means(part.residuals, np.nan_to_num(rows[mine]), own).means
-        return means + rows[np.ix_(mine, part.known)] @ part.gain.T
+            return np.broadcast_to(weights @ part.residuals / weights.sum(), (len(positions), len(part.missing)))
+        left_out_here = None if left_out is None else left_out[positions]
+        means = part.placed.softmax_means(part.residuals, np.nan_to_num(rows[positions]), left_out_here).means
+        return means + rows[np.ix_(positions, part.known)] @ part.gain.T
 
     def _components(
         self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None, n_draws: int, random: Any
@@ -159,11 +159,13 @@ class Filling:
             for i in part.positions:
                 yield i, random.choice(len(weights), size=n_draws, p=weights / weights.sum())
             return
-        own = None if left_out is None else left_out[part.positions]
-        for query, point, shares in part.placed.neighbors_above(_LEAST_SHARE, np.nan_to_num(rows[part.positions]), own):
-            for some in np.split(np.arange(len(query)), np.flatnonzero(np.diff(query)) + 1):
-                p = shares[some] / shares[some].sum()
-                yield part.positions[query[some[0]]], point[random.choice(some, size=n_draws, p=p)]
+        left_out_here = None if left_out is None else left_out[part.positions]
+        for query, point, shares in part.placed.neighbors_above(
+            _LEAST_SHARE, np.nan_to_num(rows[part.positions]), left_out_here
+        ):
+            for group in np.split(np.arange(len(query)), np.flatnonzero(np.diff(query)) + 1):
+                p = shares[group] / shares[group].sum()
+                yield part.positions[query[group[0]]], point[random.choice(group, size=n_draws, p=p)]
 
 
 # -- the estimator -------------------------------------------------------------------------------------
@@ -263,6 +265,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         self
         """
         check_flag(self.sample, "sample")
+        check_random_state(self.random_state)
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         density = self._inner_estimator()
         if not isinstance(density, BaseEstimator) or not get_tags(density).input_tags.allow_nan:
@@ -292,15 +295,15 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     def _calibrated_scale(self, rows: np.ndarray) -> float:
         """Return the factor of draws with which 90 % of the hidden entries lie within the central 90 % of their draws."""
         whole, ratios = Filling(self.density_), []
-        for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant):
+        for hidden_rows, hidden_columns in hidden_entries(~np.isnan(rows) & ~whole.constant):
             holed = rows.copy()
-            holed[some, asked] = np.nan
+            holed[hidden_rows, hidden_columns] = np.nan
             again = self._fitted_again(holed) if len(rows) < _ROWS_PER_COLUMN * rows.shape[1] else None
-            filling, at = again or whole.hiding(holed), np.arange(len(some))
-            means = filling.means(holed[some], some)[at, asked]
-            draws = filling.draws(holed[some], some, _CALIBRATION_DRAWS, np.random.RandomState(0), 1.0)
-            low, high = np.quantile(draws[:, at, asked], (0.05, 0.95), axis=0)
-            away = rows[some, asked] - means
+            filling, at = again or whole.hiding(holed), np.arange(len(hidden_rows))
+            means = filling.means(holed[hidden_rows], hidden_rows)[at, hidden_columns]
+            draws = filling.draws(holed[hidden_rows], hidden_rows, _CALIBRATION_DRAWS, np.random.RandomState(0), 1.0)
+            low, high = np.quantile(draws[:, at, hidden_columns], (0.05, 0.95), axis=0)
+            away = rows[hidden_rows, hidden_columns] - means
             ratios.append(np.abs(away) / np.maximum(np.where(away > 0, high - means, means - low), 1e-12))
         return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
 
@@ -417,8 +420,8 @@ def hidden_entries(known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]
     if count < _FEWEST_CALIBRATED:
         return
     for _ in range(min(-(-_ENOUGH_CALIBRATED // count), _MOST_ROUNDS)):
-        some = np.sort(random.permutation(able)[:count])
-        yield some, np.array([random.choice(np.flatnonzero(known[i])) for i in some])
+        rows = np.sort(random.permutation(able)[:count])
+        yield rows, np.array([random.choice(np.flatnonzero(known[i])) for i in rows])
 
 
 def scale_that_covers(ratios: np.ndarray) -> float:

@@ -17,7 +17,9 @@ from vicinal._checks import (
     check_callback,
     check_choice,
     check_integer,
+    check_random_state,
     check_rows,
+    check_verbose,
     check_weights,
     has_gaps,
     log_weights,
@@ -407,22 +409,24 @@ class LCA(
             initial = bandwidth_covariance(self.init, X.shape[1], name="init")
         start, limits = GapFit(nearest_structured(initial, *structure), filled), self._limits(MAX_PASSES, TOL)
 
-        def update(found: Any, mass: float) -> np.ndarray:
-            return _check_collapse(nearest_structured(ridge.updated(found.scatter / mass), *structure), data_covariance)
+        def update(expectation: Any, mass: float) -> np.ndarray:
+            return _check_collapse(
+                nearest_structured(ridge.updated(expectation.scatter / mass), *structure), data_covariance
+            )
 
         record = Recorder.of(self, lambda at: inverse_root(at.covariance))
         try:
-            path, found = fit_gaps(rows, weight, self.engine, start, update, record, penalty=ridge, **limits)
+            path, expectation = fit_gaps(rows, weight, self.engine, start, update, record, penalty=ridge, **limits)
         except (CollapseError, np.linalg.LinAlgError):
             raise ValueError(collapse_message_with_gaps("LCA")) from None
         warn_if_not_converged("LCA", path)
-        kept = path.parameters
-        problem = leave_one_out(kept.centres, weight, self.engine, reg=ridge)
+        best = path.parameters
+        problem = leave_one_out(best.centres, weight, self.engine, reg=ridge)
         self._constants, self.reg_, self.reg_search_, self._reg_form = None, as_parameter(ridge), None, None
         self.solver_, self.engine_, self._stream = "em", problem.pairs.backend, None
-        self._keep(inverse_root(kept.covariance), scatter_of_rows(kept.centres, weight))
-        self._keep_density(kept.centres.astype(X.dtype), weight, problem)
-        self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
+        self._keep(inverse_root(best.covariance), scatter_of_rows(best.centres, weight))
+        self._keep_density(best.centres.astype(X.dtype), weight, problem)
+        self._left_out_scores, self._incomplete_rows = expectation.scores, X.copy()
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
 
     def _fit_to_source(self, source: RowSource, sample_weight: ArrayLike | None) -> None:
@@ -524,8 +528,10 @@ class LCA(
             seen = self.n_samples_seen_
             return Stream(centres.astype(np.float64), left["local"], seen, size, left["seed"]), list(self.objectives_)
         seed, n = self._seed(), int(np.count_nonzero(shares))
-        kept = np.random.default_rng(seed).choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
-        return Stream(centres[kept].astype(np.float64), reg.local_part(self.covariance_), n, size, seed), []
+        reservoir = np.random.default_rng(seed).choice(
+            len(centres), min(size, n), replace=False, p=shares / shares.sum()
+        )
+        return Stream(centres[reservoir].astype(np.float64), reg.local_part(self.covariance_), n, size, seed), []
 
     def _penalty(
         self,
@@ -543,12 +549,12 @@ class LCA(
         self._stream = None
         given = check_reg(self.reg, X.shape[1])
         # A penalty gives the kernel a width along constant columns, so they are kept.
-        kept = None if given is None else np.diag(given.matrix) > 0
+        kept_columns = None if given is None else np.diag(given.matrix) > 0
         if varies is not None:
-            kept = varies if kept is None else varies | kept
+            kept_columns = varies if kept_columns is None else varies | kept_columns
         if structure.covariance in ("spherical", "low_rank") and given is not None and given.weight is None:
-            kept = np.full(X.shape[1], not given.is_zero or bool(np.ptp(X, axis=0).any()))
-        X = self._keep_active(X, weight, width="reg", kept=kept)
+            kept_columns = np.full(X.shape[1], not given.is_zero or bool(np.ptp(X, axis=0).any()))
+        X = self._keep_active(X, weight, width="reg", kept=kept_columns)
         rows, weight = counted_rows(X, weight)
         if given is None or given.is_zero:
             check_scale(rows, structure.covariance, self._active_names)
@@ -612,17 +618,18 @@ class LCA(
         check_callback(self.callback)
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
-        rank = None
+        check_verbose(self.verbose)
+        check_random_state(self.random_state)
+        rank = None if self.rank is None else check_integer(self.rank, "rank")
         if self.covariance_type == "low_rank":
-            if self.rank is None:
+            if rank is None:
                 raise ValueError("covariance_type='low_rank' needs rank, the number of free directions, got rank=None.")
-            rank = check_integer(self.rank, "rank", least=1)
             if rank >= n_features:
                 raise ValueError(
                     f"rank must be less than the number of features, {n_features}, got {rank}. Use covariance_type='full' "
                     "for a covariance of full rank."
                 )
-        return Structure(self.covariance_type, rank)
+        return Structure(self.covariance_type, rank if self.covariance_type == "low_rank" else None)
 
     def _initial_metric(self, data_covariance: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarray:
         """Return the metric to start from: the inverse root of a covariance of the structure."""

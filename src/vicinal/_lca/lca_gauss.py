@@ -13,7 +13,16 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_rows, check_weights, has_gaps, log_weights, own_rows
+from vicinal._checks import (
+    check_callback,
+    check_random_state,
+    check_rows,
+    check_verbose,
+    check_weights,
+    has_gaps,
+    log_weights,
+    own_rows,
+)
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.gaps import (
     TOL,
@@ -395,21 +404,21 @@ class LCAGauss(
         start = _filled_split(np.empty((0, d)), root, np.ones(d), mean_of_rows(filled, weight), filled)
 
         def step(at: _FilledSplit) -> tuple[float, _FilledSplit]:
-            found = expect(known, at.centres, at.covariance, weight, self.engine)
+            expectation = expect(known, at.centres, at.covariance, weight, self.engine)
             penalty = 0.5 * float(np.sum(reg_gauss * (at.gaussian.T @ at.gaussian)))
             penalty += penalty_of_directions(reg, at.gaussian, at.local)
-            objective = float(w @ found.scores) / mass - penalty
-            added = found.uncertainty / mass
-            whole = scatter_of_rows(found.rows, weight) + added + reg_gauss
-            root, mean = inverse_root(whole), mean_of_rows(found.rows, weight)
+            objective = float(w @ expectation.scores) / mass - penalty
+            added = expectation.uncertainty / mass
+            whole = scatter_of_rows(expectation.rows, weight) + added + reg_gauss
+            root, mean = inverse_root(whole), mean_of_rows(expectation.rows, weight)
             if not len(at.local):  # all Gaussian: the state absorbs, as with complete rows
-                return objective, _filled_split(root, at.local, at.variances, mean, found.rows)
-            pairs = leave_one_out(found.rows, weight, self.engine).pairs
+                return objective, _filled_split(root, at.local, at.variances, mean, expectation.rows)
+            pairs = leave_one_out(expectation.rows, weight, self.engine).pairs
             scatter = pairs.at(at.local).scatter(w[w > 0], space="rows").scatter
             matrix = root @ reg.updated(scatter / mass + added) @ root.T
             split = split_at_one(0.5 * (matrix + matrix.T))
             gaussian, local = directions(split, root)
-            return objective, _filled_split(gaussian, local, split.variances, mean, found.rows)
+            return objective, _filled_split(gaussian, local, split.variances, mean, expectation.rows)
 
         iterations = count(1)
 
@@ -431,23 +440,23 @@ class LCAGauss(
 
     def _keep_gaps(self, X: np.ndarray, weight: np.ndarray | None, path: Any) -> None:
         """Store the result of a fit to rows with missing values."""
-        kept = path.parameters
-        both = np.concatenate([kept.gaussian, kept.local])
-        self.gaussian_components_, self.components_ = kept.gaussian, kept.local
-        self.n_components_, self.mean_ = len(kept.local), kept.mean
-        self.precision_, self.covariance_ = both.T @ both, kept.covariance
+        best = path.parameters
+        both = np.concatenate([best.gaussian, best.local])
+        self.gaussian_components_, self.components_ = best.gaussian, best.local
+        self.n_components_, self.mean_ = len(best.local), best.mean
+        self.precision_, self.covariance_ = both.T @ both, best.covariance
         names = getattr(self, "feature_names_in_", None)
         self.mixture_ = SharedMixture(
-            kept.centres.astype(X.dtype), kept.covariance, log_weights(weight), self.engine, names
+            best.centres.astype(X.dtype), best.covariance, log_weights(weight), self.engine, names
         )
-        self.rows_ = kept.rows.astype(X.dtype)
-        found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, self.engine)
-        self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
-        problem = leave_one_out(kept.rows, weight, self.engine)
+        self.rows_ = best.rows.astype(X.dtype)
+        expectation = expect(X.astype(np.float64), best.centres, best.covariance, weight, self.engine)
+        self._left_out_scores, self._incomplete_rows = expectation.scores, X.copy()
+        problem = leave_one_out(best.rows, weight, self.engine)
         self.solver_ = "em"
         self.engine_, self.certified_row_error_ = problem.pairs.backend, problem.pairs.certified_row_error
-        metric = kept.local if len(kept.local) else np.zeros((1, X.shape[1]))
-        self.effective_neighbors_ = perplexities(problem, metric, kept.rows, weight)
+        metric = best.local if len(best.local) else np.zeros((1, X.shape[1]))
+        self.effective_neighbors_ = perplexities(problem, metric, best.rows, weight)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
 
     def _fit_to_source(self, source: RowSource, sample_weight: ArrayLike | None) -> None:
@@ -491,11 +500,11 @@ class LCAGauss(
         """
         reg, reg_gauss = self._given_penalties(X.shape[1])
         # Penalties give both parts a width along constant columns, so these are kept.
-        kept = varies
+        kept_columns = varies
         if reg is not None and reg_gauss is not None:
             wide = (np.diag(reg.matrix) > 0) & (np.diag(reg_gauss) > 0)
-            kept = wide if varies is None else varies | wide
-        X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept)
+            kept_columns = wide if varies is None else varies | wide
+        X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept_columns)
         rows, weight = counted_rows(X, weight)
         active = self.active_features_
         reg = None if reg is None else check_penalty(reg, active, self._active_names)
@@ -539,6 +548,8 @@ class LCAGauss(
         if not isinstance(self.reduce, (bool, np.bool_)):
             raise TypeError(f"reduce must be True or False, got {type(self.reduce).__name__}.")
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
+        check_verbose(self.verbose)
+        check_random_state(self.random_state)
         self._limits(*_LIMITS[0])
         check_callback(self.callback)
 
@@ -606,6 +617,6 @@ def _filled_split(
 
 def _transfer(at: _FilledSplit, moved: int) -> _FilledSplit:
     """Make the `moved` local directions with the largest kernel variances Gaussian."""
-    kept = len(at.variances) - moved
-    gaussian = np.concatenate([at.local[kept:] * np.sqrt(at.variances[kept:, None]), at.gaussian])
-    return _filled_split(gaussian, at.local[:kept], at.variances[:kept], at.mean, at.rows)
+    n_local = len(at.variances) - moved
+    gaussian = np.concatenate([at.local[n_local:] * np.sqrt(at.variances[n_local:, None]), at.gaussian])
+    return _filled_split(gaussian, at.local[:n_local], at.variances[:n_local], at.mean, at.rows)

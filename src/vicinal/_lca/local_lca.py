@@ -307,8 +307,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
             parts = fixed_folds(X[counted], 1 if held_out_once else FOLDS, HELD_OUT_ROWS if held_out_once else None)
             splits = [(np.delete(counted, part), counted[part]) for part in parts]
         elif isinstance(self.selection.cv, int):
-            found = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
-            splits = [(counted[train], counted[test]) for train, test in found]
+            parts_of_counted = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
+            splits = [(counted[train], counted[test]) for train, test in parts_of_counted]
         else:
             splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
             if weight is not None:
@@ -317,8 +317,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         for train, test in splits:
             if len(train) < 2 or len(test) == 0:
                 continue
-            own = (None, None) if weight is None else (weight[train], weight[test])
-            folds.append(HeldOut(LocalFold(X[train], own[0], base, engine), X[test], own[1]))
+            weights = (None, None) if weight is None else (weight[train], weight[test])
+            folds.append(HeldOut(LocalFold(X[train], weights[0], base, engine), X[test], weights[1]))
         return folds
 
     def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Member, engine: Engine) -> None:
@@ -409,21 +409,21 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
 
     def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
         """Yield training rows with the density without their fold, as `held_out_score_samples` scores them."""
-        found = np.zeros(len(rows), dtype=bool)
+        is_done = np.zeros(len(rows), dtype=bool)
         for part, fold, choice in self._held_out_folds():
-            mine = np.flatnonzero(np.isin(rows, part))
-            found[mine] = True
-            if not len(mine):
+            places = np.flatnonzero(np.isin(rows, part))
+            is_done[places] = True
+            if not len(places):
                 continue
             if fold is None:
-                yield HeldOutRows(mine, self._mixture())
+                yield HeldOutRows(places, self._mixture())
                 continue
             counted = np.arange(len(self.rows_)) if self._weight is None else np.flatnonzero(self._weight)
             others = np.setdiff1d(counted, part)
-            yield HeldOutRows(mine, fold.density(choice), made_from=others)
-        if not found.all():  # fewer than five rows differ
-            mine = np.flatnonzero(~found)
-            yield HeldOutRows(mine, self._mixture(), rows[mine])
+            yield HeldOutRows(places, fold.density(choice), made_from=others)
+        if not is_done.all():  # fewer than five rows differ
+            places = np.flatnonzero(~is_done)
+            yield HeldOutRows(places, self._mixture(), rows[places])
 
     @property
     def local_covariances_(self) -> NDArray[Any]:
@@ -463,9 +463,9 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
             return np.repeat(mixture.covariance[None], len(rows), axis=0)
         shares = mixture.responsibilities(rows, _NEGLIGIBLE)
         d = rows.shape[1]
-        some = np.unique(shares.indices)
-        own = mixture.covariances_of(some)
-        return (shares[:, some] @ own.reshape(len(some), d * d)).reshape(-1, d, d)
+        components = np.unique(shares.indices)
+        covariances = mixture.covariances_of(components)
+        return (shares[:, components] @ covariances.reshape(len(components), d * d)).reshape(-1, d, d)
 
     def _one_row(self: Any, x: ArrayLike) -> NDArray[Any]:
         """Return one row of the columns that vary, shape (1, n_active)."""
@@ -509,6 +509,6 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         X : array-like of shape (n, n_features)
             The other rows.
         """
-        there = self.local_map(x)
+        local_map = self.local_map(x)
         rows = self._active(check_rows(self, X, reset=False)).astype(np.float64)
-        return np.linalg.norm((rows - self._one_row(x)) @ there.T, axis=1)
+        return np.linalg.norm((rows - self._one_row(x)) @ local_map.T, axis=1)

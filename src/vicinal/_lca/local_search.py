@@ -162,10 +162,10 @@ def held_out_folds(
         yield np.setdiff1d(np.arange(len(X)), counted, assume_unique=True), None, choice
     for positions in fixed_folds(X[counted], FOLDS):
         train = np.delete(counted, positions)
-        own = None if weight is None else weight[train]
+        train_weight = None if weight is None else weight[train]
         fitted = choice._replace(n_neighbors=min(choice.n_neighbors, len(train) - 1))
         fitted = fitted._replace(n_components=min(choice.n_components, fitted.n_neighbors))
-        yield counted[positions], LocalFold(X[train], own, base, engine), fitted
+        yield counted[positions], LocalFold(X[train], train_weight, base, engine), fitted
 
 
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA | None, engine: Engine) -> np.ndarray:
@@ -227,7 +227,7 @@ class HeldOut(NamedTuple):
     weight: np.ndarray | None
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The best member, its mean score, and the table of all members."""
 
     choice: Member
@@ -252,7 +252,7 @@ class LocalSearch:
         self._folds, self._grid = folds, grid
         self._scores: dict[Member, np.ndarray] = {}  # of each fold
 
-    def run(self) -> Found:
+    def run(self) -> SearchResult:
         """Return the best member that was found."""
         grid = self._grid
         for shape, factors in grid.paths:
@@ -324,7 +324,7 @@ class LocalSearch:
             both = Shared(parts[0].shared, parts[1].noise)  # type: ignore[union-attr]
             self._try(both, _SUMS, best.n_neighbors, best.center, self._depths_near(best))
 
-    def _settle(self, best: Member) -> Found:
+    def _settle(self, best: Member) -> SearchResult:
         """Return the best member, or LCA unless the best member is ahead of it by more than a paired standard error.
 
         With few rows, the best of a hundred members is ahead by chance.
@@ -334,7 +334,7 @@ class LocalSearch:
             gain, error = self._paired(best, plain)
             if gain <= error:
                 best = plain
-        return Found(best, float(self._scores[best].mean()), self._results())
+        return SearchResult(best, float(self._scores[best].mean()), self._results())
 
     def _paired(self, first: Member, second: Member) -> tuple[float, float]:
         """Return how far one member is ahead of another in the mean over all held-out rows, and its standard error."""

@@ -53,20 +53,20 @@ _FOLDS = 5
 # A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
-_COARSELY = 2  # steps at a time
+_SCOUTED_STEPS = 2  # steps at a time
 _SCOUTED_ROWS = (
     100  # the minimum number of held-out rows that locate the best factor of a family: those of one fold or more
 )
 # A family whose best factor is this many nats per row behind that of another on those folds is compared at that factor only. A
 # family that is so far behind after the comparison of three factors, or a target with the first weight, is not followed further.
-_HOPELESS = 0.5
+_FAR_BEHIND = 0.5
 _LARGEST = 1e4
 _GAIN = 1e-3  # nats per row
 # Weights of the target: their range, and the first one. A larger weight leaves hardly more than the target.
 _WEIGHTS, _FIRST_WEIGHT = (0.01, 100.0), 1.0
 # A covariance is drawn towards the target only if this gains so many nats per row over every penalty that is added. Smaller
 # gains are noise of the folds, and on grids of integers, narrower kernels would lose them.
-_CLEARLY = 0.1
+_GAIN_OF_TARGET = 0.1
 
 
 class Path(NamedTuple):
@@ -105,9 +105,9 @@ class PenaltyChoice(NamedTuple):
 
     def best_added(self, family: str) -> float | None:
         """Return the best factor of a family that is added, or None if none of them has a finite score."""
-        mine = (self.table["family"] == family) & (self.table["weight"] == 0)
-        scores = self.table["mean_test_score"][mine]
-        return float(self.table["factor"][mine][scores.argmax()]) if np.isfinite(scores).any() else None
+        is_candidate = (self.table["family"] == family) & (self.table["weight"] == 0)
+        scores = self.table["mean_test_score"][is_candidate]
+        return float(self.table["factor"][is_candidate][scores.argmax()]) if np.isfinite(scores).any() else None
 
 
 class _Tried(NamedTuple):
@@ -140,35 +140,35 @@ def search(folds: Sequence["LCAFold"], added: Sequence[str], target: str | None 
     n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), _SCOUTED_ROWS))
     walks = [_Walk(folds, Path(family)) for family in added]
     scouted = [_scout(walk, n_scouts) for walk in walks]
-    leader = max(found.mean for found in scouted)
+    leader = max(scout.mean for scout in scouted)
     tried: list[list[_Tried]] = []
-    for walk, found in zip(walks, scouted, strict=True):
-        places = [found.place] if found.mean < leader - _HOPELESS else [found.place + k for k in (1, 0, -1)]
+    for walk, scout in zip(walks, scouted, strict=True):
+        places = [scout.place] if scout.mean < leader - _FAR_BEHIND else [scout.place + k for k in (1, 0, -1)]
         tried.append([walk.at(place) for place in places if walk.path.reaches(place)])
-    leader = max(t.mean for some in tried for t in some)
-    for walk, some in zip(walks, tried, strict=True):
-        if max(t.mean for t in some) >= leader - _HOPELESS:
-            some.extend(_beyond(walk, some))
+    leader = max(t.mean for places_of_path in tried for t in places_of_path)
+    for walk, places_of_path in zip(walks, tried, strict=True):
+        if max(t.mean for t in places_of_path) >= leader - _FAR_BEHIND:
+            places_of_path.extend(_beyond(walk, places_of_path))
     if target is not None:
-        tried.append(_towards(folds, target, max(t.mean for some in tried for t in some)))
-    return _choice([t for some in tried for t in sorted(some, key=lambda t: -t.place)])
+        tried.append(_towards(folds, target, max(t.mean for places_of_path in tried for t in places_of_path)))
+    return _choice([t for places_of_path in tried for t in sorted(places_of_path, key=lambda t: -t.place)])
 
 
 def _choice(tried: Sequence[_Tried]) -> PenaltyChoice:
     """Return the choice among all places that were tried."""
     best = _chosen(tried)
-    mine = sorted((t.place, t.mean) for t in tried if t.path == best.path)
-    wider = [score for place, score in mine if place > best.place]
+    places_of_path = sorted((t.place, t.mean) for t in tried if t.path == best.path)
+    wider = [score for place, score in places_of_path if place > best.place]
     is_last = best.path.factor is None and not best.path.reaches(best.place - 1)
     at_edge = is_last and bool(wider) and best.mean - wider[0] > 0.05
-    return PenaltyChoice(best.path.form(_interpolated(mine, best.place)), _table(tried), at_edge)
+    return PenaltyChoice(best.path.form(_interpolated(places_of_path, best.place)), _table(tried), at_edge)
 
 
 def _towards(folds: Sequence["LCAFold"], target: str, leader: float) -> list[_Tried]:
     """Return weights of the target with their scores: the first, and those nearby if it is not far behind the leader."""
     walk = _Walk(folds, Path(target, _best_width(folds, target)))
     first = walk.at(0)
-    if first.mean < leader - _HOPELESS:
+    if first.mean < leader - _FAR_BEHIND:
         return [first]
     return [first, *_steps(walk, first, 1), *_steps(walk, first, -1)]
 
@@ -177,7 +177,7 @@ def _chosen(tried: Sequence[_Tried]) -> _Tried:
     """Return the best penalty; one that draws towards a target must be clearly better than those that are added."""
     drawn = max((t for t in tried if t.path.factor is not None), key=lambda t: t.mean, default=None)
     added = max((t for t in tried if t.path.factor is None), key=lambda t: t.mean)
-    return drawn if drawn is not None and drawn.mean > added.mean + _CLEARLY else added
+    return drawn if drawn is not None and drawn.mean > added.mean + _GAIN_OF_TARGET else added
 
 
 def _table(tried: Sequence[_Tried]) -> dict[str, np.ndarray]:
@@ -212,12 +212,12 @@ def _best_width(folds: Sequence["LCAFold"], family: str) -> float:
 def _scout(walk: "_Walk", n_folds: int) -> _Tried:
     """Return the approximate best place of a path on some of the folds, by large steps down (up if the first is the best)."""
     best = first = walk.at(0, n_folds)
-    for step in (-_COARSELY, _COARSELY):
+    for step in (-_SCOUTED_STEPS, _SCOUTED_STEPS):
         while walk.path.reaches(best.place + step):
-            found = walk.at(best.place + step, n_folds)
-            if found.mean <= best.mean + _GAIN:
+            candidate = walk.at(best.place + step, n_folds)
+            if candidate.mean <= best.mean + _GAIN:
                 break
-            best = found
+            best = candidate
         if best is not first:
             break
     return best
@@ -288,13 +288,13 @@ def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarr
     Rows that alone make a column vary are never held out: without them the column would have no scale.
     """
     parts = fixed_folds(X, _FOLDS, _MOST_ROWS)
-    everyone = np.sort(np.concatenate(parts)) if parts else np.array([], dtype=int)
+    all_rows = np.sort(np.concatenate(parts)) if parts else np.array([], dtype=int)
     folds = []
     for part in parts:
-        rest = np.setdiff1d(everyone, part, assume_unique=True)
+        rest = np.setdiff1d(all_rows, part, assume_unique=True)
         constant = constant_columns(X[rest])
-        telling = np.any(X[part][:, constant] != X[rest[0], constant], axis=1)
-        train, test = np.sort(np.concatenate([rest, part[telling]])), part[~telling]
+        is_needed = np.any(X[part][:, constant] != X[rest[0], constant], axis=1)
+        train, test = np.sort(np.concatenate([rest, part[is_needed]])), part[~is_needed]
         if len(test) == 0 or constant_columns(X[train]).any():
             continue
         weights = (None, None) if weight is None else (weight[train], weight[test])
@@ -330,7 +330,7 @@ def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
 # A penalty of the size of the shrunk covariance itself makes every direction Gaussian.
 _ALL_GAUSSIAN = Form("shrunk", 1.0)
 # With a smaller weight of the diagonal in the shrunk covariance, no density changes by a hundredth of a nat per row.
-_HARDLY = 0.01
+_LEAST_TRIED_SHRINKAGE = 0.01
 
 
 class LocalRule(NamedTuple):
@@ -386,8 +386,8 @@ def local_rules(choice: PenaltyChoice | None, answerable: bool) -> list[LocalRul
     """
     if choice is None:
         return [local_rule(_ALL_GAUSSIAN)]
-    found = {family: choice.best_added(family) for family in FAMILIES}
-    forms = {family: Form(family, factor) for family, factor in found.items() if factor is not None}
+    best_factors = {family: choice.best_added(family) for family in FAMILIES}
+    forms = {family: Form(family, factor) for family, factor in best_factors.items() if factor is not None}
     forms["drawn" if choice.form.weight else choice.form.family] = choice.form
     rules = [local_rule(form) for form in forms.values()]
     none = [LocalRule("none", 0.0, 0.0, NO_PENALTY.of_rows)] if answerable else []
@@ -402,7 +402,7 @@ def gaussian_rules(X: np.ndarray, weight: np.ndarray | None, answerable: bool) -
     none, shrunk = GAUSSIAN_RULES["none"], GAUSSIAN_RULES["shrunk"]
     if not answerable:
         return [shrunk]
-    return [none] if shrinkage(X, weight) < _HARDLY else [none, shrunk]
+    return [none] if shrinkage(X, weight) < _LEAST_TRIED_SHRINKAGE else [none, shrunk]
 
 
 def _towards_shrunk(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
@@ -462,7 +462,7 @@ _MAX_PASSES = 30
 # The approximate number of passes of the fits of one fold, from which the engine chooses a backend.
 _PASSES = 50
 # Results of searches, by their inputs; None if results are not shared.
-_KEPT: ContextVar[dict[Any, PenaltyChoice | None] | None] = ContextVar("penalty searches", default=None)
+_SEARCHES: ContextVar[dict[Any, PenaltyChoice | None] | None] = ContextVar("penalty searches", default=None)
 
 
 @contextmanager
@@ -472,26 +472,26 @@ def shared_searches() -> Iterator[None]:
     LCA and LCA-Gauss begin with the same search, which need not be repeated if both are fitted to the same rows. A block
     within another one uses the results of the outer one.
     """
-    kept = _KEPT.get()
-    token = _KEPT.set({} if kept is None else kept)
+    searches = _SEARCHES.get()
+    token = _SEARCHES.set({} if searches is None else searches)
     try:
         yield
     finally:
-        _KEPT.reset(token)
+        _SEARCHES.reset(token)
 
 
 def search_penalty(
     X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
 ) -> PenaltyChoice | None:
     """Return the choice for ``reg="auto"``; None if too few rows differ to hold any out."""
-    kept = _KEPT.get()
-    if kept is None:
+    searches = _SEARCHES.get()
+    if searches is None:
         return _search(X, weight, structure, engine)
     digests = [None if a is None else blake2b(np.ascontiguousarray(a)).digest() for a in (X, weight)]
     key = (X.shape, X.dtype, *digests, structure, repr(engine))
-    if key not in kept:
-        kept[key] = _search(X, weight, structure, engine)
-    return kept[key]
+    if key not in searches:
+        searches[key] = _search(X, weight, structure, engine)
+    return searches[key]
 
 
 def _search(

@@ -158,9 +158,9 @@ class Steps:
         """Return the metric at the end of a displacement (or the nearest of the structure), and the move made."""
         if self.structure.covariance == "low_rank":
             inverse = np.linalg.inv(metric)
-            there = inverse @ symmetric_function(displacement, np.exp) @ inverse.T
-            there = nearest_structured(0.5 * (there + there.T), *self.structure)
-            displacement = symmetric_function(metric @ there @ metric.T, _log)
+            covariance = inverse @ symmetric_function(displacement, np.exp) @ inverse.T
+            covariance = nearest_structured(0.5 * (covariance + covariance.T), *self.structure)
+            displacement = symmetric_function(metric @ covariance @ metric.T, _log)
         return symmetric_function(displacement, lambda values: np.exp(-0.5 * values)) @ metric, displacement
 
 

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_integer, check_positive
+from vicinal._checks import check_integer, check_positive, check_random_state
 from vicinal._engine import Engine, Problem, Work
 from vicinal._fit_loops import FitPath, Reason, Recorder, accelerated_fixed_point
 from vicinal._kernel_penalty import Penalty
@@ -61,8 +60,8 @@ _PERMUTED = 10**6
 
 def blend(local: np.ndarray, estimate: np.ndarray, discount: float, share: float) -> np.ndarray:
     """Apply Eq. 7: the old local covariance keeps the weight ``discount ** share``, with share = B / n."""
-    kept = discount**share
-    return kept * local + (1.0 - kept) * estimate
+    old_share = discount**share
+    return old_share * local + (1.0 - old_share) * estimate
 
 
 def metric_of(local: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarray:
@@ -120,8 +119,8 @@ def sampled_neighbors(
         log_others = problem.log_others[queries]
         sums, scatter = problem.pairs.at(metric).scatter(weight, queries, space="rows")
     else:
-        found = np.minimum(np.searchsorted(points, queries), len(points) - 1)
-        left_out = np.where(points[found] == queries, found, -1)
+        places = np.minimum(np.searchsorted(points, queries), len(points) - 1)
+        left_out = np.where(points[places] == queries, places, -1)
         seen = problem.weight[points]
         log_others = np.log(np.where(left_out >= 0, weight_of_others(seen)[left_out], seen.sum()))
         placed = problem.pairs.some(points).at(metric)
@@ -218,19 +217,19 @@ def sweep_path(
     weight = model.problem.weight
     n = len(weight)
     measured = np.sort(rng.choice(n, min(_MONITORED, n), replace=False))
-    judges = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
-    found = model.at(local)
-    record.begin(found, model.sampled(found, measured, judges)[0])
+    neighbors_of_measured = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
+    parameters = model.at(local)
+    record.begin(parameters, model.sampled(parameters, measured, neighbors_of_measured)[0])
     idle = 0
     with record:
         for _ in range(max_iter):
             for terms, points in minibatches(n, n_neighbors, n_rows, batch_size, rng):
-                _, estimate = model.sampled(found, terms, points)
+                _, estimate = model.sampled(parameters, terms, points)
                 local = blend(local, estimate, discount, weight[terms].sum() / n_rows)
-                found = model.at(local)
-            objective, best = model.sampled(found, measured, judges)[0], record.objective
-            record.add(found, objective)
-            record.iterated(found)
+                parameters = model.at(local)
+            objective, best = model.sampled(parameters, measured, neighbors_of_measured)[0], record.objective
+            record.add(parameters, objective)
+            record.iterated(parameters)
             idle = 0 if objective > best + tol else idle + 1
             if idle == 2:
                 raise record.end(Reason.CONVERGED, f"two successive sweeps gained no more than tol={tol:g}")
@@ -427,8 +426,8 @@ class Splits(NamedTuple):
         # rows to compare numbers of directions by them.
         n = len(self.problem.weight)
         positions = np.sort(rng.choice(n, min(max(size, SAMPLE), n), replace=False))
-        some = some_rows(LeaveOneOut(*self.problem[:4]), positions)
-        sample = GaussProblem(*some[:4], self.problem.reg, self.problem.root)
+        rows_of_sample = some_rows(LeaveOneOut(*self.problem[:4]), positions)
+        sample = GaussProblem(*rows_of_sample[:4], self.problem.reg, self.problem.root)
 
         def run(split: Split, tol: float) -> FitPath:
             return relaxed_em(lambda at: em_step(sample, at), split, Recorder(), max_iter=_SAMPLE_PASSES, tol=tol)

@@ -64,17 +64,17 @@ def held_out_log_density(
     points, slots = np.nonzero((place[neighbors[:, :k]] >= 0) & (log_shares > -np.inf)[:, None])
     left_out = place[neighbors[points, slots]]
 
-    own = np.arange(len(rows))
-    skips = np.concatenate([own, left_out]), np.concatenate([rows, points])
+    queries = np.arange(len(rows))
+    skips = np.concatenate([queries, left_out]), np.concatenate([rows, points])
     problem = prepare(engine, X, log_weights=log_shares)
     log_sums = problem.at(Frames(frames, variances, noises, slack=slack)).log_sums_table(rows, skips=skips)[0]
     if len(points):
         scores = _rebuilt_scores(X, neighbors, points, slots, len(frames), noises, weight, problem.engine, slack)
         scores += log_shares[points]
         order = np.argsort(left_out, kind="stable")
-        some, starts = np.unique(left_out[order], return_index=True)
+        rebuilt_rows, starts = np.unique(left_out[order], return_index=True)
         rebuilt = np.logaddexp.reduceat(scores[:, order], starts, axis=1)
-        log_sums[:, some] = np.logaddexp(log_sums[:, some], rebuilt)
+        log_sums[:, rebuilt_rows] = np.logaddexp(log_sums[:, rebuilt_rows], rebuilt)
     return log_sums - log_weight_of_others(log_shares)[rows] - 0.5 * X.shape[1] * LOG_2PI
 
 
@@ -194,13 +194,13 @@ def fold_log_density(
     of rows of positive weight; a row of weight 0 is in no estimate and is scored under the estimate of all rows.
     """
     scores = np.empty((len(noises), len(rows)))
-    for train, asked in soft_folds(len(X), rows, weight, n_folds):
-        some = None if weight is None else weight[train]
-        frames, variances = soft_frames(X[train], Z[train], n_components, some, engine=engine)
-        shares = np.full(len(train), 1.0 / len(train)) if some is None else some / some.sum()
+    for train, places in soft_folds(len(X), rows, weight, n_folds):
+        train_weight = None if weight is None else weight[train]
+        frames, variances = soft_frames(X[train], Z[train], n_components, train_weight, engine=engine)
+        shares = np.full(len(train), 1.0 / len(train)) if train_weight is None else train_weight / train_weight.sum()
         problem = prepare(engine, X[train], log_weights=np.log(shares))
         placed = problem.at(Frames(frames, variances, noises, slack=slack))
-        scores[:, asked] = placed.log_sums_table(X[rows[asked]])[0]
+        scores[:, places] = placed.log_sums_table(X[rows[places]])[0]
     return scores - 0.5 * X.shape[1] * LOG_2PI
 
 
@@ -213,9 +213,9 @@ def soft_folds(
     parts = [(alive[train], alive[test]) for train, test in folds]
     parts.append((alive, np.setdiff1d(np.arange(n), alive)))
     for train, test in parts:
-        asked = np.flatnonzero(np.isin(rows, test))
-        if len(asked):
-            yield train, asked
+        places = np.flatnonzero(np.isin(rows, test))
+        if len(places):
+            yield train, places
 
 
 def rows_held_out_of_frames(mixture: FrameMixture, neighbors: np.ndarray, rows: np.ndarray) -> Iterator[HeldOutRows]:
@@ -257,8 +257,8 @@ def rows_held_out_of_soft_frames(
     """Yield rows with the estimates without their folds, as `fold_log_density` scores them."""
     X, engine = mixture.centres, mixture.engine
     weight = None if np.ptp(mixture.log_weights) == 0 else np.exp(mixture.log_weights)
-    for train, asked in soft_folds(len(X), rows, weight, n_folds):
-        some = None if weight is None else weight[train]
-        frames, variances = soft_frames(X[train], Z[train], len(mixture.frames), some, engine=engine)
+    for train, places in soft_folds(len(X), rows, weight, n_folds):
+        train_weight = None if weight is None else weight[train]
+        frames, variances = soft_frames(X[train], Z[train], len(mixture.frames), train_weight, engine=engine)
         log_shares = mixture.log_weights[train]
-        yield HeldOutRows(asked, FrameMixture(X[train], frames, variances, mixture.noise, log_shares, engine))
+        yield HeldOutRows(places, FrameMixture(X[train], frames, variances, mixture.noise, log_shares, engine))

@@ -265,8 +265,8 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self._check_parameters(X)
         # A noise that is given, or grids of it, are a width along constant columns.
         grids = not isinstance(getattr(self.selection, "noise", "auto"), str)
-        kept = np.full(X.shape[1], given or grids)
-        self._keep_active(X, weight, width="noise", kept=kept)
+        kept_columns = np.full(X.shape[1], given or grids)
+        self._keep_active(X, weight, width="noise", kept=kept_columns)
         return X, weight
 
     def _check_parameters(self, X: np.ndarray) -> None:
@@ -340,8 +340,8 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         """Return the search for the parameters that are "auto"."""
         options = Selection() if self.selection is None else self.selection
         names = ("n_components", "n_neighbors", "noise")
-        own = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
-        return ParameterSearch(options, *own, engine=fit_engine(self))
+        values = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
+        return ParameterSearch(options, *values, engine=fit_engine(self))
 
     def _settle(
         self, named_rows: ArrayLike, X: np.ndarray, y: ArrayLike | None, weight: np.ndarray | None
@@ -356,11 +356,11 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         if search.selection.classifies:
             classes, codes = code_classes(y, len(X))
         X, Z = self._active(X), rows_under_metric(self.metric, named_rows, self._active(X))
-        found = search.run(X, Z, weight, classes, codes)
-        if found is None:  # hardly any rows differ: plain windows
+        result = search.run(X, Z, weight, classes, codes)
+        if result is None:  # hardly any rows differ: plain windows
             return 0, 1, self.noise, None
-        self.cv_results_, self.best_score_ = found.results, found.score
-        return found.params["n_components"], found.params["n_neighbors"], found.params["noise"], found.engine
+        self.cv_results_, self.best_score_ = result.results, result.score
+        return result.params["n_components"], result.params["n_neighbors"], result.params["noise"], result.engine
 
     def _make_mixture(self, X: np.ndarray, frames: np.ndarray, variances: np.ndarray) -> FrameMixture | SharedMixture:
         """Return the density; without directions plain Parzen windows (sec. 2), to the last bit."""

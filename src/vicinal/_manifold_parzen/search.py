@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NEIGHBORS = (5, 10, 20, 40)  # values of "auto"
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of a search: the best parameters, their mean score, the table of all, and the backend that was used."""
 
     params: dict[str, Any]
@@ -65,7 +65,7 @@ class ParameterSearch:
 
     def run(
         self, X: np.ndarray, Z: np.ndarray, weight: np.ndarray | None, classes: np.ndarray, codes: np.ndarray
-    ) -> Found | None:
+    ) -> SearchResult | None:
         """Score every point of the grid on held-out rows; return None if too few rows differ to hold any out.
 
         Parameters
@@ -94,7 +94,7 @@ class ParameterSearch:
         results = _results(grid, scores)
         best = int(np.argmax(results["mean_test_score"]))
         self._warn_if_noises_end_too_early(results, best, grid["noise"])
-        return Found(results["params"][best], float(results["mean_test_score"][best]), results, engine.kind)
+        return SearchResult(results["params"][best], float(results["mean_test_score"][best]), results, engine.kind)
 
     def work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of the search: every k of every split is one pass, for all depths and noises together."""
@@ -170,20 +170,20 @@ class ParameterSearch:
         parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
         weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
         priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
-        found = [nearest_neighbors(data.Z[p], max(neighbors), engine=engine) if max(depths) else None for p in parts]
+        nearest = [nearest_neighbors(data.Z[p], max(neighbors), engine=engine) if max(depths) else None for p in parts]
         test_weights = None if data.weight is None else data.weight[test]
         for column, k in enumerate(neighbors):
-            kept = [d for d in depths if d <= k]
+            depths_of_k = [d for d in depths if d <= k]
             # Joint log-densities of the test rows with each class, shape (classes, depths, noises, test
             # rows).
             joint = np.stack(
                 [
-                    _log_density(data, p, w, near, k, kept, noises, test, engine) + np.log(prior)
-                    for p, w, near, prior in zip(parts, weights, found, priors, strict=True)
+                    _log_density(data, p, w, near, k, depths_of_k, noises, test, engine) + np.log(prior)
+                    for p, w, near, prior in zip(parts, weights, nearest, priors, strict=True)
                 ]
             )
             terms = self._criterion(joint, data.codes[test])
-            scores[: len(kept), column] = np.average(terms, axis=-1, weights=test_weights)
+            scores[: len(depths_of_k), column] = np.average(terms, axis=-1, weights=test_weights)
         return scores
 
     def _criterion(self, joint: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -192,9 +192,9 @@ class ParameterSearch:
             return joint[0]
         if self.selection.criterion == "error":
             return -(np.argmax(joint, axis=0) != codes).astype(float)
-        own = np.take_along_axis(joint, codes[None, None, None, :], axis=0)[0]
+        joint_of_class = np.take_along_axis(joint, codes[None, None, None, :], axis=0)[0]
         # If every density is 0 (a distance in units of the noise overflows), nothing is known about the class.
-        return own - np.maximum(logsumexp(joint, axis=0), np.finfo(float).min)
+        return joint_of_class - np.maximum(logsumexp(joint, axis=0), np.finfo(float).min)
 
 
 class _Data:

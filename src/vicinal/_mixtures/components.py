@@ -3,7 +3,8 @@
 import numbers
 
 import numpy as np
-from sklearn.utils import check_random_state
+
+from vicinal._checks import check_random_state
 
 RandomState = int | np.random.RandomState | None
 LOG_2PI = float(np.log(2.0 * np.pi))

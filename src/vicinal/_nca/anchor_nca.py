@@ -15,7 +15,6 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
 from vicinal._checks import (
     check_callback,
@@ -24,16 +23,17 @@ from vicinal._checks import (
     check_magnitude,
     check_not_tiny,
     check_positive,
+    check_random_state,
     validate_data,
 )
-from vicinal._engine import Engine, prepare
+from vicinal._engine import Engine, as_engine, prepare
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, rank_tolerance, whitening
 from vicinal._nca.anchor_pairs import AnchorPairs, Batch, read_anchor_pairs
 from vicinal._nca.objectives import Evaluation
 from vicinal._nca.options import Adam
 from vicinal._nca.solvers import as_matrix
-from vicinal._nca.starts import check_size
+from vicinal._nca.starts import check_init, check_size
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import power_of_two, read_chunklets
@@ -239,8 +239,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
         check_callback(self.callback)
-        if isinstance(self.init, str):
-            check_choice(self.init, "init", ("rca", "identity"))
+        check_init(self.init, ("rca", "identity"))
+        as_engine(self.engine)
         options = as_record(self.solver, Adam, "solver", ("adam",))
         return options.set_params(early_stopping=True) if isinstance(self.solver, str) else options
 
@@ -285,14 +285,14 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             return [A]
         if self.init == "identity":
             return [np.eye(k, d)]
-        some = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
-        named = ((rows.anchors, anchored.pairs[some, 0]), (rows.X, anchored.pairs[some, 1]))
+        drawn = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
+        named = ((rows.anchors, anchored.pairs[drawn, 0]), (rows.X, anchored.pairs[drawn, 1]))
         both = np.concatenate([rows.gather(*part) for part in named]).astype(np.float64)
         # Fourth powers of the rows must be finite in any unit.
         unit = power_of_two(both.ravel())
         check_not_tiny(both, "the rows in pairs")
         both /= unit
-        sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
+        sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(drawn)).reshape(2, -1).T, len(both))[0])
         within, total = sums.within / sums.n_points, sums.total / sums.n_rows
         # If pairs hold equal rows, or no column varies, there is nothing to whiten.
         spread = np.diag(total) + 1e-9 * np.trace(total) / d
@@ -303,7 +303,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         # Shrunk in units of the columns, so that a column of large variance does not dominate; and towards the raw metric, which
         # suits embeddings, whose columns have no units.
         targets = (size * spread, np.full(d, np.trace(within) / d))
-        found = [
+        whitenings = [
             whitening(
                 (1.0 - _RAW_SHARE) * within + _RAW_SHARE * np.diag(target),
                 reference,
@@ -313,7 +313,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             )
             for target in targets
         ]
-        return [one.components / unit for one in found if one is not None] or [np.eye(k, d)]
+        return [whitened.components / unit for whitened in whitenings if whitened is not None] or [np.eye(k, d)]
 
 
 def _climb(
@@ -336,7 +336,7 @@ def _climb(
     size = largest * float(np.sqrt(np.mean(np.square(A / largest))))
     step, idle, batch_size = options.learning_rate * size, 0, min(options.batch_size, len(train))
     settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
-    record = Recorder.of(estimator, lambda found: as_matrix(found.astype(np.float64)))
+    record = Recorder.of(estimator, lambda matrix: as_matrix(matrix.astype(np.float64)))
     if watched is not None:
         record.begin(A, watched.score(A))
     adam = _Moments(A)
@@ -348,11 +348,11 @@ def _climb(
             passes = max(-(-_LEAST_STEPS * batch_size // len(train)), 1)
             for left in range(passes - 1, -1, -1):
                 for number, batch in enumerate(anchored.batches(train, batch_size, random, mined), 1):
-                    found = anchor_objective(
+                    evaluation = anchor_objective(
                         A, *rows.of(batch), batch.positives, batch.masked, weights=batch.weights, **settings
                     )
-                    A = A + step * adam.direction(found.gradient - options.weight_decay * A)
-                    values.append(found.value)
+                    A = A + step * adam.direction(evaluation.gradient - options.weight_decay * A)
+                    values.append(evaluation.value)
                     last = left == 0 and number * batch_size >= len(train)
                     if not last and (watched is None or number % _STEPS_IN_ROUND):
                         continue
@@ -423,16 +423,16 @@ def _hard_negatives(
     rows: AnchorRows, anchored: AnchorPairs, A: np.ndarray, estimator: AnchorNCA, random: RandomState
 ) -> np.ndarray:
     """Return for each pair rows near its anchor that are not known to be positives, filled up with -1."""
-    some = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
+    candidates = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
     asking, number = np.unique(anchored.pairs[:, 0], return_inverse=True)
     images, queries = (
         _images(rows, table, positions, A, estimator.similarity)
-        for table, positions in ((rows.X, some), (rows.anchors, asking))
+        for table, positions in ((rows.X, candidates), (rows.anchors, asking))
     )
     # Some of the nearest rows are positives; a group may have many.
     spare = _SPARE_OF_GROUP if anchored.codes is not None else 2
-    count = min(2 * estimator.hard_negatives + spare, len(some))
-    near = some[prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices]
+    count = min(2 * estimator.hard_negatives + spare, len(candidates))
+    near = candidates[prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices]
     near[anchored.are_positives(asking, near)] = -1
     first = np.argsort(near < 0, axis=1, kind="stable")[:, : estimator.hard_negatives]
     taken = np.full((len(asking), estimator.hard_negatives), -1)
@@ -495,10 +495,10 @@ def anchor_objective(
         scores = (2.0 * (left @ right.T) - np.square(right).sum(axis=1)) / temperature
     scores[masked] = -np.inf
     scores -= scores.max(axis=1, keepdims=True)
-    own = scores[np.arange(m), positives].copy()
+    positive_scores = scores[np.arange(m), positives].copy()
     np.exp(scores, out=scores)
     sums = scores.sum(axis=1)
-    value = float(share @ (own - np.log(sums)))
+    value = float(share @ (positive_scores - np.log(sums)))
     # d value / d scores, of shape (m, c): the rows sum to zero.
     slope = scores
     slope *= (-share / sums).astype(slope.dtype, copy=False)[:, None]
@@ -529,10 +529,10 @@ def held_out_gain(
         scores = queries @ (points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-30)).T
     else:
         scores = queries @ points.T - 0.5 * np.square(points).sum(axis=1)
-    own = scores[np.arange(len(anchors)), positives].copy()
+    positive_scores = scores[np.arange(len(anchors)), positives].copy()
     scores[masked] = -np.inf
     scores[np.arange(len(anchors)), positives] = -np.inf
-    ahead = (scores > own[:, None]).sum(axis=1) + 0.5 * (scores == own[:, None]).sum(axis=1)
+    ahead = (scores > positive_scores[:, None]).sum(axis=1) + 0.5 * (scores == positive_scores[:, None]).sum(axis=1)
     return float(np.average(1.0 / np.log2(2.0 + ahead), weights=weights))
 
 

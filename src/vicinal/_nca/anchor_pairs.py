@@ -72,18 +72,18 @@ class AnchorPairs:
         """Yield one pass over some pairs in random order; `mined` holds hard negatives of each pair, -1 for none."""
         order = random.permutation(chosen)
         for start in range(0, len(order), size):
-            some = order[start : start + size]
-            if len(some) < 2 and start:
+            batch = order[start : start + size]
+            if len(batch) < 2 and start:
                 return
-            anchors, positives = self.pairs[some].T
+            anchors, positives = self.pairs[batch].T
             if not self.own_table and self.codes is None:  # a pair counts in both directions
-                turned = random.rand(len(some)) < 0.5
+                turned = random.rand(len(batch)) < 0.5
                 anchors, positives = np.where(turned, positives, anchors), np.where(turned, anchors, positives)
             more = [self._some_negatives(anchors, random)]
             if mined is not None:
-                more.append(mined[some].ravel())
+                more.append(mined[batch].ravel())
             yield self.batch(
-                anchors, positives, np.concatenate(more), None if self.weights is None else self.weights[some]
+                anchors, positives, np.concatenate(more), None if self.weights is None else self.weights[batch]
             )
 
     def batch(
@@ -98,10 +98,10 @@ class AnchorPairs:
         rows = self.known[anchors]
         number, place = np.repeat(np.arange(len(anchors)), np.diff(rows.indptr)), self._place[rows.indices]
         masked[number[place >= 0], place[place >= 0]] = True
-        own = self._place[positives]
-        masked[np.arange(len(anchors)), own] = False
+        places = self._place[positives]
+        masked[np.arange(len(anchors)), places] = False
         self._place[candidates] = -1
-        return Batch(anchors, candidates, own, masked, weights)
+        return Batch(anchors, candidates, places, masked, weights)
 
     def are_positives(self, anchors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return which of some rows (m, c) are known to belong to each of m anchors, including the anchor itself."""
@@ -152,14 +152,14 @@ def read_anchor_pairs(
         three = _positions(triplets, (n_anchors, n_rows, n_rows), "triplets", 3)
         listed, unlike = three[:, :2], np.concatenate([unlike, three[:, [0, 2]]])
     weights = _weights(pair_weight, len(listed), y is not None)
-    kept = np.ones(len(listed), dtype=bool) if own_table else listed[:, 0] != listed[:, 1]
+    is_used = np.ones(len(listed), dtype=bool) if own_table else listed[:, 0] != listed[:, 1]
     if weights is not None:
-        kept &= weights > 0
-    if not kept.any():
+        is_used &= weights > 0
+    if not is_used.any():
         raise ValueError("AnchorNCA needs at least one pair of different rows, got none.")
     anchored = AnchorPairs(
-        listed[kept],
-        None if weights is None else weights[kept],
+        listed[is_used],
+        None if weights is None else weights[is_used],
         unlike,
         n_anchors,
         n_rows,

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 
 from vicinal._checks import (
     check_choice,
+    check_random_state,
     check_rows,
     check_spread,
     check_weights,
@@ -244,8 +245,8 @@ class NCA(LinearNCA):
 
         def evaluate(A: np.ndarray) -> Evaluation:
             """Return the p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
-            found = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
-            return with_penalty(found, A, penalty)
+            evaluation = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
+            return with_penalty(evaluation, A, penalty)
 
         def climb_from(start: Start) -> FitPath:
             if solver == "stochastic":  # truncated sums over i (sec. 2)
@@ -309,9 +310,9 @@ class NCA(LinearNCA):
 
     def _objective(self) -> Objective:
         """Return the objective as a record."""
-        found = as_record(self.objective, Objective, "objective", _OBJECTIVES)
-        check_choice(found.kind, "the kind of objective", _OBJECTIVES)
-        return found
+        objective = as_record(self.objective, Objective, "objective", _OBJECTIVES)
+        check_choice(objective.kind, "the kind of objective", _OBJECTIVES)
+        return objective
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         n_dims = image_width(self, n_features)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
@@ -23,6 +23,7 @@ from vicinal._checks import (
     check_flag,
     check_integer,
     check_positive,
+    check_random_state,
     check_rows,
     check_spread,
     check_weights,
@@ -219,10 +220,11 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         spread = column_spread(X)
         self.mean_ = X.mean(axis=0, dtype=np.float64) if self.standardize else np.zeros(X.shape[1])
         self.spread_ = np.where(spread > 0, spread, 1.0) if self.standardize else np.ones(X.shape[1])
-        device = self.device or device_of_fit(self) or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = device_of_fit(self) or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = device if self.device is None else self.device
         try:
             torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, TypeError, ValueError) as error:
             raise ValueError(
                 f"device={self.device!r} cannot be used here: {error}. Use 'cpu', or None for a GPU if there is one."
             ) from error
@@ -252,10 +254,10 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         """
         check_is_fitted(self, "module_")
         if on_device(X):
-            there, torch = check_device_rows(self, X), _torch()
-            mean, spread = (torch.as_tensor(values, device=there.device) for values in (self.mean_, self.spread_))
-            network = copy.deepcopy(self.module_).to(there.device)
-            return (self.scale_ * _outputs(torch, network, (there.double() - mean) / spread)).to(there.dtype)
+            tensor, torch = check_device_rows(self, X), _torch()
+            mean, spread = (torch.as_tensor(values, device=tensor.device) for values in (self.mean_, self.spread_))
+            network = copy.deepcopy(self.module_).to(tensor.device)
+            return (self.scale_ * _outputs(torch, network, (tensor.double() - mean) / spread)).to(tensor.dtype)
         X = check_rows(self, X, reset=False)
         return self.scale_ * _outputs(_torch(), self.module_, self._standardized(X)).astype(X.dtype)
 
@@ -425,8 +427,8 @@ class _Epochs:
     def train(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
         """Run one epoch; return the values and weights of the batches that had a gradient."""
         before = self._state()
-        found = [self._step(batch) for batch in batches]
-        values, weights = self.collected(found)
+        terms = [self._step(batch) for batch in batches]
+        values, weights = self.collected(terms)
         usable = np.isfinite(values) & (weights > 0)
         if not usable.all():
             self._restore(before)

@@ -72,9 +72,9 @@ def neighbor_objective(
     """
     row_weights = _of_rows(weight, rows)
     with one_blas_thread_beside_pairs(problem.n_points if rows is None else len(rows), problem.n_features):
-        found = placed_at(problem, A).gradient(row_weights, rows, objective=objective)
-    total = float(len(found.log_agreement) if row_weights is None else row_weights.sum())
-    return Evaluation(mean_term(found.log_agreement, objective, row_weights), ROOT2 * found.pull / total)
+        gradient = placed_at(problem, A).gradient(row_weights, rows, objective=objective)
+    total = float(len(gradient.log_agreement) if row_weights is None else row_weights.sum())
+    return Evaluation(mean_term(gradient.log_agreement, objective, row_weights), ROOT2 * gradient.pull / total)
 
 
 def neighbor_value(

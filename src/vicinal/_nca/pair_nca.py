@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 
 from vicinal._checks import (
     check_choice,
+    check_random_state,
     check_rows,
     check_spread,
     check_weights,

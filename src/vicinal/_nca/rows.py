@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_source, check_spread, check_weights, log_weights
+from vicinal._checks import check_random_state, check_source, check_spread, check_weights, log_weights
 from vicinal._engine import Engine, Work, fit_engine, prepare, resident_rows
 from vicinal._nca.objectives import Evaluation, neighbor_objective, neighbor_value, placed_at
 from vicinal._nca.options import Objective

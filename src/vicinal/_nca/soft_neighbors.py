@@ -14,9 +14,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights, log_weights
+from vicinal._checks import (
+    check_array,
+    check_magnitude,
+    check_positive,
+    check_rows,
+    check_spread,
+    check_weights,
+    log_weights,
+)
 from vicinal._dask import CollectionClassifierMixin, answers_collections, fits_collections, float_numbers, predictions
 from vicinal._engine import (
     Engine,
@@ -89,10 +97,10 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
     def _fit_bandwidth(self, X: np.ndarray, weight: np.ndarray | None) -> None:
         """Choose the bandwidth with the best `_score_of_scales`, and the engine for it."""
         work = self._pair_work(*X.shape)
-        own = self._own_bandwidth(self.metric_)
-        self.bandwidth_ = 1.0 if own is None else own
+        learned = self._own_bandwidth(self.metric_)
+        self.bandwidth_ = 1.0 if learned is None else learned
         self.engine_, self.certified_row_error_ = choose(as_engine(fit_engine(self)), work).backend, 0.0
-        if own is not None:
+        if learned is not None:
             return
         points, queries = sample_rows(len(self.points_), _QUERIES, _POINTS)
         if len(points) < 2:
@@ -105,9 +113,9 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         )  # fmt: skip
         self.engine_ = problem.backend
         score = self._score_of_scales(problem, points, queries, weight)
-        found = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
+        scaled = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
         self.certified_row_error_ = problem.certified_row_error
-        self.bandwidth_ = _ROOT_HALF / float(found[0])
+        self.bandwidth_ = _ROOT_HALF / float(scaled[0])
 
     def _placement_and_rows(self, X: ArrayLike | None) -> tuple[Placement, np.ndarray | None]:
         """Return the placement of the training rows for the rows to predict, and the latter in the engine's form."""
@@ -449,8 +457,8 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         """
         placed, queries = self._placement_and_rows(X)
         k = self._targets.shape[1]
-        found = placed.softmax_means(np.column_stack([self._targets, self._targets**2]), queries).means
-        std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0)) * self._unit
+        moments = placed.softmax_means(np.column_stack([self._targets, self._targets**2]), queries).means
+        std = np.sqrt(np.maximum(moments[:, k:] - moments[:, :k] ** 2, 0.0)) * self._unit
         return std[:, 0] if self._one_output else std
 
 

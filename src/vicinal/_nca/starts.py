@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.covariance import ledoit_wolf
 from sklearn.decomposition import PCA
-from sklearn.utils.validation import check_array
 
-from vicinal._checks import check_choice
+from vicinal._checks import check_array, check_choice
 from vicinal._engine import prepare
 from vicinal._metric import signs_of
 from vicinal._nca.objectives import Evaluation, with_penalty
@@ -60,7 +59,7 @@ def check_init(init: Any, names: tuple[str, ...]) -> None:
         raise ValueError(f"{choices}, got None.")
     try:
         np.asarray(init, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{choices}, got {type(init).__name__}.") from error
 
 
@@ -122,7 +121,7 @@ def user_start(
 
 def given_start(given: ArrayLike, n_features: int, diagonal: bool = False, name: str = "init") -> Start:
     """Return the start for an array; a diagonal one may be given as a vector."""
-    A = check_array(given, dtype=np.float64, ensure_2d=False, input_name=name)
+    A = check_array(given, dtype=np.float64, ensure_2d=False, ensure_min_samples=0, input_name=name)
     if A.ndim == 1 and diagonal:
         A = np.diag(A)
     if A.ndim != 2 or A.shape[1] != n_features:
@@ -315,15 +314,19 @@ def _directions(
     if (
         kind == "lda" and classes is not None and n_components < len(np.unique(classes))
     ):  # a sample can lack the rows of a class
-        found = _lda(X, classes, n_components)
-        if found.shape[0] == n_components and np.isfinite(found).all() and np.all(np.any(found != 0, axis=1)):
-            return found
+        directions = _lda(X, classes, n_components)
+        if (
+            directions.shape[0] == n_components
+            and np.isfinite(directions).all()
+            and np.all(np.any(directions != 0, axis=1))
+        ):
+            return directions
     if kind == "lda":  # the classes span fewer directions than requested
         kind = "pca"
     if kind in ("rca", "whitening"):
-        found = _whitened(X, classes if kind == "rca" else None)
-        if len(found) >= n_components:
-            return found[:n_components]
+        directions = _whitened(X, classes if kind == "rca" else None)
+        if len(directions) >= n_components:
+            return directions[:n_components]
         kind = "pca"
     if kind == "pca" and n_components <= min(X.shape):
         return PCA(n_components=n_components, random_state=random_state).fit(X).components_
@@ -362,9 +365,9 @@ def best_scale(score: Callable[[np.ndarray], float], A: np.ndarray, X: np.ndarra
     The octaves range from the scale at which the farthest tenth of the pairs just begins to lose weight to the
     scale at which even nearest neighbours have none, and are extended as long as the last one is the best.
     """
-    some = X[:: max(len(X) // QUERIES, 1)]
+    sample = X[:: max(len(X) // QUERIES, 1)]
     # The distances of each row to all others, nearest first.
-    squares = prepare("reference", some, leave_one_out=True).at(A).nearest(len(some) - 1).scores
+    squares = prepare("reference", sample, leave_one_out=True).at(A).nearest(len(sample) - 1).scores
     squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # duplicates do not count as neighbours here
     apart = squares[np.isfinite(squares)]
     if apart.size == 0:

@@ -93,10 +93,10 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         numbers = column_or_1d(read_numbers(y, len(X)), warn=True)
         self.bin_edges_ = quantile_edges(numbers, n_bins)
         rows = passed if hasattr(passed, "columns") else X
-        self.metric_ = clone(RCA() if self.metric is None else self.metric).fit(
-            rows, np.digitize(numbers, self.bin_edges_)
-        )
-        if not hasattr(self.metric_, "components_"):
+        metric = RCA() if self.metric is None else self.metric
+        if hasattr(metric, "fit"):
+            self.metric_ = clone(metric).fit(rows, np.digitize(numbers, self.bin_edges_))
+        if not hasattr(getattr(self, "metric_", None), "components_"):
             raise TypeError(
                 f"metric must set components_ when it is fitted, got {type(self.metric).__name__}. Pass a linear metric such "
                 "as RCA(), NCA() or MMC()."

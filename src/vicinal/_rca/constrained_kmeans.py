@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
 from sklearn.cluster import KMeans
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_integer, check_positive, check_rows
+from vicinal._checks import check_array, check_callback, check_integer, check_positive, check_random_state, check_rows
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, best_path, warn_if_not_converged
 from vicinal._notebook import NotebookMixin
 from vicinal._supervision import ChunkletReport, read_partition
@@ -126,6 +125,8 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         """
         n_clusters = check_integer(self.n_clusters, "n_clusters")
         n_init = check_integer(self.n_init, "n_init")
+        if not isinstance(self.init, str) and not callable(self.init):
+            check_array(self.init, input_name="init")
         max_iter = check_integer(self.max_iter, "max_iter")
         center_tol = check_positive(self.center_tol, "center_tol", strict=False)
         check_callback(self.callback)

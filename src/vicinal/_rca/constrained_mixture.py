@@ -14,10 +14,9 @@ from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows
+from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_random_state, check_rows
 from vicinal._fit_loops import Callback, FitPath, Recorder, best_path, fixed_point, warn_if_not_converged
 from vicinal._notebook import NotebookMixin
 from vicinal._rca.cannot_link import CannotLinks

@@ -398,7 +398,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 "equal."
             )
         available = rank if basis is None else basis.shape[1]
-        self._warn_of_directions(available, rank, sums.n_contrasts, spread)
+        as_before = may_wait and (rank, len(metric[0])) == (
+            getattr(self, "rank_", 0),
+            len(getattr(self, "components_", ())),
+        )
+        if not as_before:  # a stream would warn of the same directions at every part
+            self._warn_of_directions(available, rank, sums.n_contrasts, spread)
         self._sums, self.chunklet_report_ = sums, report
         self.components_, self._inverse, self.ratios_ = metric
         self.covariance_, self.total_covariance_, self.mean_ = covariance, total, sums.mean
@@ -448,7 +453,7 @@ def _fourth_powers(X: np.ndarray, what: str) -> str:
 
 
 def _is_share(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0.0 <= float(value) <= 1.0
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value <= 1 and not value < 0
 
 
 # -- shrinkage of the within-chunklet covariance, in units of the columns ------------------------------

@@ -11,9 +11,8 @@ import math
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
-from vicinal._checks import check_integer, check_positive
+from vicinal._checks import check_integer, check_positive, check_random_state
 from vicinal._supervision.chunklets import ChunkletRows, merge_shared
 from vicinal._supervision.labels import code_groups
 

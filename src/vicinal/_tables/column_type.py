@@ -324,6 +324,6 @@ def describe_types(types: Iterable[tuple[str, ColumnType]], most: int = 8) -> st
     """Return columns by kind for a message: "boolean: 'coin'; identifier: 'order_id'"."""
     by_kind: dict[str, list[str]] = {}
     for name, kind in types:
-        said = "tied (values that repeat, but not in even steps)" if kind.kind == "tied" else kind.kind
+        said = "tied (values that repeat, but fill no even steps)" if kind.kind == "tied" else kind.kind
         by_kind.setdefault(said, []).append(str(name))
     return "; ".join(f"{kind}: {shown(names, most)}" for kind, names in by_kind.items())

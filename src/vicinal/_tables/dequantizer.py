@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_flag, check_integer, validate_data
+from vicinal._checks import as_numbers, check_flag, check_integer, check_random_state, validate_data
 from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import number_type
 from vicinal._tensors import as_given
@@ -110,6 +110,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         check_flag(self.training_only, "training_only")
         X = self._rows(X, reset=True)
         self.steps_ = self._check_steps(X)
+        self._check_log(X.shape[1])
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         return self
 
@@ -191,7 +192,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
             if self.steps != "auto":
                 raise ValueError(f"steps must be 'auto' or one number per column, got {self.steps!r}.")
             return np.array([number_type(column).step or 0.0 for column in X.T])
-        steps = np.asarray(self.steps, dtype=np.float64)
+        steps = as_numbers(self.steps, "steps")
         if steps.shape != (X.shape[1],):
             raise ValueError(
                 f"steps must hold one number for each of the {X.shape[1]} columns, got shape {steps.shape}."
@@ -199,6 +200,14 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         if not np.isfinite(steps).all() or steps.min() < 0:
             raise ValueError("steps must be finite and at least 0 (0 for a column that is not rounded).")
         return steps.copy()
+
+    def _check_log(self, n_features: int) -> None:
+        try:
+            known = set(self.log) <= set(range(n_features))
+        except TypeError:
+            known = False
+        if not known:
+            raise ValueError(f"log must hold positions of columns from 0 to {n_features - 1}, got {self.log!r}.")
 
     def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
         # In float32, noise of a fine step would be lost in the rounding of a large value. The dtype must not depend on the

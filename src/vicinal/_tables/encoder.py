@@ -1,8 +1,9 @@
 """Conversion of the raw columns of a table to numbers, by their kinds."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_flag
+from vicinal._checks import check_flag, check_random_state
 from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import ColumnType, TableError
 from vicinal._tables.dequantizer import Dequantizer
@@ -102,6 +103,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         self
         """
         check_flag(self.one_hot, "one_hot")
+        check_random_state(self.random_state)
         frame = as_frame(X)
         self.n_features_in_ = frame.shape[1]
         names = np.array(list(frame.columns), dtype=object)
@@ -111,6 +113,8 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             del self.feature_names_in_
         self._columns = names
         found = list(column_types(frame, self.types).values())
+        if isinstance(self.log, str) or not isinstance(self.log, (Iterable, NoneType)):
+            raise TypeError(f"log must be a list of names of columns or None, got {self.log!r}.")
         log = [] if self.log is None else [str(name) for name in self.log]
         check_names(log, frame.columns, "log")
         outputs = [

@@ -92,7 +92,7 @@ def _logarithms(numbers: np.ndarray, column: Any) -> np.ndarray:
     if len(without):
         raise TableError(
             f"log: {str(column.name)!r} holds {numbers[without[0]]:g} in row {column.index[without[0]]}, which has no logarithm "
-            f"({count(len(without), 'such row')}). Leave the column out of log, or mark such values as missing."
+            f"({count(len(without), 'such row')}). Use the column without its logarithm, or mark such values as missing."
         )
     return np.log(numbers)
 

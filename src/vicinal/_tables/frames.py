@@ -10,6 +10,7 @@ import math
 import numbers
 import re
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,10 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     {'price': 'lattice of step 0.5', 'day': 'date (ISO8601)'}
     """
     frame = as_frame(table)
+    if not isinstance(types, (Mapping, NoneType)):
+        raise TypeError(
+            f"types must be a dict of names of columns and their types or None, got {type(types).__name__}."
+        )
     types = {} if types is None else dict(types)
     for name in types:
         if name not in frame.columns:

@@ -166,7 +166,7 @@ def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
         shares = [f"{name!r} ({100 * kind.tied:.0f} % of the rows)" for name, kind in list(tied.items())[:8]]
         rest = f" and {len(tied) - 8} more" if len(tied) > 8 else ""
         notes.append(
-            "Left out of densities and of LCA, because their values repeat, but not in even steps, so that a density could be "
+            "Left out of densities and of LCA, because their values repeat, but fill no even steps, so that a density could be "
             f"made arbitrarily high: {', '.join(shares)}{rest}. Pass {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
             "to include such a column."
         )
@@ -277,7 +277,8 @@ def prepare_table(
         if all(kind.kind == "constant" for kind in found.values()):
             raise TableError(_all_constant(len(features)), notes)
         usable = not one_hot and _categories(features, found.items())
-        hint = f" Pass {words.one_hot} to use categories as 0/1 columns." if usable else ""
+        hint = _hints(features, list(found.items()), words)
+        hint += f" Pass {words.one_hot} to use categories as 0/1 columns." if usable else ""
         raise TableError(f"no numeric columns are left to use as features.{hint}", notes)
     encoder = encoder.select(np.arange(len(encoder.get_feature_names_out())))
     values = encoder.transform(features)
@@ -406,9 +407,11 @@ def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -
     """Return how to read numbers and times that are written as text."""
     import pandas as pd
 
-    hints = []
+    hints: list[str] = []
     for name, _ in columns:
         texts, found = features[name].dropna().astype(str), _hidden(features[name])
+        if found == "commas" and any(words.decimal in hint for hint in hints):
+            continue
         if found == "commas":
             hints.append(f" Numbers such as {texts.iloc[0][:20]!r} in {name!r} can be read with {words.decimal}.")
         elif found == "signs":
