@@ -149,7 +149,9 @@ def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     assert sum(client.run(lambda: len(sys.modules["vicinal._engine.dask.worker"]._made._things)).values()) > 0
 
 
-PIECES = tuple(f"vicinal.{name}" for name in ("Half", "Sweep", "Pruned", "Compiled"))  # keys of tasks that compute something
+PIECES = tuple(
+    f"vicinal.{name}" for name in ("Half", "Sweep", "Pruned", "Compiled")
+)  # keys of tasks that compute something
 
 
 def bytes_so_far():
