@@ -2,6 +2,6 @@
 
 - blocks.py: consecutive rows of a size that fits into memory.
 - pool.py: threads, whose results come in the order of the pieces; the threads of BLAS.
-- sharing.py: pieces of work, the tree of their sums, and who does them: this process, or Dask workers.
+- sharing.py: pieces of work, the tree of their sums, and where they are computed: in this process, or by Dask workers.
 - compiling.py: how kernels are compiled and cached.
 """
