@@ -1,4 +1,4 @@
-"""What all campaigns share: cases by number, several processes, counts of the results, and files that replay failures.
+"""What all campaigns share: cases by number, several processes, and counts of the results.
 
 A campaign is a module with
 
@@ -10,29 +10,21 @@ A campaign is a module with
   that each process tries before its ``--seconds`` begin, because they compile what the others need;
 - optionally ``MOST_BAD``, the share of bad cases that is accepted, for promises that are about a share (0 by default).
 
-A case depends only on the seed and its own number, so a failure can be replayed from these two.
+A case depends only on the seed and its own number, so ``--seed SEED --start NUMBER --cases 1`` runs it again.
 """
 
 import argparse
 import faulthandler
-import json
 import multiprocessing
-import platform
-import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
-import sklearn
-
-import vicinal
 
 LONGEST = 300.0  # seconds after which a case is stopped, and bad
 
@@ -54,7 +46,6 @@ class Case:
         self.what = "?"
         self.text = ""
         self.largest: dict[str, float] = {}  # numbers of which the largest of all cases is printed at the end
-        self.files: dict[str, bytes] = {}  # files to save with a failure
 
     def choice(self, options: list) -> object:
         """Return one of several options unchanged; NumPy would convert them to an array."""
@@ -125,8 +116,6 @@ class Tally:
 def run(module: str, arguments: list[str]) -> int:
     """Run a campaign with the options of the command line; return the exit code, which is 1 if a case is bad."""
     options = _options(module, arguments)
-    if options.replay:
-        return _replay(module, options.replay)
     tally, began = Tally(), time.monotonic()
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
@@ -141,7 +130,7 @@ def run(module: str, arguments: list[str]) -> int:
             if process is None or process.is_alive() or not results.empty():
                 continue
             if process.exitcode:  # the case ended its process; another process goes on after it
-                error = f"the process ended with {process.exitcode}; try it again with --start {begin[job]} --cases 1"
+                error = f"the process ended with {process.exitcode}; run it again with --seed {options.seed} --start {begin[job]} --cases 1"
                 tally.take(begin[job], {"what": "?", "error": error})
                 begin[job] += options.jobs
                 processes[job] = _begin(context, module, options, begin[job], results)
@@ -173,7 +162,7 @@ def _try_cases(module: str, options: argparse.Namespace, first: int, results: An
             return
         faulthandler.dump_traceback_later(LONGEST, exit=True)
         case = Case(options.seed, number, options.rows)
-        results.put((number, _tried(campaign.check, module.rpartition(".")[2], case, Path(options.failures))))
+        results.put((number, _tried(campaign.check, case)))
     faulthandler.cancel_dump_traceback_later()
 
 
@@ -185,14 +174,12 @@ def _options(module: str, arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--start", type=int, default=0, help="the number of the first case; default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="the number of processes; default: %(default)s")
-    parser.add_argument("--failures", default="fuzz-failures", help="the folder for failing cases")
-    parser.add_argument("--replay", metavar="FILE", help="run the case in a file that a failure has written")
     parser.add_argument("--rows", type=int, default=getattr(campaign, "ROWS", None), help="of the largest problems")
     return parser.parse_args(arguments)
 
 
-def _tried(check: Callable[[Case], str], name: str, case: Case, failures: Path) -> dict:
-    """Return the result of a case in words: its verdict, or the error and the file that replays it."""
+def _tried(check: Callable[[Case], str], case: Case) -> dict:
+    """Return the result of a case in words: its verdict, or its error with everything that was drawn and the traceback."""
     try:
         return {"verdict": check(case), "what": case.what, "largest": case.largest}
     except KeyboardInterrupt:
@@ -200,35 +187,6 @@ def _tried(check: Callable[[Case], str], name: str, case: Case, failures: Path) 
     except Skip as reason:
         return {"verdict": f"left out: {reason}", "what": case.what}
     except BaseException as error:  # every exception of a case is a finding of the campaign
-        brief = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        path = _write_failure(failures, name, case, brief, error)
-        return {"error": f"{brief}\n     replay it with --replay {path}", "what": case.what}
-
-
-def _write_failure(folder: Path, name: str, case: Case, brief: str, error: BaseException) -> Path:
-    """Write a file that replays and explains a failing case."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{name}-{case.seed}-{case.number}"
-    for ending, content in case.files.items():
-        (folder / f"{stem}.{ending}").write_bytes(content)
-    versions = {module.__name__: module.__version__ for module in (vicinal, np, scipy, sklearn)}
-    record = {
-        "campaign": name, "seed": case.seed, "number": case.number, "rows": case.rows, "what": case.what, "text": case.text,
-        "error": brief, "traceback": "".join(traceback.format_exception(error)),
-        "versions": {**versions, "python": platform.python_version()},
-    }  # fmt: skip
-    path = folder / f"{stem}.json"
-    path.write_text(json.dumps(record, indent=1))
-    return path
-
-
-def _replay(module: str, path: str) -> int:
-    record = json.loads(Path(path).read_text())
-    case = Case(record["seed"], record["number"], record["rows"])
-    try:
-        print(import_module(module).check(case))
-    except Exception:
-        traceback.print_exc()
-        print(f"{case.what}: {case.text}", file=sys.stderr)
-        return 1
-    return 0
+        again = f"run it again with --seed {case.seed} --start {case.number} --cases 1"
+        brief = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}; {again}"
+        return {"error": f"{brief}\n{case.text}\n{''.join(traceback.format_exception(error))}", "what": case.what}
