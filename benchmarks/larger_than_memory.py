@@ -193,8 +193,7 @@ def _command(folder, patched, *options):
 
     from vicinal import RCA
     from vicinal import io as model_io
-    from vicinal._app import blocks
-    from vicinal.cli import main
+    from vicinal.cli import blocks, main
 
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:
         rows, labels = some_rows(10_000, 0)

@@ -11,10 +11,9 @@ from needs import needs
 
 from vicinal import RCA, Engine
 from vicinal import io as model_io
-from vicinal._app import blocks
-from vicinal._app.console import Console
-from vicinal._app.tables import TableOptions, read_table
-from vicinal.cli import main
+from vicinal.cli import blocks, main
+from vicinal.cli.console import Console
+from vicinal.cli.tables import TableOptions, read_table
 
 OK, USAGE, DATA = 0, 2, 3
 

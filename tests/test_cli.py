@@ -28,10 +28,10 @@ from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import io as model_io
-from vicinal._app.errors import MEANINGS
-from vicinal._app.parser import make_parser
-from vicinal._app.paths import add_input, add_output, same_file
 from vicinal.cli import main
+from vicinal.cli.errors import MEANINGS
+from vicinal.cli.parser import make_parser
+from vicinal.cli.paths import add_input, add_output, same_file
 
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 6, 130, 141
 COMMAND = Path(sys.executable).parent / "vicinal"
@@ -759,7 +759,7 @@ def test_a_missing_package_names_its_extra(table):
 
 
 def test_a_fault_of_ours_is_told_apart(table, capsys, monkeypatch):
-    monkeypatch.setattr("vicinal._app.blocks.read_table", lambda *_: 1 / 0)
+    monkeypatch.setattr("vicinal.cli.blocks.read_table", lambda *_: 1 / 0)
     assert run("learn", "table.csv", "--method", "lca", "-o", "m.vicinal") == BUG
     assert "an unexpected ZeroDivisionError" in capsys.readouterr().err
 
@@ -1248,7 +1248,7 @@ def test_text_is_written_as_it_was_read_unless_a_spreadsheet_would_evaluate_it(t
 
 
 def test_many_columns_are_refused_before_they_are_read(folder, capsys, monkeypatch):
-    monkeypatch.setattr("vicinal._app.learn._MOST_COLUMNS", 20)
+    monkeypatch.setattr("vicinal.cli.learn._MOST_COLUMNS", 20)
     rng = np.random.default_rng(0)
     wide = pd.DataFrame(rng.normal(size=(30, 21)), columns=[f"c{i}" for i in range(21)])
     wide.to_csv("wide.csv", index=False)
@@ -1785,7 +1785,7 @@ def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
 
 
 def test_the_cost_of_many_training_rows_is_told_before_it_is_paid(odd_rows, capsys, monkeypatch):
-    from vicinal._app import row_scores
+    from vicinal.cli import row_scores
 
     monkeypatch.setattr(row_scores, "_MANY_ROWS", 300)
     assert run("learn", "rows.csv", "--method", "parzen", "--missing", "drop", "-o", "m.vicinal") == OK

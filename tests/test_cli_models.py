@@ -10,8 +10,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, RCA, Dequantizer, ParzenWindows, TableEncoder, io
-from vicinal._app.errors import MODEL, OK
 from vicinal.cli import main
+from vicinal.cli.errors import MODEL, OK
 
 COMMANDS = {
     "inspect": ["inspect", "m.vicinal"],

@@ -17,9 +17,8 @@ from needs import needs
 
 from vicinal import RCA
 from vicinal import io as model_io
-from vicinal._app import blocks, use
-from vicinal._app.clusters import cluster_of
-from vicinal.cli import main
+from vicinal.cli import blocks, main, use
+from vicinal.cli.clusters import cluster_of
 
 distributed = needs("distributed")
 
@@ -111,7 +110,7 @@ def test_a_scheduler_without_workers_is_no_bug(command, tmp_path, monkeypatch, c
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):
-    from vicinal._app import clusters
+    from vicinal.cli import clusters
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(clusters, "_SECONDS_TO_CONNECT", 1)
@@ -238,7 +237,7 @@ def test_an_interruption_leaves_the_old_output_and_no_tasks(folder, cluster, mon
     ids=["transform", "score", "neighbors", "neighbors of queries", "report"],
 )
 def test_parts_of_a_table_in_memory_are_done_by_workers_with_the_same_bytes(command, folder, cluster, monkeypatch):
-    from vicinal._app import row_scores
+    from vicinal.cli import row_scores
 
     monkeypatch.setattr(row_scores, "ROWS_IN_PART", 32)
     monkeypatch.setattr(use, "_QUERIES_IN_PART", 64)

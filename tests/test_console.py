@@ -5,9 +5,9 @@ import io
 import pytest
 from needs import needs
 
-from vicinal._app import console as module
-from vicinal._app.console import Console
 from vicinal._words import duration
+from vicinal.cli import console as module
+from vicinal.cli.console import Console
 
 
 class Clock:

@@ -13,10 +13,10 @@ import pytest
 from fuzz.harness import Case, damaged
 from needs import needs
 
-from vicinal._app.errors import DATA, USAGE, Failure
-from vicinal._app.table_writer import TableWriter
-from vicinal._app.tables import TableOptions, read_table
 from vicinal.cli import main
+from vicinal.cli.errors import DATA, USAGE, Failure
+from vicinal.cli.table_writer import TableWriter
+from vicinal.cli.tables import TableOptions, read_table
 
 
 @cache

@@ -492,7 +492,7 @@ def demo_writes_its_files(folder, capsys):
 
 def test_demo_runs_on_few_rows(tmp_path, monkeypatch, capsys):
     """The same commands as in the demonstration, on smaller data and with fewer methods."""
-    from vicinal._app import demo
+    from vicinal.cli import demo
 
     def few(X, y, *more, **settings):
         settings.setdefault("densities", ["gaussian", "lca"])

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from vicinal._app.paths import add_input, add_output
+from vicinal.cli.paths import add_input, add_output
 
 _DESCRIPTION = """\
 Learn an adapter for embeddings from pairs (or labels) that belong together, and measure whether it helps.

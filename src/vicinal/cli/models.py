@@ -10,9 +10,9 @@ from argparse import Namespace
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vicinal._app.console import one_line, shown
-from vicinal._app.errors import FIT, MODEL, USAGE, Failure
-from vicinal._app.outputs import output_failure
+from vicinal.cli.console import one_line, shown
+from vicinal.cli.errors import FIT, MODEL, USAGE, Failure
+from vicinal.cli.outputs import output_failure
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator

@@ -7,8 +7,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vicinal._app.console import Console, count, one_line
-from vicinal._app.errors import USAGE, WORKERS, Failure, need
+from vicinal.cli.console import Console, count, one_line
+from vicinal.cli.errors import USAGE, WORKERS, Failure, need
 
 _SECONDS_TO_CONNECT = 20
 # The environment in which workers are started. By default, Dask lets the C library return every large array to the system as soon as

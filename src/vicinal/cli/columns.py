@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.console import Console, Messages, count, one_line, shown
-from vicinal._app.errors import DATA, USAGE, Failure
-from vicinal._app.tables import check_columns, split_names
 from vicinal._tables import (
     COMMAND_WORDS,
     Note,
@@ -21,11 +18,14 @@ from vicinal._tables import (
     prepare_table,
     refuse_infinite,
 )
+from vicinal.cli.console import Console, Messages, count, one_line, shown
+from vicinal.cli.errors import DATA, USAGE, Failure
+from vicinal.cli.tables import check_columns, split_names
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vicinal._app.models import Model
+    from vicinal.cli.models import Model
 
 
 def prepare(

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.blocks import in_turn
-from vicinal._app.columns import measured, note_unused_label, prepare
-from vicinal._app.console import Console, Messages, count, one_line, shown
-from vicinal._app.errors import DATA, Failure
-from vicinal._app.models import fit_failure, set_engine
-from vicinal._app.tables import check_columns
 from vicinal._engine import resident_rows
 from vicinal._row_sources import RowsFile
 from vicinal._tables import EqualRows, TableError, refuse_infinite
+from vicinal.cli.blocks import in_turn
+from vicinal.cli.columns import measured, note_unused_label, prepare
+from vicinal.cli.console import Console, Messages, count, one_line, shown
+from vicinal.cli.errors import DATA, Failure
+from vicinal.cli.models import fit_failure, set_engine
+from vicinal.cli.tables import check_columns
 
 # Methods that learn from rows in a file.
 METHODS = ("lca", "lca-gauss", "nca", "rca")

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-from vicinal._app.console import Messages, one_line, shown
-from vicinal._app.errors import DATA, USAGE, Failure
+from vicinal.cli.console import Messages, one_line, shown
+from vicinal.cli.errors import DATA, USAGE, Failure
 
 _SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 1 << 16  # the number of bytes from which the separator is detected

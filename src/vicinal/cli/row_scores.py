@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.console import Console, Messages, count, one_line
-from vicinal._app.errors import DATA, FIT, MODEL, USAGE, Failure
-from vicinal._app.sharing import ROWS_IN_PART, each_part
 from vicinal._density.scored_table import reasons_of_rows, scored_table
 from vicinal._density.training_rows import mixture_of_rows
+from vicinal.cli.console import Console, Messages, count, one_line
+from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
+from vicinal.cli.sharing import ROWS_IN_PART, each_part
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vicinal._app.models import Model
     from vicinal._density.outliers import DensityOutlierDetector
+    from vicinal.cli.models import Model
 
 
 _MANY_ROWS = 50_000
@@ -31,6 +31,7 @@ def rows_to_score(model: "Model", table: "pd.DataFrame", picked: Any) -> Any:
 
 
 def note_training_rows(own: np.ndarray, console: Messages) -> None:
+    """Print how many rows are training rows, which are scored without themselves."""
     n = int((own >= 0).sum())
     if n:
         equal, are, them = ("equals", "is", "it as a new row") if n == 1 else ("equal", "are", "them as new rows")

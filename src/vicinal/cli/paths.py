@@ -9,7 +9,7 @@ import stat
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from vicinal._app.errors import DATA, MODEL, OUTPUT, USAGE, Failure
+from vicinal.cli.errors import DATA, MODEL, OUTPUT, USAGE, Failure
 
 PARTIAL = ".partial"  # the extension of a file that holds finished work
 

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from vicinal._app.blocks import in_turn
-from vicinal._app.console import Console, Messages, one_line
-from vicinal._app.errors import Failure
 from vicinal._dask import rows_on_cluster
+from vicinal.cli.blocks import in_turn
+from vicinal.cli.console import Console, Messages, one_line
+from vicinal.cli.errors import Failure
 
 ROWS_IN_PART = 8192
 _TASKS_PER_THREAD = 4  # of the parts of a table in memory, so that workers finish at about the same time

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from vicinal._app import large_tables
-from vicinal._app.blocks import TableBlocks, open_table
-from vicinal._app.columns import measured, note_dependence, note_unused_label, prepare
-from vicinal._app.console import Console, count, shown
-from vicinal._app.errors import DATA, USAGE, Failure
-from vicinal._app.large_tables import LargeTable
-from vicinal._app.models import (
+from vicinal._density.steps import fit_prepared
+from vicinal._engine import Engine
+from vicinal._lca.lca import LIMITS
+from vicinal._tables import Note, PreparedTable
+from vicinal.cli import large_tables
+from vicinal.cli.blocks import TableBlocks, open_table
+from vicinal.cli.columns import measured, note_dependence, note_unused_label, prepare
+from vicinal.cli.console import Console, count, shown
+from vicinal.cli.errors import DATA, USAGE, Failure
+from vicinal.cli.large_tables import LargeTable
+from vicinal.cli.models import (
     engine_for,
     fit_failure,
     make_engine,
@@ -23,14 +27,10 @@ from vicinal._app.models import (
     set_engine,
     set_parameter,
 )
-from vicinal._app.outputs import write_json
-from vicinal._app.pairs import as_row_numbers, read_pair_table
-from vicinal._app.row_scores import ScoringCost
-from vicinal._app.tables import ColumnChoice, TableOptions, check_columns
-from vicinal._density.steps import fit_prepared
-from vicinal._engine import Engine
-from vicinal._lca.lca import LIMITS
-from vicinal._tables import Note, PreparedTable
+from vicinal.cli.outputs import write_json
+from vicinal.cli.pairs import as_row_numbers, read_pair_table
+from vicinal.cli.row_scores import ScoringCost
+from vicinal.cli.tables import ColumnChoice, TableOptions, check_columns
 
 if TYPE_CHECKING:
     import pandas as pd

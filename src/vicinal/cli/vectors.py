@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._app.console import Console, count, shown
-from vicinal._app.errors import DATA, Failure
-from vicinal._app.pairs import as_row_numbers, read_pair_table
-from vicinal._app.tables import TableOptions, map_array, read_table, table_format
+from vicinal.cli.console import Console, count, shown
+from vicinal.cli.errors import DATA, Failure
+from vicinal.cli.pairs import as_row_numbers, read_pair_table
+from vicinal.cli.tables import TableOptions, map_array, read_table, table_format
 
 
 def read_vectors(path: str, console: Console, options: TableOptions, vector: str | None = None) -> np.ndarray:

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from vicinal._app.columns import prepare
-from vicinal._app.console import Console, count, shown
-from vicinal._app.errors import Failure, need
-from vicinal._app.models import Model, load_model, steps_of
-from vicinal._app.outputs import write_json, write_lines
-from vicinal._app.tables import ColumnChoice, TableOptions, is_table, read_table, split_names
 from vicinal._density.numbers import ColumnNumbers
 from vicinal._tables import column_types, parse_types
 from vicinal._words import on_one_line
+from vicinal.cli.columns import prepare
+from vicinal.cli.console import Console, count, shown
+from vicinal.cli.errors import Failure, need
+from vicinal.cli.models import Model, load_model, steps_of
+from vicinal.cli.outputs import write_json, write_lines
+from vicinal.cli.tables import ColumnChoice, TableOptions, is_table, read_table, split_names
 
 _WIDEST = 48  # characters of a cell
 

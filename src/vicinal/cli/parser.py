@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from vicinal._app.adapt_options import add_adapt
-from vicinal._app.clusters import cluster_options
-from vicinal._app.errors import MEANINGS
-from vicinal._app.option_values import level, positive, rate, seed, size_text, two_or_more
-from vicinal._app.paths import add_input, add_output
 from vicinal._version import __version__
+from vicinal.cli.adapt_options import add_adapt
+from vicinal.cli.clusters import cluster_options
+from vicinal.cli.errors import MEANINGS
+from vicinal.cli.option_values import level, positive, rate, seed, size_text, two_or_more
+from vicinal.cli.paths import add_input, add_output
 
 DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
 METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._app.errors import DATA, Failure
-from vicinal._app.outputs import output_file, output_format, to_stdout, without_formulas
 from vicinal._words import printable
+from vicinal.cli.errors import DATA, Failure
+from vicinal.cli.outputs import output_file, output_format, to_stdout, without_formulas
 
 _MOST_ROWS_OF_A_SHEET = 1_048_576
 

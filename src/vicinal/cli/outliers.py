@@ -5,13 +5,13 @@ from argparse import Namespace
 import numpy as np
 from sklearn.utils import get_tags
 
-from vicinal._app.columns import measured, note_dependence, prepare
-from vicinal._app.console import Console
-from vicinal._app.models import Model, engine_for, fit_failure, make_engine, make_estimator, set_engine
-from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table, split_names
-from vicinal._app.use import Scorer, check_output, write_scores
 from vicinal._density.outliers import DensityOutlierDetector
 from vicinal._density.steps import Steps, fit_prepared
+from vicinal.cli.columns import measured, note_dependence, prepare
+from vicinal.cli.console import Console
+from vicinal.cli.models import Model, engine_for, fit_failure, make_engine, make_estimator, set_engine
+from vicinal.cli.tables import ColumnChoice, TableOptions, check_columns, read_table, split_names
+from vicinal.cli.use import Scorer, check_output, write_scores
 
 _MOST_ROWS = 20_000
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vicinal._app.blocks import NeededColumns, TableBlocks, open_table
-from vicinal._app.columns import Picked, note_order, pick_features
-from vicinal._app.console import Console, Messages, count, shown
-from vicinal._app.errors import DATA, MODEL, USAGE, Failure, about_table
-from vicinal._app.models import Model, load_model, make_engine, steps_of
-from vicinal._app.outputs import output_format, write_json
-from vicinal._app.row_scores import (
+from vicinal._dask import rows_on_cluster
+from vicinal.cli.blocks import NeededColumns, TableBlocks, open_table
+from vicinal.cli.columns import Picked, note_order, pick_features
+from vicinal.cli.console import Console, Messages, count, shown
+from vicinal.cli.errors import DATA, MODEL, USAGE, Failure, about_table
+from vicinal.cli.models import Model, load_model, make_engine, steps_of
+from vicinal.cli.outputs import output_format, write_json
+from vicinal.cli.row_scores import (
     apply_to_rows,
     detector_of,
     explain_rows,
@@ -22,10 +23,9 @@ from vicinal._app.row_scores import (
     rows_to_score,
     score_table,
 )
-from vicinal._app.sharing import Silent, each_block, each_part, plain_options
-from vicinal._app.table_writer import TableWriter
-from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
-from vicinal._dask import rows_on_cluster
+from vicinal.cli.sharing import Silent, each_block, each_part, plain_options
+from vicinal.cli.table_writer import TableWriter
+from vicinal.cli.tables import TableOptions, check_columns, read_table, split_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -382,6 +382,7 @@ class Results:
 
     @property
     def n_rows(self) -> int:
+        """The number of rows so far."""
         return sum(map(len, self._frames)) if self._as_json else self._writer.n_rows
 
     def __enter__(self) -> Self:

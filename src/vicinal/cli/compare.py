@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from vicinal._app.columns import prepare
-from vicinal._app.console import Console, one_line
-from vicinal._app.errors import DATA, OUTPUT, USAGE, Failure
-from vicinal._app.models import make_engine
-from vicinal._app.outputs import output_failure, write_json, write_lines, write_text
-from vicinal._app.parser import make_parser
-from vicinal._app.paths import PARTIAL, is_special
-from vicinal._app.reading_code import loading_code
-from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
 from vicinal._compare.words import comparison_table, score_name, shown
 from vicinal._engine import Engine
 from vicinal._tables import PreparedTable
+from vicinal.cli.columns import prepare
+from vicinal.cli.console import Console, one_line
+from vicinal.cli.errors import DATA, OUTPUT, USAGE, Failure
+from vicinal.cli.models import make_engine
+from vicinal.cli.outputs import output_failure, write_json, write_lines, write_text
+from vicinal.cli.parser import make_parser
+from vicinal.cli.paths import PARTIAL, is_special
+from vicinal.cli.reading_code import loading_code
+from vicinal.cli.tables import ColumnChoice, TableOptions, read_table, table_format
 
 if TYPE_CHECKING:
     import pandas as pd

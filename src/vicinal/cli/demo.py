@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vicinal._app.compare import run
-from vicinal._app.console import Console
-from vicinal._app.errors import OUTPUT, Failure, need
-from vicinal._app.models import make_engine
-from vicinal._app.outputs import output_file, write_json, write_lines, write_text
-from vicinal._app.parser import DEMO_FILES
-from vicinal._app.paths import check_writable
 from vicinal._engine import Engine
+from vicinal.cli.compare import run
+from vicinal.cli.console import Console
+from vicinal.cli.errors import OUTPUT, Failure, need
+from vicinal.cli.models import make_engine
+from vicinal.cli.outputs import output_file, write_json, write_lines, write_text
+from vicinal.cli.parser import DEMO_FILES
+from vicinal.cli.paths import check_writable
 
 if TYPE_CHECKING:
     from vicinal._compare.results import Comparison

@@ -3,8 +3,8 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from vicinal._app.tables import TableOptions, split_names
 from vicinal._tables import parse_types
+from vicinal.cli.tables import TableOptions, split_names
 
 if TYPE_CHECKING:
     import pandas as pd

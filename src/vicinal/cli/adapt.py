@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.adapt_report import adapt_page
-from vicinal._app.console import Console, count, one_line
-from vicinal._app.errors import DATA, FIT, USAGE, Failure
-from vicinal._app.models import make_engine, save_model
-from vicinal._app.outputs import write_json, write_lines, write_text
-from vicinal._app.tables import TableOptions
-from vicinal._app.vectors import read_column, read_pairs, read_vectors
+from vicinal.cli.adapt_report import adapt_page
+from vicinal.cli.console import Console, count, one_line
+from vicinal.cli.errors import DATA, FIT, USAGE, Failure
+from vicinal.cli.models import make_engine, save_model
+from vicinal.cli.outputs import write_json, write_lines, write_text
+from vicinal.cli.tables import TableOptions
+from vicinal.cli.vectors import read_column, read_pairs, read_vectors
 
 METHODS = ("rca", "anchors")
 _LARGEST_RANK = 128

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
 
-from vicinal._app.console import Messages, count, one_line, shown
-from vicinal._app.errors import DATA, MISSING_EXTRA, USAGE, Failure, need
-from vicinal._app.text_tables import decoding, text_table
+from vicinal.cli.console import Messages, count, one_line, shown
+from vicinal.cli.errors import DATA, MISSING_EXTRA, USAGE, Failure, need
+from vicinal.cli.text_tables import decoding, text_table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from vicinal._app.console import one_line
-from vicinal._app.errors import MISSING_EXTRA, OUTPUT, USAGE, Failure
-from vicinal._app.paths import is_special
-from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 from vicinal._words import printable
+from vicinal.cli.console import one_line
+from vicinal.cli.errors import MISSING_EXTRA, OUTPUT, USAGE, Failure
+from vicinal.cli.paths import is_special
+from vicinal.cli.tables import format_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vicinal._app.columns import Picked
-from vicinal._app.console import Console, count, one_line
-from vicinal._app.errors import DATA, MODEL, Failure
-from vicinal._app.models import Model
-from vicinal._app.outputs import write_json, write_text
-from vicinal._app.row_scores import rows_to_score, scores_and_reasons
-from vicinal._app.tables import check_columns
-from vicinal._app.use import open_model
+from vicinal.cli.columns import Picked
+from vicinal.cli.console import Console, count, one_line
+from vicinal.cli.errors import DATA, MODEL, Failure
+from vicinal.cli.models import Model
+from vicinal.cli.outputs import write_json, write_text
+from vicinal.cli.row_scores import rows_to_score, scores_and_reasons
+from vicinal.cli.tables import check_columns
+from vicinal.cli.use import open_model
 
 if TYPE_CHECKING:
     import pandas as pd

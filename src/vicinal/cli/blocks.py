@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.console import Console, Messages, count, one_line
-from vicinal._app.errors import DATA, Failure, need
-from vicinal._app.tables import (
+from vicinal._rows_in_files import open_rows
+from vicinal._tables import objects_as_text
+from vicinal.cli.console import Console, Messages, count, one_line
+from vicinal.cli.errors import DATA, Failure, need
+from vicinal.cli.tables import (
     ALL_COLUMNS,
     ColumnChoice,
     TableOptions,
@@ -21,9 +23,7 @@ from vicinal._app.tables import (
     reading_errors,
     table_format,
 )
-from vicinal._app.text_tables import decoding, text_table
-from vicinal._rows_in_files import open_rows
-from vicinal._tables import objects_as_text
+from vicinal.cli.text_tables import decoding, text_table
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
@@ -285,13 +285,16 @@ class BlockConsole:
         self._rows = f"rows {rows[0]:,} to {rows[1] - 1:,}"
 
     def progress(self, done: float, total: float, text: str) -> None:
+        """Print progress within this block as a share of the whole table."""
         share = self._shares[0] + (self._shares[1] - self._shares[0]) * done / total
         self._console.progress(int(100 * share), 100, f"% of {self._source}: {text}", work=self._work)
 
     def say(self, text: str) -> None:
+        """Print a note that names the rows of this block."""
         self._console.say(f"{self._rows}: {text}")
 
     def warn(self, text: str) -> None:
+        """Print a warning that names the rows of this block."""
         self._console.warn(f"{self._rows}: {text}")
 
 

@@ -1,6 +1,22 @@
-"""The `vicinal` command: parses the command line, calls one module of `vicinal._app`, and exits with a defined code.
+"""The `vicinal` command: parses the command line, calls the module of one command, and exits with a defined code.
 
-Nothing heavy is imported before the command line has been parsed, so that ``vicinal --help`` is immediate.
+::
+
+      starting               parser.py, adapt_options.py, option_values.py    options and help
+                             paths.py: no output may be an input or another output
+                             console.py:        messages and progress        errors.py   failures and their exit codes
+
+      commands               learn.py (large_tables.py for tables larger than memory), use.py (transform, score, neighbors),
+                             outliers.py, compare.py, report.py, adapt.py, inspect.py, demo.py
+
+      reading                tables.py (text_tables.py for CSV), blocks.py for large tables, vectors.py for embeddings, pairs.py
+      columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves and loads models;
+                             row_scores.py scores and explains rows; clusters.py starts Dask workers, to
+                             which sharing.py gives blocks of a table or parts of its rows
+      writing                outputs.py, table_writer.py (block by block), adapt_report.py, reading_code.py (code in reports)
+
+The parser and what it uses, `errors` and `console` import nothing heavy, so that ``--help`` and wrong options are fast. The other
+modules are imported only after the command line has been parsed.
 """
 
 import os
@@ -13,13 +29,13 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from vicinal._app import errors
-from vicinal._app.clusters import cluster_of
-from vicinal._app.console import Console, one_line
-from vicinal._app.parser import make_parser
-from vicinal._app.paths import check_paths, input_paths
+from vicinal.cli import errors
+from vicinal.cli.clusters import cluster_of
+from vicinal.cli.console import Console, one_line
+from vicinal.cli.parser import make_parser
+from vicinal.cli.paths import check_paths, input_paths
 
-# The implementation of each command: a module of `vicinal._app` and a function of (arguments, console).
+# The implementation of each command: a module of this folder and a function of (arguments, console).
 _COMMANDS = {
     "learn": ("learn", "learn"),
     "transform": ("use", "transform"),
@@ -92,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
     import warnings
 
-    from vicinal._app.outputs import silence_stdout
+    from vicinal.cli.outputs import silence_stdout
 
     try:
         with warnings.catch_warnings(), _limited_threads(arguments.threads):
@@ -104,7 +120,7 @@ def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
             table = getattr(arguments, "data", None) or getattr(arguments, "corpus", None)
             with errors.about_table(table, input_paths(arguments)), cluster_of(arguments, console):
-                getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
+                getattr(import_module(f"vicinal.cli.{module}"), function)(arguments, console)
         return errors.OK
     except errors.Failure as failure:
         if failure.code == errors.OUTPUT:
