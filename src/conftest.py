@@ -13,7 +13,7 @@ LONG = {
     "vicinal._datasets.demo_sets",
     "vicinal._datasets.spiral",
     "vicinal._lca.lca_gauss",
-    "vicinal._lca.local_lca",
+    "vicinal._local.local_lca",
     "vicinal._nca.soft_neighbors",
     "vicinal._plot.metric_field",
 }

@@ -32,8 +32,8 @@ from vicinal import (
     Selection,
     io,
 )
-from vicinal._density.incomplete import rank_by_known
-from vicinal._density.steps import Steps
+from vicinal._detect.steps import Steps
+from vicinal._detect.training_rows import rank_by_known
 from vicinal.results import TrainingRowsWarning
 
 AS_NEW = (

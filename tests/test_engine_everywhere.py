@@ -35,7 +35,7 @@ from vicinal import (
     quality,
 )
 from vicinal._compare.folds import nearest
-from vicinal._density.parzen_mean_shift import linked_groups
+from vicinal._detect.mean_shift import linked_groups
 from vicinal._engine.backends import BACKENDS
 from vicinal._engine.reference import arrays as _arrays
 from vicinal._engine.reference.arrays import ArrayBackend
@@ -63,11 +63,11 @@ _FRAMES = "batches of decompositions of k neighbours each, which are no sums ove
 OWN_BLOCKS = {
     "_mixtures/conditionals.py": "the log-sums of all columns but one share a square: one sum per column, which no verb gives",
     "_mixtures/frame_mixture.py": _FRAMES,
-    "_lca/local_kernels.py": _FRAMES,
+    "_local/kernels.py": _FRAMES,
     "_retrieval/search.py": "blocks of a corpus that may be larger than memory; the engine searches each of them",
-    "_manifold_parzen/held_out_frames.py": _FRAMES,
-    "_manifold_parzen/manifold_parzen.py": _FRAMES,
-    "_manifold_parzen/search.py": _FRAMES,
+    "_local/held_out_frames.py": _FRAMES,
+    "_local/manifold_parzen.py": _FRAMES,
+    "_local/search.py": _FRAMES,
 }
 PAIR_LIBRARIES = ("scipy.spatial", "sklearn.neighbors", "sklearn.metrics.pairwise")
 # Estimators without sums over pairs: they centre chunklets, alternate assignments and means, or look at columns.

@@ -24,8 +24,9 @@ from vicinal import (
     TableEncoder,
     io,
 )
-from vicinal._density import explanation, held_out_rows
-from vicinal._density.selection import fixed_folds
+from vicinal._density import mixture_density
+from vicinal._detect import explanation
+from vicinal._search import fixed_folds
 
 
 @pytest.fixture
@@ -436,7 +437,7 @@ def test_surprises_of_many_components_are_those_of_conditionals(table, monkeypat
     density = LCA(reg=0.1).fit(X)
     (part,) = density._held_out_rows(np.arange(50))
     expected = part.surprises(X[:50], np.arange(50), np.arange(4))
-    monkeypatch.setattr(held_out_rows, "_MANY", 100)
+    monkeypatch.setattr(mixture_density, "_MANY", 100)
     np.testing.assert_allclose(part.surprises(X[:50], np.arange(50), np.arange(4)), expected, rtol=1e-10, atol=1e-10)
 
 

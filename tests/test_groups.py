@@ -7,11 +7,17 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from vicinal import LCA, DensityOutlierDetector, Engine, LCAGauss, ManifoldParzen, ParzenWindows, io
-from vicinal._density import groups
-from vicinal._density.groups import ScoreScale, scale_of_scores, strangest_of, training_views, weighted_quantile
 from vicinal._density.loo_bandwidth import scores_of_fit
-from vicinal._density.robust_scores import _densities_of
-from vicinal._density.training_rows import left_out_scores
+from vicinal._detect import scores
+from vicinal._detect.scores import (
+    ScoreScale,
+    _densities_of,
+    scale_of_scores,
+    strangest_of,
+    training_views,
+    weighted_quantile,
+)
+from vicinal._detect.training_rows import left_out_scores
 
 pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
@@ -129,7 +135,7 @@ def test_many_rows_are_spoken_for_by_some(monkeypatch):
     X, is_outlier = with_group(3, 0.2, n=1500, size=100)
     detector = DensityOutlierDetector(ParzenWindows(0.4)).fit(X)
     assert len(detector._reference) == 400
-    monkeypatch.setattr(groups, "_MOST_REFERENCES", 1600)
+    monkeypatch.setattr(scores, "_MOST_REFERENCES", 1600)
     by_all = DensityOutlierDetector(ParzenWindows(0.4)).fit(X)
     assert np.corrcoef(detector.training_scores_, by_all.training_scores_)[0, 1] > 0.99
     for one in (detector, by_all):

@@ -7,10 +7,10 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, LCAGauss, LocalLCA, ParzenWindows, io
-from vicinal._density.selection import fixed_folds
 from vicinal._lca.penalty import check_reg, family_matrix, free_parameters, has_plenty, shrunk_covariance
 from vicinal._lca.penalty_search import search, split_folds
 from vicinal._lca.steps import Structure
+from vicinal._search import fixed_folds
 
 WINE = load_wine().data
 IRIS = load_iris().data

@@ -14,10 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
-from vicinal._lca import local_search
-from vicinal._lca.local_search import LocalFold, Member, penalty_of_fold
 from vicinal._lca.penalty import LEAST_PENALTY, as_parameter, family_matrix
 from vicinal._lca.steps import CollapseError
+from vicinal._local import local_search
+from vicinal._local.local_search import LocalFold, Member, penalty_of_fold
 from vicinal._mixtures import LocalFrameMixture, column_conditionals
 from vicinal.datasets import make_spiral
 

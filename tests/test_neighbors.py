@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal._density.neighbors import nearest_neighbors
+from vicinal._local.kernels import nearest_neighbors
 
 
 @pytest.mark.parametrize(("n", "D", "grain"), [(200, 3, 2), (100, 2, 1), (60, 2, 1000), (80, 20, 1), (40, 1, 1)])

@@ -12,7 +12,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LocalLCA, ManifoldParzen, ParzenMeanShift, ParzenWindows, Selection, which_engine
-from vicinal._density.mode_seeking import seek_modes
+from vicinal._detect.mean_shift import seek_modes
 
 NEIGHBORS = "the check repeats rows instead of weighing them, and repeated rows are neighbours of each other"
 EXPECTED_FAILURES = {

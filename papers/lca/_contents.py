@@ -24,7 +24,7 @@ CONTENTS = [
     Entry("Figure 1", "a text under PCA and under LCA", experiment="figure_1"),
     Entry("footnote 1", "rows enough not to suffer from outliers", test=_LCA + "test_far_groups_do_not_matter", experiment="footnote_1"),
     Entry("footnote 2", "both methods are insensitive to linear maps", "_lca/lca.py", _LCA + "test_equivariance"),
-    Entry("sec. 3", "a covariance of its own for each row, with smoothing", "_lca/local_lca.py", "test_local_lca.py", note="`LocalLCA`, an extension"),
+    Entry("sec. 3", "a covariance of its own for each row, with smoothing", "_local/local_lca.py", "test_local_lca.py", note="`LocalLCA`, an extension"),
     Entry("sec. 3", "a low-rank covariance plus a multiple of the identity", "_lca/steps.py",
           _LCA + "test_low_rank_step_is_the_best_of_its_structure", note="also sec. 5's low-rank and diagonal approximations"),
     Entry("sec. 3", "small Gaussian noise is blown up; a product with a Gaussian helps", test=_GAUSS + "test_a_planted_subspace_is_found_among_noise_dimensions",
@@ -66,7 +66,7 @@ CONTENTS = [
     Entry("sec. 6.3", "three observations: batch size, neighbourhood, gamma", experiment="figure_5"),
     Entry("sec. 6.3", "slower convergence with larger gamma", experiment="figure_5", note="in a remark"),
     Entry("sec. 7", "before semi-supervised methods and manifold learning", experiment="section_7"),
-    Entry("sec. 7", "within mean shift", "_density/parzen_mean_shift.py", "test_parzen_mean_shift.py::test_the_learned_shape_separates_what_a_round_kernel_does_not", "section_7"),
-    Entry("sec. 7", "a metric that varies with the position, as future work", "_lca/local_lca.py", "test_local_lca.py", note="`LocalLCA`, an extension"),
+    Entry("sec. 7", "within mean shift", "_detect/mean_shift.py", "test_parzen_mean_shift.py::test_the_learned_shape_separates_what_a_round_kernel_does_not", "section_7"),
+    Entry("sec. 7", "a metric that varies with the position, as future work", "_local/local_lca.py", "test_local_lca.py", note="`LocalLCA`, an extension"),
     Entry("Appendix, Eq. 8", "the proof of Proposition 1", "_lca/gauss_steps.py", _GAUSS + "test_eigenvalues_of_one_are_gaussian", note="checked by its result"),
 ]  # fmt: skip

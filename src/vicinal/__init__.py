@@ -39,20 +39,19 @@ if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals
     from vicinal import retrieval as retrieval
     from vicinal import tables as tables
     from vicinal._compare.compare import compare as compare
-    from vicinal._density.classifier import DensityClassifier as DensityClassifier
-    from vicinal._density.outliers import DensityOutlierDetector as DensityOutlierDetector
     from vicinal._density.parzen import ParzenWindows as ParzenWindows
-    from vicinal._density.parzen_mean_shift import ParzenMeanShift as ParzenMeanShift
-    from vicinal._density.selection import Selection as Selection
+    from vicinal._detect.classifier import DensityClassifier as DensityClassifier
+    from vicinal._detect.imputer import DensityImputer as DensityImputer
+    from vicinal._detect.mean_shift import ParzenMeanShift as ParzenMeanShift
+    from vicinal._detect.outliers import DensityOutlierDetector as DensityOutlierDetector
     from vicinal._engine import Engine as Engine
     from vicinal._engine import which_engine as which_engine
-    from vicinal._lca.imputer import DensityImputer as DensityImputer
     from vicinal._lca.lca import LCA as LCA
     from vicinal._lca.lca_gauss import LCAGauss as LCAGauss
-    from vicinal._lca.local_lca import LocalLCA as LocalLCA
     from vicinal._lca.penalty import Shrinkage as Shrinkage
     from vicinal._lca.stochastic import StochasticEM as StochasticEM
-    from vicinal._manifold_parzen.manifold_parzen import ManifoldParzen as ManifoldParzen
+    from vicinal._local.local_lca import LocalLCA as LocalLCA
+    from vicinal._local.manifold_parzen import ManifoldParzen as ManifoldParzen
     from vicinal._nca.anchor_nca import AnchorNCA as AnchorNCA
     from vicinal._nca.nca import NCA as NCA
     from vicinal._nca.neural_nca import NeuralNCA as NeuralNCA
@@ -65,6 +64,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals
     from vicinal._rca.online_rca import OnlineRCA as OnlineRCA
     from vicinal._rca.rca import RCA as RCA
     from vicinal._report import report as report
+    from vicinal._search import Selection as Selection
     from vicinal._supervision import chunklets_from_groups as chunklets_from_groups
     from vicinal._supervision import chunklets_from_labels as chunklets_from_labels
     from vicinal._supervision import chunklets_from_pairs as chunklets_from_pairs
@@ -76,24 +76,24 @@ if TYPE_CHECKING:  # for editors and type checkers; a test checks that it equals
 _HOME = {
     "Adam": "_nca.options",
     "AnchorNCA": "_nca.anchor_nca",
-    "DensityClassifier": "_density.classifier",
-    "DensityImputer": "_lca.imputer",
-    "DensityOutlierDetector": "_density.outliers",
+    "DensityClassifier": "_detect.classifier",
+    "DensityImputer": "_detect.imputer",
+    "DensityOutlierDetector": "_detect.outliers",
     "Dequantizer": "_tables",
     "Engine": "_engine",
     "LCA": "_lca.lca",
     "LCAGauss": "_lca.lca_gauss",
-    "LocalLCA": "_lca.local_lca",
-    "ManifoldParzen": "_manifold_parzen.manifold_parzen",
+    "LocalLCA": "_local.local_lca",
+    "ManifoldParzen": "_local.manifold_parzen",
     "NCA": "_nca.nca",
     "Objective": "_nca.options",
     "OnlineRCA": "_rca.online_rca",
     "NeuralNCA": "_nca.neural_nca",
     "PairNCA": "_nca.pair_nca",
-    "ParzenMeanShift": "_density.parzen_mean_shift",
+    "ParzenMeanShift": "_detect.mean_shift",
     "ParzenWindows": "_density.parzen",
     "RCA": "_rca.rca",
-    "Selection": "_density.selection",
+    "Selection": "_search",
     "Shrinkage": "_lca.penalty",
     "SoftNeighborsClassifier": "_nca.soft_neighbors",
     "SoftNeighborsRegressor": "_nca.soft_neighbors",

@@ -1,65 +1,137 @@
-"""What the searches of Manifold Parzen and Local LCA share: checks of sizes, the noises to try, the table of results, a warning."""
+"""The choice of parameters by held-out rows: folds, tables of results, warnings."""
 
 import warnings
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedGroupKFold, check_cv
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_spread
-from vicinal._density.neighbors import nearest_neighbors
-from vicinal._density.noise_choice import noise_range
-from vicinal._engine import Engine
+from vicinal._checks import check_choice, check_integer
+from vicinal._records import Record
 
-N_NOISES = 16  # the number of noises of "auto"
-
-
-def check_sizes(d: int, k: int | None, n_features: int, n_rows: int) -> None:
-    """Check the number of directions and of neighbours (None if they are not counted) against each other and the data."""
-    if d > n_features:
-        raise ValueError(
-            f"n_components={d} needs at least {d} features that vary, got {n_features}. Lower n_components."
-        )
-    if d == 0 or k is None:
-        return
-    if d > k:
-        raise ValueError(
-            f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or lower n_components."
-        )
-    if n_rows <= k:
-        raise ValueError(
-            f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
-        )
+CRITERIA = ("log_likelihood", "error", "conditional_log_likelihood")
+_LEAST_DISTINCT = 5  # the minimum number of rows from which some can be held out
 
 
-def check_grid(
-    depths: Sequence[int], neighbors: Sequence[int], n_features: int, smallest: int, parts: str = "split"
-) -> None:
-    """Check the numbers of directions and of neighbours to try; `smallest` is the number of rows of the smallest training part."""
-    check_sizes(max(depths), None, n_features, smallest)
-    if max(neighbors) >= smallest and max(depths) > 0:
-        raise ValueError(
-            f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training rows in every {parts}, got {smallest} in "
-            "the smallest. Lower n_neighbors or use fewer folds."
-        )
-    if min(depths) > max(neighbors):
-        raise ValueError(
-            f"n_components={min(depths)} needs at least as many neighbours, got n_neighbors={max(neighbors)}. Raise "
-            "n_neighbors or lower n_components."
-        )
+@dataclass(frozen=True, eq=False)
+class Selection(Record):
+    r"""Options of the search by which :class:`vicinal.ManifoldParzen` and :class:`vicinal.LocalLCA` choose their parameters.
+
+    Every combination of the grids is fitted to the training rows of each split and evaluated on the rows that the split
+    holds out; frames are built from training rows only, so that no information leaks. A parameter of the estimator that is
+    a number is a grid with this single value. The grids of "auto" below are those of ManifoldParzen; LocalLCA also tries 80
+    neighbours (and 160) and all directions, and does not try every combination.
+
+    Parameters
+    ----------
+    criterion : {"log_likelihood", "error", "conditional_log_likelihood"}, default="log_likelihood"
+        The score of held-out rows: the mean log-density; or, with one density per class (``fit`` then needs y), the
+        error, or the mean of :math:`\log P(c | x)` (minus the ANCLL of the paper). Greater scores are better, so the error
+        is stored with a minus sign.
+    cv : int, splitter or iterable of (train, test), default=5
+        An int is the number of folds. These do not depend on a random state, never separate equal rows, and are
+        stratified by class for the classification criteria. Other values are as in
+        :class:`~sklearn.model_selection.GridSearchCV`. For a single validation set, pass
+        :class:`~sklearn.model_selection.PredefinedSplit` or ``[(train, test)]``.
+    n_components : "auto" or sequence of int, default="auto"
+        Numbers of local directions. "auto" is 0, 1, 2, 4, 8, ... up to the number of features or 32.
+    n_neighbors : "auto" or sequence of int, default="auto"
+        Numbers of neighbours. "auto" is 5, 10, 20, 40, limited to numbers smaller than the smallest training part (or class).
+    noise : "auto" or sequence of float, default="auto"
+        Variances. "auto" is 16 values in geometric progression, from far below the distance of nearest neighbours to
+        the variance of the data.
+    max_rows : int or None, default=2048
+        The maximum number of held-out rows that are scored, over all splits; None is all. The cost of a search is
+        proportional to it.
+
+    Examples
+    --------
+    >>> from vicinal import ManifoldParzen, Selection
+    >>> ManifoldParzen(selection=Selection(cv=3)).set_params(selection__n_neighbors=[6, 12]).selection
+    Selection(criterion='log_likelihood', cv=3, n_components='auto', n_neighbors=[6, 12], noise='auto', max_rows=2048)
+    """
+
+    criterion: str = "log_likelihood"
+    cv: Any = 5
+    n_components: Any = "auto"
+    n_neighbors: Any = "auto"
+    noise: Any = "auto"
+    max_rows: int | None = 2048
+
+    def __post_init__(self) -> None:
+        check_choice(self.criterion, "criterion", CRITERIA)
+        for name in ("n_components", "n_neighbors", "noise"):
+            values = getattr(self, name)
+            if isinstance(values, str) and values != "auto":
+                raise ValueError(f"{name} must be 'auto' or a sequence of values, got {values!r}.")
+            if not isinstance(values, str) and np.size(values) == 0:
+                raise ValueError(f"{name} must hold at least one value, got none.")
+        if isinstance(self.cv, int):
+            check_integer(self.cv, "cv", least=2)
+        if self.max_rows is not None:
+            check_integer(self.max_rows, "max_rows")
+
+    @property
+    def classifies(self) -> bool:
+        """Whether there is one density per class, from which rows are held out."""
+        return self.criterion != "log_likelihood"
+
+    def splits(self, X: np.ndarray, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the positions of the training and of the held-out rows of each split; none if too few rows differ.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The training rows.
+        codes : integer array of shape (n,)
+            The class of each row; all zero without classes.
+        """
+        everyone = np.arange(len(X))
+        if not isinstance(self.cv, int):
+            found = check_cv(self.cv, codes if self.classifies else None, classifier=self.classifies).split(X, codes)
+            # Lists, ranges and masks become arrays of positions.
+            splits = [(everyone[np.asarray(train)], everyone[np.asarray(test)]) for train, test in found]
+        elif self.classifies:
+            groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
+            folds = StratifiedGroupKFold(self.cv, shuffle=True, random_state=0)
+            splits = list(folds.split(X, codes, groups))
+        else:
+            parts = fixed_folds(X, self.cv)
+            splits = [(np.setdiff1d(everyone, part, assume_unique=True), part) for part in parts]
+        most = len(X) if self.max_rows is None else -(-self.max_rows // max(len(splits), 1))
+        return [(train, _some(test, most)) for train, test in splits]
 
 
-def auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> list[float]:
-    """Return the noises of "auto": from far below the distance of nearest neighbours to the variance of the data."""
-    check_spread(X)
-    # Equal rows are never separated, so that a held-out row has no twin among the training rows.
-    rows = np.unique(X if weight is None else X[weight > 0], axis=0)
-    nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
-    low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
-    return np.geomspace(low, high, N_NOISES).tolist()
+def _some(positions: np.ndarray, most: int) -> np.ndarray:
+    """Return at most this many of the positions, the same ones each time."""
+    if len(positions) <= most:
+        return positions
+    return np.sort(np.random.default_rng(0).choice(positions, most, replace=False))
+
+
+def fixed_folds(X: np.ndarray, n_folds: int = 5, most_rows: int | None = None) -> list[np.ndarray]:
+    """Return the positions of the rows of each fold, at most `most_rows` in total; equal rows are never separated.
+
+    The folds depend only on the set of rows and on the order of the values in each column, and not on the order of the
+    rows, on units, or on a random state. There are no folds if fewer than 5 rows differ.
+    """
+    distinct, of_row, counts = np.unique(X, axis=0, return_inverse=True, return_counts=True)
+    if len(distinct) < _LEAST_DISTINCT:
+        return []
+    n_folds = min(n_folds, len(distinct))
+    order = np.random.default_rng(0).permutation(len(distinct))
+    last = np.cumsum(counts[order])
+    kept = len(distinct)
+    if most_rows is not None:
+        kept = max(int(np.searchsorted(last, most_rows, side="right")), n_folds)
+    fold_of = np.full(len(distinct), -1)
+    fold_of[order[:kept]] = np.minimum((last[:kept] - 1) * n_folds // last[kept - 1], n_folds - 1)
+    folds = [np.flatnonzero(fold_of[of_row.ravel()] == f) for f in range(n_folds)]
+    return [fold for fold in folds if len(fold)]
 
 
 def search_results(params: list[dict[str, Any]], scores: np.ndarray) -> dict[str, Any]:

@@ -8,8 +8,8 @@
 """
 
 from vicinal._compare.results import Comparison
-from vicinal._density.explanation import Explanation
-from vicinal._density.outliers import TrainingRowsWarning
+from vicinal._detect.explanation import Explanation
+from vicinal._detect.outliers import TrainingRowsWarning
 from vicinal._report import Report
 from vicinal._supervision import ChunkletReport, ChunkletRows
 

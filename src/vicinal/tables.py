@@ -7,7 +7,7 @@
 :class:`vicinal.TableEncoder` and :class:`vicinal.Dequantizer` are the corresponding steps of a pipeline.
 """
 
-from vicinal._density.steps import score_rows
+from vicinal._detect.steps import score_rows
 from vicinal._tables import ColumnType, PreparedTable, TableError, column_types, prepare
 
 __all__ = ["ColumnType", "PreparedTable", "TableError", "column_types", "prepare", "score_rows"]

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
-from vicinal._density.steps import score_rows
+from vicinal._detect.steps import score_rows
 from vicinal._engine import prepare
 
 RECALL_AT = (1, 5, 10)

@@ -21,8 +21,8 @@ from vicinal._compare.methods import (
     own_metric,
 )
 from vicinal._compare.rows import ComparedTargets, ComparisonError, make_folds, note_twins, read_targets, sample_rows
+from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine, as_engine
-from vicinal._lca.imputer import DensityImputer
 from vicinal._tables import array_types, describe_types
 
 MISSING = ("refuse", "impute", "marginalise")

@@ -9,8 +9,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from vicinal._compare.notebook import comparison_html
 from vicinal._compare.words import comparison_table
+from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine
-from vicinal._lca.imputer import DensityImputer
 
 if TYPE_CHECKING:
     import pandas as pd

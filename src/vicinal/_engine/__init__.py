@@ -2,7 +2,7 @@
 
 ::
 
-      methods             _density  _lca  _nca  _manifold_parzen  quality      never handle pairs themselves
+      methods             _density  _lca  _nca  _local  _detect  quality      never handle pairs themselves
           |
       prepare(engine, X, ...)         problem.py    once per fit: choose a backend, cast, centre, order, place
           |                           choice.py     the choice, a pure function of shapes; which.py explains it to the user

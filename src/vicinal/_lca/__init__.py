@@ -1,4 +1,4 @@
-"""Local Component Analysis: LCA, LCA-Gauss, Local LCA.
+"""Local Component Analysis: LCA and LCA-Gauss.
 
 ::
 
@@ -13,10 +13,6 @@
           stochastic.py        samples of the rows: minibatches, streams, and starts of exact fits to many rows
           from_source.py       rows that do not fit into memory, as a leave-one-out problem
           checks.py            data without a solution, detected before the engine runs
-      LocalLCA, local_lca.py   one kernel per row
-          local_kernels.py     vicinities, scatters and the shared covariance
-          local_search.py      the choice of the kernels, by held-out rows
-      DensityImputer, imputer.py: missing values, filled in from a density
 
-`steps.py`, `gauss_steps.py` and `local_kernels.py` contain the mathematics and do not depend on any estimator.
+`steps.py` and `gauss_steps.py` contain the mathematics and do not depend on any estimator.
 """

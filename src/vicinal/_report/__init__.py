@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike
 
 from vicinal._compare.compare import compare
 from vicinal._compare.results import Comparison
+from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine
-from vicinal._lca.imputer import DensityImputer
 from vicinal._report.summarise import summarise
 
 __all__ = ["Report", "model_report", "report"]

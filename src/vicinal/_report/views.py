@@ -20,7 +20,7 @@ from vicinal._compare.rows import ComparedTargets
 from vicinal._lca.penalty_search import shared_searches
 
 if TYPE_CHECKING:
-    from vicinal._density.outliers import DensityOutlierDetector
+    from vicinal._detect.outliers import DensityOutlierDetector
 
 
 MOST_POINTS = 1_000

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer, StandardScaler
 
-from vicinal._density.numbers import ColumnNumbers
+from vicinal._detect.numbers import ColumnNumbers
 from vicinal._tables import column_types, parse_types
 from vicinal._words import on_one_line
 from vicinal.cli.columns import prepare

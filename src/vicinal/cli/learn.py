@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from vicinal._density.steps import fit_prepared
+from vicinal._detect.steps import fit_prepared
 from vicinal._engine import Engine
 from vicinal._lca.lca import LIMITS
 from vicinal._tables import Note, PreparedTable

@@ -169,7 +169,7 @@ def load_model(path: str, engine: "Engine | None") -> Model:
     """Load a model file, and set its engine."""
     from vicinal import io
     from vicinal._compare.folds import learned_step
-    from vicinal._density.steps import Steps
+    from vicinal._detect.steps import Steps
     from vicinal._tables import TableEncoder
 
     try:

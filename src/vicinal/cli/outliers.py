@@ -5,8 +5,8 @@ from argparse import Namespace
 import numpy as np
 from sklearn.utils import get_tags
 
-from vicinal._density.outliers import DensityOutlierDetector
-from vicinal._density.steps import Steps, fit_prepared
+from vicinal._detect.outliers import DensityOutlierDetector
+from vicinal._detect.steps import Steps, fit_prepared
 from vicinal.cli.columns import measured, note_dependence, prepare
 from vicinal.cli.console import Console
 from vicinal.cli.models import Model, engine_for, fit_failure, make_engine, make_estimator, set_engine

@@ -85,7 +85,7 @@ def report(arguments: Namespace, console: Console) -> None:
 def _filled(model: Model, features: "pd.DataFrame", X: np.ndarray) -> tuple[np.ndarray, str]:
     """Return the rows with their missing values as the model fills them in, in the units of the table, and a note on that."""
     from vicinal import DensityImputer
-    from vicinal._density.steps import Steps
+    from vicinal._detect.steps import Steps
 
     steps = [step for _, step in getattr(model.whole, "steps", [])]
     place = next((i for i, step in enumerate(steps) if isinstance(step, DensityImputer)), None)

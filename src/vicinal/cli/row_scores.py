@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vicinal._density.scored_table import reasons_of_rows, scored_table
-from vicinal._density.training_rows import mixture_of_rows
+from vicinal._detect.scored_table import reasons_of_rows, scored_table
+from vicinal._detect.training_rows import mixture_of_rows
 from vicinal.cli.console import Console, Messages, count, one_line
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.sharing import ROWS_IN_PART, each_part
@@ -15,7 +15,7 @@ from vicinal.cli.sharing import ROWS_IN_PART, each_part
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vicinal._density.outliers import DensityOutlierDetector
+    from vicinal._detect.outliers import DensityOutlierDetector
     from vicinal.cli.models import Model
 
 

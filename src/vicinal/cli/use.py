@@ -30,7 +30,7 @@ from vicinal.cli.tables import TableOptions, check_columns, read_table, split_na
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vicinal._density.outliers import DensityOutlierDetector
+    from vicinal._detect.outliers import DensityOutlierDetector
 
 
 _QUERIES_IN_PART = 1024  # of a search by workers

@@ -18,16 +18,24 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_weights, has_gaps, is_frame, validate_data, without_numbers
 from vicinal._dask import answers_collections, fits_collections, float_numbers
-from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
-from vicinal._density.explanation import Explanation, explain, forget_reference
-from vicinal._density.groups import ScoreScale, group_scores, strangest_of, training_views, weighted_quantile
-from vicinal._density.incomplete import FEWEST, rank_by_known
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.outlier_threshold import Ranks, check_outlier_parameters, labels_in_blocks, labels_of
-from vicinal._density.robust_scores import robust_scores
-from vicinal._density.scored_table import reasons_of_rows, scored_table
-from vicinal._density.steps import Steps, fit_prepared
-from vicinal._density.training_rows import (
+from vicinal._detect.explanation import Explanation, explain, forget_reference
+from vicinal._detect.scored_table import reasons_of_rows, scored_table
+from vicinal._detect.scores import (
+    Ranks,
+    ScoreScale,
+    check_outlier_parameters,
+    group_scores,
+    labels_in_blocks,
+    labels_of,
+    robust_scores,
+    strangest_of,
+    training_views,
+    weighted_quantile,
+)
+from vicinal._detect.steps import Steps, as_density, breaks_constants, check_takes_weights, fit_prepared, rows_as_passed
+from vicinal._detect.training_rows import (
+    FEWEST,
     as_weights,
     constant_values,
     constants_in,
@@ -35,6 +43,7 @@ from vicinal._density.training_rows import (
     gaps_in,
     left_out_scores,
     mixture_of_rows,
+    rank_by_known,
     scores_by_folds,
     table_in,
     weights_in,

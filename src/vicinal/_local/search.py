@@ -2,23 +2,19 @@
 
 import numbers
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.model_selection import ParameterGrid
 
 from vicinal._checks import check_integer
-from vicinal._density.neighbors import nearest_neighbors
-from vicinal._density.noise_choice import SLACK, check_noise
 from vicinal._engine import Engine, Frames, Work, available_threads, prepare, resolved_engine
+from vicinal._local.grid import N_NOISES, SLACK, auto_noises, check_grid, check_noise
+from vicinal._local.kernels import nearest_neighbors
 from vicinal._mixtures import LOG_2PI, frame_work
 from vicinal._scatter import local_frames
-from vicinal._search import N_NOISES, auto_noises, check_grid, search_results, warn_at_smallest
-
-if TYPE_CHECKING:
-    from vicinal._density.selection import Selection
-
+from vicinal._search import Selection, search_results, warn_at_smallest
 
 _NEIGHBORS = (5, 10, 20, 40)  # values of "auto"
 

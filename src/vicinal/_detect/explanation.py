@@ -13,11 +13,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from vicinal._checks import check_integer, check_magnitude
-from vicinal._density.density_input import breaks_constants
-from vicinal._density.held_out_rows import HeldOutRows
-from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.numbers import ColumnNumbers
-from vicinal._density.steps import Steps
+from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
+from vicinal._detect.numbers import ColumnNumbers
+from vicinal._detect.steps import Steps, breaks_constants
 from vicinal._mixtures import SharedMixture, known_patterns
 from vicinal._notebook import table_html
 

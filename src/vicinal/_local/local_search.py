@@ -21,18 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._checks import check_integer, check_positive
-from vicinal._density.noise_choice import SLACK
-from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepare
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.lca import LCA
-from vicinal._lca.local_kernels import CENTERS, Coordinates, Kernels, Shared, find_neighbors, make_kernels
 from vicinal._lca.penalty import check_reg, has_plenty
 from vicinal._lca.penalty_search import rough_metric
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
+from vicinal._local.grid import SLACK, auto_noises, check_grid
+from vicinal._local.kernels import CENTERS, Coordinates, Kernels, Shared, find_neighbors, make_kernels
 from vicinal._mixtures import LOG_2PI, LocalFrameMixture, SharedMixture
-from vicinal._search import auto_noises, check_grid, search_results
+from vicinal._search import Selection, fixed_folds, search_results
 
 _FULL = Structure("full")
 # The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from vicinal._density.incomplete import held_out_log_densities
-from vicinal._density.steps import Steps, log_steps
-from vicinal._density.training_rows import left_out_scores, positions_among, table_in
+from vicinal._detect.steps import Steps, log_steps
+from vicinal._detect.training_rows import held_out_log_densities, left_out_scores, positions_among, table_in
 
 if TYPE_CHECKING:
     import pandas as pd

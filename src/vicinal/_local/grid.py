@@ -1,14 +1,16 @@
-"""The choice of the noise of Manifold Parzen Windows by the likelihood of rows that did not shape the density."""
+"""Checks of sizes, and the noises to try."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_positive
+from vicinal._checks import check_positive, check_spread
+from vicinal._engine import Engine
+from vicinal._local.kernels import nearest_neighbors
 
 _STEP = 1.5  # ratio of neighbouring candidates; the curve is smooth, and the best three are interpolated
 _MOST = 64  # candidates in a pass
@@ -104,3 +106,51 @@ def check_noise(noise: float, dtype: np.dtype) -> float:
             "increase the noise."
         )
     return noise
+
+
+N_NOISES = 16  # the number of noises of "auto"
+
+
+def check_sizes(d: int, k: int | None, n_features: int, n_rows: int) -> None:
+    """Check the number of directions and of neighbours (None if they are not counted) against each other and the data."""
+    if d > n_features:
+        raise ValueError(
+            f"n_components={d} needs at least {d} features that vary, got {n_features}. Lower n_components."
+        )
+    if d == 0 or k is None:
+        return
+    if d > k:
+        raise ValueError(
+            f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or lower n_components."
+        )
+    if n_rows <= k:
+        raise ValueError(
+            f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
+        )
+
+
+def check_grid(
+    depths: Sequence[int], neighbors: Sequence[int], n_features: int, smallest: int, parts: str = "split"
+) -> None:
+    """Check the numbers of directions and of neighbours to try; `smallest` is the number of rows of the smallest training part."""
+    check_sizes(max(depths), None, n_features, smallest)
+    if max(neighbors) >= smallest and max(depths) > 0:
+        raise ValueError(
+            f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training rows in every {parts}, got {smallest} in "
+            "the smallest. Lower n_neighbors or use fewer folds."
+        )
+    if min(depths) > max(neighbors):
+        raise ValueError(
+            f"n_components={min(depths)} needs at least as many neighbours, got n_neighbors={max(neighbors)}. Raise "
+            "n_neighbors or lower n_components."
+        )
+
+
+def auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> list[float]:
+    """Return the noises of "auto": from far below the distance of nearest neighbours to the variance of the data."""
+    check_spread(X)
+    # Equal rows are never separated, so that a held-out row has no twin among the training rows.
+    rows = np.unique(X if weight is None else X[weight > 0], axis=0)
+    nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
+    low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
+    return np.geomspace(low, high, N_NOISES).tolist()

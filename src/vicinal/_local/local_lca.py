@@ -15,16 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights, log_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
-from vicinal._density.held_out_rows import HeldOutRows
-from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.selection import Selection, fixed_folds
+from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._fit_loops import FitPath
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
-from vicinal._lca.local_kernels import CENTERS, Coordinates, Shared, find_neighbors, make_kernels
-from vicinal._lca.local_search import (
+from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg
+from vicinal._lca.steps import inverse_root
+from vicinal._local.grid import check_sizes
+from vicinal._local.kernels import CENTERS, Coordinates, Shared, find_neighbors, make_kernels
+from vicinal._local.local_search import (
     FOLDS,
     SMALLEST_MULTIPLE,
     HeldOut,
@@ -34,11 +35,9 @@ from vicinal._lca.local_search import (
     held_out_folds,
     local_grid,
 )
-from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg
-from vicinal._lca.steps import inverse_root
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
-from vicinal._search import check_sizes, warn_at_smallest
+from vicinal._search import Selection, fixed_folds, warn_at_smallest
 
 # Kernels with a smaller share in the density at a point do not contribute to its metric.
 _NEGLIGIBLE = 1e-6

@@ -19,8 +19,8 @@ from vicinal._dask import (
     fits_collections,
     float_numbers,
 )
-from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._detect.steps import as_density, check_takes_weights, rows_as_passed
 from vicinal._leave_one_out import Moments
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from vicinal._checks import log_weights
-from vicinal._density.held_out_rows import HeldOutRows
+from vicinal._density.mixture_density import HeldOutRows
 from vicinal._engine import (
     Engine,
     Frames,

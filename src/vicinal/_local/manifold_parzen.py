@@ -15,12 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import bandwidth_covariance, check_integer, check_rows, check_spread, check_weights, log_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
-from vicinal._density.held_out_rows import HeldOutRows
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
-from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.neighbors import nearest_neighbors
-from vicinal._density.noise_choice import SLACK, check_noise, choose_noise
-from vicinal._density.selection import Selection
+from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
 from vicinal._engine import (
     Engine,
     Work,
@@ -32,17 +28,19 @@ from vicinal._engine import (
 )
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
-from vicinal._manifold_parzen.held_out_frames import (
+from vicinal._local.grid import SLACK, check_noise, check_sizes, choose_noise
+from vicinal._local.held_out_frames import (
     fold_log_density,
     held_out_log_density,
     rows_held_out_of_frames,
     rows_held_out_of_soft_frames,
 )
-from vicinal._manifold_parzen.search import ParameterSearch
+from vicinal._local.kernels import nearest_neighbors
+from vicinal._local.search import ParameterSearch
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames, soft_frames
-from vicinal._search import check_sizes
+from vicinal._search import Selection
 from vicinal._supervision import code_classes
 from vicinal._tensors import on_device
 
@@ -514,6 +512,7 @@ _NEIGHBORHOODS = ("nearest", "kernel")
 
 
 def check_soft_rows(n_rows: int, least: int, purpose: str) -> None:
+    """Raise an error for too few rows."""
     if n_rows < least:
         raise ValueError(
             f"vicinity='kernel'{purpose} needs at least {least} training rows of positive weight, got {n_rows}. "

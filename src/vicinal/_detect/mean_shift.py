@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_integer, check_positive, check_rows, check_weights, validate_data
-from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.mode_seeking import SEEKING_PASSES, seek_modes
+from vicinal._detect.steps import as_density, check_takes_weights, rows_as_passed
 from vicinal._engine import Engine, Work, engine_at, prepare, works_there
 from vicinal._mixtures import Mixture
 from vicinal._notebook import NotebookMixin
@@ -213,3 +212,41 @@ def linked_groups(Z: np.ndarray, radius: float, engine: Engine | str | None = No
         links = coo_array((np.ones(len(one), dtype=bool), (groups[one], groups[other])), shape=(len(Z), len(Z)))
         groups = connected_components(links, directed=False)[1][groups]
     return np.unique(groups, return_inverse=True)[1]
+
+
+SEEKING_PASSES = 20  # the approximate number of steps, from which the engine chooses a backend
+
+
+def seek_modes(
+    mixture: Mixture, X: np.ndarray, *, max_iter: int, tol: float, engine: Engine | str | None = None
+) -> tuple[np.ndarray, int, np.ndarray]:
+    """Follow each row of X uphill until its step is shorter than `tol`, in units of the kernels.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    X : array of shape (m, D)
+    engine : Engine, optional
+        The engine for the steps, if it is not that of the mixture.
+
+    Returns
+    -------
+    modes : array of shape (m, D)
+    n_iter : int
+        The largest number of steps of any row.
+    converged : boolean array of shape (m,)
+    """
+    units = mixture.kernel_units
+    placed = mixture.placement(len(X), SEEKING_PASSES, engine=engine)
+    modes = np.array(X, dtype=np.float64)
+    moving = np.arange(len(modes))
+    n_iter = 0
+    while len(moving) and n_iter < max_iter:
+        n_iter += 1
+        steps = mixture.mean_shift(modes[moving], placed)
+        modes[moving] += steps
+        lengths = np.linalg.norm(steps * units if units.ndim == 1 else steps @ units.T, axis=1)
+        moving = moving[lengths > tol]
+    converged = np.ones(len(modes), dtype=bool)
+    converged[moving] = False
+    return modes, n_iter, converged
