@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from vicinal import io, retrieval
+from vicinal._retrieval.adaptation import _parts_of_pairs
 from vicinal.cli import main
-from vicinal.cli.adapt import _parts_of_pairs
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, MODEL, OK, USAGE
 from vicinal.cli.tables import TableOptions
@@ -82,13 +82,13 @@ def test_it_says_plainly_when_raw_is_best_and_writes_no_model(folder, monkeypatc
     X, _ = things()
     X[:, 8:] *= 0.01  # the raw rows find their mates
     np.save("corpus.npy", X)
-    monkeypatch.setattr("vicinal.cli.adapt._fitted", lambda *_: [None, SimpleNamespace(shrinkage_=0.5)])
+    monkeypatch.setattr("vicinal._retrieval.adaptation._fitted", lambda *_: [None, SimpleNamespace(shrinkage_=0.5)])
 
     def measured(known, part, model, engine):
         model = None if model is None else Noise()
         return retrieval.evaluate(np.unique(part), known.corpus, part, model=model, n_bootstrap=20)
 
-    monkeypatch.setattr("vicinal.cli.adapt._evaluated", measured)
+    monkeypatch.setattr("vicinal._retrieval.adaptation._evaluated", measured)
     assert main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal", "--methods", "rca", "-q"]) == OK
     assert "raw embeddings are best: no adapter helps on these pairs" in capsys.readouterr().out
     assert not Path("a.vicinal").exists()
@@ -100,7 +100,7 @@ def test_an_adapter_that_loses_on_the_last_pairs_is_shown_and_not_written(folder
         model = Noise() if model is not None and part is known.test else None if part is known.test else model
         return retrieval.evaluate(np.unique(part), known.corpus, part, model=model, n_bootstrap=20)
 
-    monkeypatch.setattr("vicinal.cli.adapt._evaluated", measured)
+    monkeypatch.setattr("vicinal._retrieval.adaptation._evaluated", measured)
     given = ["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal", "--methods", "rca", "--json", "-q"]
     assert main(given) == OK
     found = json.loads(capsys.readouterr().out)
@@ -130,7 +130,7 @@ def test_formats_of_vectors_queries_and_labels(folder, kind, capsys):
 
 
 def test_a_map_to_fewer_columns_is_measured_saved_and_used(folder, monkeypatch, capsys):
-    monkeypatch.setattr("vicinal.cli.adapt._LARGEST_RANK", 8)
+    monkeypatch.setattr("vicinal._retrieval.adaptation._LARGEST_RANK", 8)
     assert main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "--methods", "anchors", "-o", "a.vicinal", "-q"]) == OK
     model, (X, _) = io.load("a.vicinal"), things()
     assert model.transform(X).shape == (300, 8)
@@ -161,7 +161,7 @@ def test_chains_of_pairs_stay_together():
         ("--pairs pairs.csv --texts few.csv", DATA, "expected 300 rows"),
         ("--pairs pairs.csv --methods lda", USAGE, "rca, anchors"),
         ("--labels texts.csv --queries corpus.npy", USAGE, "not to those of --queries"),
-        ("--pairs pairs.csv --queries wide.npy", DATA, "expected 20 columns"),
+        ("--pairs pairs.csv --queries wide.npy", DATA, "the 20 columns of the corpus"),
     ],
 )
 def test_what_is_refused(folder, capsys, change, code, words):
@@ -226,7 +226,7 @@ def test_texts_of_queries_are_shown(folder, capsys):
     assert main([*given, "--query-texts", "questions.csv"]) == OK
     page = Path("a.html").read_text()
     assert "<h3>question " in page
-    assert "<li class=hit>&lt;b&gt;thing" in page
+    assert '<li class="hit">&lt;b&gt;thing' in page
     assert (
         main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "--query-texts", "texts.csv", "-o", "b.vicinal"]) == USAGE
     )

@@ -800,7 +800,7 @@ def test_a_reader_that_leaves_early_is_no_error(table):
     pd.concat([table[FEATURES]] * 100).to_csv("long.csv", index=False)  # more than a pipe holds
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
     process = subprocess.Popen(
-        [COMMAND, "transform", "m.vicinal", "long.csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [COMMAND, "transform", "m.vicinal", "long.csv", "-q"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout.readline().startswith(b"rca0,")
     process.stdout.close()
@@ -1222,7 +1222,7 @@ def test_the_separator_is_found(table, sep, capsys):
     assert (f"the columns of other.csv are separated by {sep!r}." in said) == (sep != ",")
     report = ["--report", "r.html", "--target", "kind", "--methods", "euclidean,rca", "--repeats", "1", "-q"]
     assert run("compare", "other.csv", *report) == OK
-    assert (f"sep={sep!r}" in (Path("r.html").read_text().replace("&#x27;", "'"))) == (sep != ",")
+    assert (f"sep={sep!r}" in (Path("r.html").read_text().replace("&#39;", "'"))) == (sep != ",")
 
 
 def test_text_is_written_as_it_was_read_unless_a_spreadsheet_would_evaluate_it(table, capsys):
@@ -1339,7 +1339,7 @@ def test_json_lines_are_read_and_workbooks_written(table, capsys):
     assert (
         run("compare", "table.jsonl", "--target", "kind", "--methods", "z-scored,rca", "--report", "r.html", "-q") == OK
     )
-    assert "pd.read_json(&#x27;table.jsonl&#x27;, lines=True" in Path("r.html").read_text()
+    assert "pd.read_json(&#39;table.jsonl&#39;, lines=True" in Path("r.html").read_text()
     Path("bad.jsonl").write_text('{"a": 1}\n{"a": ')
     assert run("learn", "bad.jsonl", "--method", "lca", "-o", "m.vicinal") == DATA
     assert "bad.jsonl" in capsys.readouterr().err

@@ -21,9 +21,9 @@ from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal._demo import draw_densities
+from vicinal._pages import with_minus
+from vicinal._pages.charts import nice_ticks
 from vicinal._report import views
-from vicinal._report.charts import nice_ticks
-from vicinal._report.render import _one_minus, _path
 from vicinal.cli import main
 from vicinal.datasets import make_machine_states, make_slanted_bars
 
@@ -146,12 +146,30 @@ def test_one_minus_sign_and_dips_that_are_explained(report):
     texts = re.findall(r">([^<>]+)<", document)
     assert any("\u2212" in text for text in texts)
     assert [text for text in texts if re.search(r"(?<![\w.])-[0-9]", text)] == []
-    assert "row-1" in _one_minus("<b>row-1 2020-01-05</b>")  # names and dates have hyphens
-    assert "2020-01-05" in _one_minus("<b>row-1 2020-01-05</b>")
-    assert _one_minus("<b>-1 (-2.5)</b><pre>x[-1]</pre>") == "<b>\u22121 (\u22122.5)</b><pre>x[-1]</pre>"
+    assert with_minus("row-1 2020-01-05") == "row-1 2020-01-05"  # names and dates have hyphens
+    assert with_minus("-1 (-2.5)") == "\u22121 (\u22122.5)"
     path = {"label": "NCA", "values": [0.1, 0.3, 0.2, 0.4], "converged": True}
-    assert "Where the curve dips, a step did not improve the objective" in _path(path, None)[2]
-    assert "dips" not in _path({**path, "values": [0.1, 0.2, 0.4]}, None)[2]
+    assert "Where the curve dips, a step did not improve the objective" in with_path(report, path)
+    assert "dips" not in with_path(report, {**path, "values": [0.1, 0.2, 0.4]})
+
+
+def with_path(report, path):
+    """The page of a report with another curve of the objective."""
+    return type(report)({**report.summary, "path": path}).html()
+
+
+def test_names_of_rows_classes_and_columns_keep_their_hyphens(machine):
+    # All of them once got a minus sign, and "Find row" then did not accept what the page showed.
+    X, _, comparison = machine
+    renamed = X.set_axis([f"-{i}" for i in range(8)], axis=1)
+    y = np.where(np.arange(240) % 2, "-1", "-2")
+    page = vicinal.report(renamed, y, comparison=comparison, row_names=-np.arange(240)).html()
+    rows = re.findall(r'<span class="row-name">(.*?)</span>', page)
+    assert len(rows) == 10
+    assert all(re.fullmatch(r"-\d+", name) for name in rows)
+    columns = re.findall(r'<th scope="row">([^<]*)</th><td class="bars">', page)
+    assert sorted(columns, reverse=True) == [f"-{i}" for i in range(7, -1, -1)]
+    assert "<strong>Classes:</strong> -1 (120), -2 (120)" in page
 
 
 def test_learned_metric_and_relevance_literally(machine, report):
@@ -321,7 +339,7 @@ def test_bad_input(machine):
 def code_of(path):
     """The Python code that a report shows."""
     outline = Outline(path.read_text(encoding="utf-8"))
-    return next(text for text in outline.texts if "vicinal.compare(" in text)
+    return next(text for text in outline.texts if "comparison = vicinal.compare(" in text)
 
 
 @pytest.mark.filterwarnings("ignore:6 of 7 directions are kept")  # both columns of a colour

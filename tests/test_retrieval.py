@@ -197,7 +197,7 @@ def test_only_queries_with_a_relevant_row_are_searched_for(monkeypatch):
     # Pairs of a few rows once made every row of the corpus a query: 10^6 x 10^6 pairs for a thousand of them.
     asked = []
     monkeypatch.setattr(
-        "vicinal.retrieval.search_blocks", lambda *given: asked.append(len(given[0])) or search_blocks(*given)
+        "vicinal._retrieval.search.search_blocks", lambda *given: asked.append(len(given[0])) or search_blocks(*given)
     )
     X, pairs = rows_of(300, seed=11), [[3, 4], [100, 250], [7, 7]]
     found = retrieval.evaluate(None, X, pairs, k=5, n_bootstrap=5)

@@ -11,6 +11,7 @@ from vicinal._compare.notebook import comparison_html
 from vicinal._compare.words import comparison_table
 from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine
+from vicinal._pages import has_templates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,8 +171,13 @@ class Comparison:
             lines.append(line | {"judged": result.judged, "note": result.failure or result.note})
         return pd.DataFrame(lines)
 
-    def _repr_html_(self) -> str:
-        return comparison_html(self)
+    def _repr_html_(self) -> str | None:
+        return comparison_html(self) if has_templates() else None  # a notebook then prints the text
+
+    @property
+    def has_next_step(self) -> bool:
+        """Whether something is to be done next, besides reading the report: a method helped, or more folds may show that one does."""
+        return "helped" in self.helped.values() or any(result.promising for result in [*self.metrics, *self.densities])
 
     @property
     def next_step(self) -> str:

@@ -3,7 +3,7 @@
 ::
 
     report(X, y)  ->  compare  ->  summarise.py: dict  ->  render.py: HTML
-                                     views.py  code.py       charts.py, template.html, style.css, report.js
+                                     views.py  code.py       templates, charts and style: vicinal/_pages
 
     a fitted model and some rows  ->  of_model.py: dict  ->  render.py: HTML
 """

@@ -70,6 +70,7 @@ def summarise_model(
         "metric": None,
         "path": views.path_of(model, label),
         "outliers": outliers,
+        "next": None,
         "code": code,
     }
     metrics = {"z-scored": StandardScaler().fit(X)}

@@ -67,6 +67,7 @@ def summarise(
         "metric": None,
         "path": None,
         "outliers": None,
+        "next": comparison.next_step if comparison.has_next_step else None,
         "code": reproducing_code(comparison, loading),
     }
     density = comparison.best["density"] or comparison.reference["density"]

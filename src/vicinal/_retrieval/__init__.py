@@ -2,8 +2,9 @@
 
 ::
 
-      search.py       exact search in a corpus that may be larger than memory
+      search.py       `search`: exact search in a corpus that may be larger than memory
       relevance.py    pairs, labels or judgements as the relevant rows of each query
       measures.py     recall, precision, nDCG, ... from the grades of the rows that were found
-      evaluation.py   measures per query, their means, and bootstrap intervals
+      evaluation.py   `evaluate`: measures per query, their means, and bootstrap intervals
+      adaptation.py   `adapt`: a map is fitted, chosen and measured on separate parts of the pairs
 """

@@ -1,11 +1,21 @@
-"""The result of an evaluation: measures per query, their means, and bootstrap intervals."""
+"""The evaluation of a search: measures per query, their means, and bootstrap intervals."""
 
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from vicinal._checks import check_integer, check_random_state
+from vicinal._engine import Engine
+from vicinal._retrieval.measures import measures_of
+from vicinal._retrieval.relevance import SearchSize, read_relevance
+from vicinal._retrieval.search import rows_and_positions, search
 from vicinal._words import count
 
 
@@ -37,7 +47,7 @@ class Evaluation:
     confidence: float
     _draws: np.ndarray = field(repr=False)
 
-    def difference(self, other: "Evaluation") -> "Evaluation":
+    def difference(self, other: Evaluation) -> Evaluation:
         """Return the difference between this evaluation and another one of the same queries, with paired intervals.
 
         Parameters
@@ -96,7 +106,7 @@ def summarise(
 
     Parameters
     ----------
-    draws : int array of shape (n_bootstrap, 2)
+    draws : int array of shape (n_bootstrap,)
         Seeds of the resamples, so that evaluations with the same seeds are compared on the same ones.
     """
     names, values = list(per_query), np.column_stack(list(per_query.values()))
@@ -117,3 +127,98 @@ def summarise(
 
 def _resample(seed: int, size: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(size, size=size)
+
+
+def evaluate(
+    queries: ArrayLike | None,
+    corpus: ArrayLike,
+    relevant: Any,
+    *,
+    model: Any = None,
+    similarity: str = "cosine",
+    k: int | Sequence[int] = (1, 10),
+    depth: int = 100,
+    n_bootstrap: int = 1000,
+    confidence: float = 0.95,
+    engine: Engine | str | None = None,
+    random_state: int | None = 0,
+) -> Evaluation:
+    """Measure how well a search finds the relevant rows of a corpus.
+
+    Parameters
+    ----------
+    queries : array-like of shape (m, d), of shape (m,), or None
+        New rows, positions of rows of the corpus, or None for every row of the corpus that has a relevant one. A query
+        that is a row of the corpus never finds itself. It is excluded by its position, so that duplicates of it can be
+        found.
+    corpus : array-like of shape (n, d)
+        The rows to search in. A memory map is read block by block.
+    relevant : pairs, judgements, mapping or labels
+        - pairs (query, row) of positions, of shape (p, 2). If the queries are rows of the corpus, both are positions in
+          the corpus and a pair counts in both directions;
+        - graded judgements (query, row, grade), of shape (p, 3); a grade of 0 means "not relevant";
+        - a mapping of queries to rows, or of queries to mappings of rows to grades;
+        - labels: one per row of the corpus if the queries are rows of it, otherwise a tuple (labels of the queries, labels
+          of the corpus). Rows with the label of the query are relevant; -1, None and NaN mean that there is no label.
+    model : fitted metric or Pipeline, optional
+        Any object with ``transform``. None compares the raw rows.
+    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
+        How transformed rows are compared. "cosine" normalises them first.
+    k : int or sequence of int, default=(1, 10)
+        The cutoffs of recall, precision and nDCG.
+    depth : int, default=100
+        The number of rows found per query, for ``"MRR@depth"`` and ``"MAP@depth"``. It is raised to the largest `k`, and
+        lowered to the number of rows that a query can find; the names of the measures contain the resulting number.
+    n_bootstrap : int, default=1000
+        The number of resamples of the queries for the intervals.
+    confidence : float, default=0.95
+        The confidence of the intervals.
+    engine : None, str or Engine, default=None
+        The backend of the search and its memory; see :class:`vicinal.Engine`.
+    random_state : int or None, default=0
+        The seed of the resamples. Evaluations with the same seed can be compared by `Evaluation.difference`.
+
+    Returns
+    -------
+    Evaluation
+
+    Notes
+    -----
+    The search takes O(m n d) time. The memory beyond the queries is the engine's budget plus O(m depth).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import retrieval
+    >>> corpus = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+    >>> found = retrieval.evaluate(None, corpus, ["a", "a", "b", "b"], k=1)
+    >>> found.mean["recall@1"]
+    1.0
+    """
+    ks = tuple(check_integer(one, "k") for one in (k if isinstance(k, Sequence | np.ndarray) else [k]))
+    if not ks:
+        raise ValueError("k must hold at least one number, got none.")
+    check_integer(depth, "depth")
+    check_integer(n_bootstrap, "n_bootstrap")
+    if not (isinstance(confidence, numbers.Real) and 0.0 < float(confidence) < 1.0):
+        raise ValueError(f"confidence must be a number between 0 and 1, got {confidence!r}.")
+    rows, positions = rows_and_positions(queries, corpus)
+    n_queries = len(rows) if positions is None else len(positions)
+    relevance = read_relevance(relevant, SearchSize(n_queries, len(corpus), positions))
+    answered = np.flatnonzero(relevance.totals > 0)
+    if not len(answered):
+        raise ValueError(
+            f"none of the {n_queries} queries has a relevant row in the corpus, so there is nothing to measure. Check the "
+            "positions or labels in relevant."
+        )
+    reach = len(corpus) - (positions is not None)
+    if max(ks) > reach:
+        raise ValueError(
+            f"k={max(ks)} needs at least as many rows that a query can find, got {reach}. Lower k or add rows."
+        )
+    # Queries without a relevant row are not searched for; in a corpus with few pairs, these are most rows.
+    asked = rows[answered] if positions is None else positions[answered]
+    found = search(asked, corpus, min(max(depth, *ks), reach), model=model, similarity=similarity, engine=engine)
+    per_query = measures_of(found.indices, relevance.of(answered), ks, found.indices.shape[1])
+    seeds = check_random_state(random_state).randint(2**31 - 1, size=n_bootstrap)
+    return summarise(per_query, answered, n_queries - len(answered), float(confidence), seeds)

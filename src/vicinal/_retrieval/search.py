@@ -1,14 +1,19 @@
 """Exact search in a corpus that may be larger than memory: block by block, by the engine's neighbours."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.preprocessing import normalize
 
-from vicinal._checks import check_array
+from vicinal._checks import check_array, check_choice, check_integer
+from vicinal._dask import is_collection
 from vicinal._engine import Engine, RowSearch, Work, as_engine, available_threads, choose, prepare
 from vicinal._words import count
 
@@ -42,6 +47,100 @@ class Found(NamedTuple):
 
     indices: np.ndarray
     scores: np.ndarray
+
+
+def search(
+    queries: ArrayLike | None,
+    corpus: ArrayLike,
+    k: int = 10,
+    *,
+    model: Any = None,
+    similarity: str = "cosine",
+    engine: Engine | str | None = None,
+) -> Found:
+    """Find the k best rows of a corpus for each query, exactly.
+
+    Parameters
+    ----------
+    queries : array-like of shape (m, d), of shape (m,), or None
+        New rows, positions of rows of the corpus, or None for all rows of the corpus; a row of the corpus never finds
+        itself. If new rows are a Dask array or dataframe, the results are lazy Dask arrays.
+    corpus : array-like of shape (n, d)
+        The rows to search in. A memory map is read block by block.
+    k : int, default=10
+        The number of rows to find per query.
+    model, similarity, engine
+        As in `evaluate`.
+
+    Returns
+    -------
+    Found
+        ``indices`` of shape (m, k), best first, ties in the order of the rows; and ``scores``: cosines, products or
+        distances.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import retrieval
+    >>> corpus = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    >>> retrieval.search([[2.0, 0.1]], corpus, k=2).indices
+    array([[0, 1]])
+    """
+    check_integer(k, "k")
+    check_choice(similarity, "similarity", SIMILARITIES)
+    if model is not None and not hasattr(model, "transform"):
+        raise TypeError(f"model must be None or have a transform method, got {type(model).__name__}.")
+    if is_collection(queries):
+        from vicinal._dask.lazy import searched_lazily
+
+        return Found(*searched_lazily(search, queries, corpus, k, model=model, similarity=similarity, engine=engine))
+    rows, positions = rows_and_positions(queries, corpus)
+    corpus = as_table(corpus, "corpus")
+    reach = len(corpus) - (positions is not None)
+    if k > reach:
+        raise ValueError(f"k={k} needs at least as many rows that a query can find, got {reach}. Lower k or add rows.")
+    space = Space(model, similarity)
+    images = space.images(*((rows, "queries") if positions is None else (corpus[positions], "corpus")))
+    if positions is None and np.shape(rows)[1] != corpus.shape[1]:
+        raise ValueError(
+            f"queries and corpus must have the same columns, got {np.shape(rows)[1]} and {corpus.shape[1]}. Embed both with "
+            "the same model."
+        )
+    return search_blocks(images, corpus, k, space, positions, engine)
+
+
+def as_table(corpus: ArrayLike, name: str) -> NDArray[Any]:
+    """Return a table as an array, without a copy of a memory map."""
+    if issparse(corpus):
+        raise TypeError(f"{name} must be a dense table, got a sparse one. Pass {name}.toarray(), or fewer columns.")
+    table = corpus if isinstance(corpus, np.ndarray) else np.asarray(corpus)
+    if table.ndim != 2 or not len(table):
+        raise ValueError(f"{name} must be a table of at least one row, got shape {table.shape}.")
+    return table
+
+
+def rows_and_positions(queries: ArrayLike | None, corpus: ArrayLike) -> tuple[Any, NDArray[Any] | None]:
+    """Return new rows and None, or None and the positions of the queries in the corpus."""
+    n = len(as_table(corpus, "corpus"))
+    if queries is None:
+        return None, np.arange(n)
+    if issparse(queries):
+        return as_table(queries, "queries"), None
+    table = np.asarray(queries)
+    if table.ndim != 1:
+        return as_table(table, "queries"), None
+    if table.dtype.kind not in "iu":
+        raise ValueError(
+            f"queries must be rows of shape (m, d) or positions of rows of the corpus (integers), got {table.dtype} of shape "
+            f"{table.shape}. Reshape a single row with row[None]."
+        )
+    outside = int(((table < 0) | (table >= n)).sum())
+    if outside or len(np.unique(table)) < len(table) or not len(table):
+        raise ValueError(
+            f"queries must be different positions of rows of the corpus, from 0 to {n - 1}, got {len(table)} of which "
+            f"{outside} are out of range and {len(table) - len(np.unique(table))} are repeated."
+        )
+    return None, table.astype(np.int64)
 
 
 class Space(NamedTuple):

@@ -218,6 +218,7 @@ def _write_report(
         loading=loading_code(arguments, table_format(arguments.data, options), options, table),
         engine=engine,
     )
+    report.summary["next"] = next_command(result, arguments) if result.has_next_step else None
     arguments.check_interrupted()
     write_text(arguments.report, report.html())
     console.say(f"wrote {arguments.report}.")
