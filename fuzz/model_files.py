@@ -25,9 +25,9 @@ from sklearn.base import BaseEstimator
 
 from fuzz.harness import Bad, Case, damaged
 from vicinal import io
-from vicinal._model_files import model_file
-from vicinal._model_files.model_file import write_arrays
-from vicinal._model_files.writer import Writer
+from vicinal._model_files import container
+from vicinal._model_files.codec import Writer
+from vicinal._model_files.container import write_arrays
 
 CASES = 100_000
 UNTIMED = 20  # the first cases import packages and compile kernels
@@ -110,13 +110,13 @@ def _deep_trees() -> Iterator[None]:
 
 def _write(tree: dict, arrays: dict) -> bool:
     """Write a file without the limits of `save`, as a forger would; return whether this was possible."""
-    limit, model_file._MAX_HEADER = model_file._MAX_HEADER, 2**60
+    limit, container.LONGEST_HEADER = container.LONGEST_HEADER, 2**60
     try:
         write_arrays(_PATH, json.dumps(tree), arrays)
     except (KeyError, ValueError, TypeError, RecursionError):
         return False
     finally:
-        model_file._MAX_HEADER = limit
+        container.LONGEST_HEADER = limit
     return True
 
 
@@ -152,7 +152,7 @@ def _loaded(case: Case, size: int) -> BaseEstimator | None:
         if measured:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-            if peak > 3 * size + 256 * MB:
+            if peak > 3 * size + 32 * MB:
                 raise Bad(f"loading {size} bytes took {peak / MB:.0f} MB")
         elif seconds > 2.0 + 2.0 * size / (10 * MB):
             raise Bad(f"loading {size} bytes took {seconds:.1f} s")

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.feature_selection import VarianceThreshold
-from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
@@ -198,15 +198,6 @@ FITS = {
         .select([0, 1])
     ),
     "TableEncoder:array": lambda: vicinal.TableEncoder().fit(X),
-    "sklearn.BayesianGaussianMixture": lambda: BayesianGaussianMixture(
-        n_components=2, mean_prior=np.zeros(2), random_state=0
-    ).fit(X),
-    "sklearn.BayesianGaussianMixture:distribution": lambda: BayesianGaussianMixture(
-        n_components=2,
-        covariance_type="spherical",
-        weight_concentration_prior_type="dirichlet_distribution",
-        random_state=0,
-    ).fit(X),
     "sklearn.GaussianMixture": lambda: GaussianMixture(2, random_state=0).fit(X),
     "sklearn.GaussianMixture:tied": lambda: GaussianMixture(2, covariance_type="tied", random_state=0).fit(X),
     "sklearn.GaussianMixture:diag": lambda: GaussianMixture(2, covariance_type="diag", random_state=0).fit(TABLE),

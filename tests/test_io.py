@@ -25,9 +25,8 @@ from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, Normalizer, Standa
 
 import vicinal
 from vicinal import LCA, NCA, RCA, Engine, LCAGauss, ManifoldParzen, Objective, ParzenWindows, io, retrieval
-from vicinal._model_files.model_file import _DIGEST_AT, _DIGEST_END, FORMAT, parse_model, read_arrays, write_arrays
-from vicinal._model_files.reader import Reader
-from vicinal._model_files.writer import Writer
+from vicinal._model_files.codec import Reader, Writer
+from vicinal._model_files.container import DIGEST_AT, DIGEST_END, FORMAT, parse_json, read_arrays, write_arrays
 
 N, D = 61, 3  # a prime number of rows: an array that holds them is seen by its length
 X = np.random.default_rng(0).normal(size=(N, D)) * [1.0, 0.3, 2.0]
@@ -174,7 +173,7 @@ def through_a_file(value, tmp_path):
     writer = Writer()
     write_arrays(tmp_path / "model.vicinal", json.dumps({"value": writer.value(value, ("value",))}), writer.arrays)
     text, arrays = read_arrays(tmp_path / "model.vicinal")
-    return Reader(arrays).value(parse_model(text)["value"])
+    return Reader(arrays).value(parse_json(text)["value"])
 
 
 def assert_identical(a, b, place="estimator"):
@@ -235,8 +234,6 @@ def test_a_network_of_ones_own_layers_is_refused_with_the_remedy(tmp_path):
     ],
 )
 def test_networks_that_make_no_sense_are_refused(change):
-    from vicinal._model_files.reader import Reader
-
     torch()
     tree = {"is": "network", "layers": [{"layer": "Tanh", "arrays": {}}], "chain": True, "training": False}
     with pytest.raises(ValueError, match="it "):
@@ -289,13 +286,11 @@ VALUES = [
     "", "text", "a\u0000b", "\udc80 lone surrogate", "<script>", [], (), [1, (2, [3.0])], (None,), {},
     {"a": 1, 2: (3,), (4, 5): [6], None: None}, np.float32(0.1), np.int8(-3), np.uint64(2**63),
     np.bool_(True),
-    np.float64("nan"), np.str_("é"), np.str_(""), np.datetime64("2020-01-01"),
+    np.float64("nan"), np.str_("é"), np.str_(""),
     np.array(1.5), np.array("zero-dim"), np.array([], dtype=np.float32), np.empty((0, 3)),
     np.zeros((2, 0, 3), int),
-    np.array([True, False]), np.array(["a", "long text", ""]), np.array([b"x", b"yz"]),
-    np.array(["2020-01-01", "NaT"], dtype="M8[ns]"), np.array([1, 2], dtype="m8[s]"),
-    np.array([1.0, 2.0], dtype=">f8"),
-    np.array(["é", "b"], dtype=">U3"), np.arange(6.0).reshape(2, 3).T, np.asfortranarray(np.eye(2, 3)),
+    np.array([True, False]), np.array(["a", "long text", ""]),
+    np.array(["é", "", "\udc80 b"], dtype=object), np.array(["", ""]), np.arange(6.0).reshape(2, 3).T, np.asfortranarray(np.eye(2, 3)),
     np.arange(24).reshape(2, 3, 4).transpose(1, 0, 2), np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0), np.arange(10)[::-2],
     np.arange(10.0).reshape(5, 2)[:, 1],
     np.array(["a", 1, None, 2.5, True], dtype=object), np.array([[1, "x"], [(2,), [3]]], dtype=object),
@@ -334,13 +329,6 @@ def test_pipelines_come_back(tmp_path):
     assert_identical(pipeline, same)
     np.testing.assert_array_equal(same.transform(TABLE), pipeline.transform(TABLE))
     np.testing.assert_array_equal(same.score_samples(TABLE), pipeline.score_samples(TABLE))
-
-
-def test_files_of_an_older_version_get_the_defaults_of_new_parameters():
-    writer = Writer()
-    tree = writer.estimator(ParzenWindows(0.5))
-    del tree["parameters"]["engine"]
-    assert Reader(writer.arrays).estimator(tree).get_params() == {"bandwidth": 0.5, "engine": None}
 
 
 def test_another_version_of_scikit_learn_is_warned_of_where_it_matters(tmp_path, monkeypatch):
@@ -426,7 +414,7 @@ def _circle():
         (ParzenWindows(object()), "bandwidth holds a builtins.object"),
         (ParzenWindows({1, 2}), "bandwidth holds a builtins.set"),
         (ParzenWindows(_circle()), "bandwidth is nested too deeply.*or holds itself"),
-        (ParzenWindows(np.longdouble(1)), "bandwidth holds a numpy.longdouble"),
+        (ParzenWindows(np.longdouble(1)), "bandwidth has the dtype"),
         (ParzenWindows(np.ones(2, dtype=np.longdouble)), "bandwidth has the dtype"),
         (ParzenWindows(np.zeros(2, dtype=[("a", int)])), "bandwidth has the dtype"),
         (ParzenWindows(np.ma.array([1.0])), "bandwidth holds a .*MaskedArray"),
@@ -472,8 +460,7 @@ def test_a_random_state_that_points_outside_of_its_key_is_refused(position):
         Reader(writer.arrays).value({**tree, "position": position})
 
 
-def test_endless_lists_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("vicinal._model_files.model_file._MAX_HEADER", 2**20)
+def test_endless_lists_are_refused(tmp_path):
     density = vicinal.DensityClassifier(priors={f"{i:099}": 0.5 for i in range(20_000)})
     with pytest.raises(ValueError, match=r"too many parts.*MB"):
         io.save(density, tmp_path / "model.vicinal")
@@ -564,10 +551,10 @@ def forge(text, data=b""):
     """A file with a valid checksum around any header."""
     if not isinstance(text, bytes):
         text = json.dumps(text, separators=(",", ":")).encode()
-    text += b" " * max(_DIGEST_END - len(text), 0)
+    text += b" " * max(DIGEST_END - len(text), 0)
     raw = len(text).to_bytes(8, "little") + text + data
-    digest = hashlib.sha256(raw[:_DIGEST_AT] + raw[_DIGEST_END:]).hexdigest()
-    return raw[:_DIGEST_AT] + digest.encode() + raw[_DIGEST_END:]
+    digest = hashlib.sha256(raw[:DIGEST_AT] + raw[DIGEST_END:]).hexdigest()
+    return raw[:DIGEST_AT] + digest.encode() + raw[DIGEST_END:]
 
 
 def forge_model(model, arrays=None, data=b"", **metadata):
@@ -715,15 +702,12 @@ MALICIOUS_TREES = {
     "dict of no pairs": value_tree({"is": "dict", "items": [[1]]}),
     "dict with a repeated key": value_tree({"is": "dict", "items": [[1, 1], [1, 2]]}),
     "tuple of nothing": value_tree({"is": "tuple", "items": None}),
-    "float with few bits": value_tree({"is": "float", "bits": "00"}),
-    "float with no bits": value_tree({"is": "float", "bits": None}),
-    "float with other bits": value_tree({"is": "float", "bits": "zz" * 8}),
-    "scalar object": value_tree({"is": "scalar", "dtype": "|O", "bits": "00" * 8}),
-    "scalar record": value_tree({"is": "scalar", "dtype": "i8,i8", "bits": "00" * 16}),
-    "scalar of no unit": value_tree({"is": "scalar", "dtype": "<M8[zz]", "bits": "00" * 8}),
-    "scalar not a character": value_tree({"is": "scalar", "dtype": "<U1", "bits": "ffffffff"}),
-    "scalar large": value_tree({"is": "scalar", "dtype": "<U99999999", "bits": ""}),
-    "boolean of two": value_tree({"is": "scalar", "dtype": "|b1", "bits": "02"}),
+    "float of another text": value_tree({"is": "float", "text": "1e5"}),
+    "float of no text": value_tree({"is": "float", "text": None}),
+    "scalar of two": value_tree({"is": "scalar", "name": "p"}),
+    "strings without lengths": value_tree({"is": "strings", "name": "a"}),
+    "strings of other lengths": value_tree({"is": "strings", "name": "s"}),
+    "strings of negative lengths": value_tree({"is": "strings", "name": "n"}),
     "missing array": value_tree({"is": "array", "name": "c"}),
     "array without name": value_tree({"is": "array", "name": ["a"]}),
     "array of objects": value_tree({"is": "array", "name": "a", "dtype": "|O"}),
@@ -733,6 +717,7 @@ MALICIOUS_TREES = {
     "array of no texts": value_tree({"is": "array", "name": "u", "dtype": "<U0"}),
     "objects short": value_tree({"is": "objects", "shape": [3], "items": [1]}),
     "objects absurd": value_tree({"is": "objects", "shape": [2**62, 0], "items": []}),
+    "objects of no shape": value_tree({"is": "objects", "shape": "a", "items": []}),
     "engine of no kind": estimator_tree(parameters={"engine": engine_tree(kind="gpu")}),
     "engine with other fields": value_tree(engine_tree(run="rm")),
     "record with a method": estimator_tree(attributes=mixture_tree(score_samples=1)),
@@ -747,7 +732,7 @@ MALICIOUS_TREES = {
 
 
 def table(**arrays):
-    names = {"float64": "F64", "uint32": "U32", "int64": "I64"}
+    names = {"float64": "F64", "uint32": "U32", "int64": "I64", "uint8": "U8"}
     entries, data = {}, b""
     for name, array in arrays.items():
         end = len(data) + array.nbytes
@@ -770,6 +755,9 @@ ARRAYS, DATA = table(
     u=np.full((2, 2), 2**31, dtype=np.uint32),
     k=np.zeros(624, dtype=np.uint32),
     e=np.zeros(0),
+    s=np.zeros(3, dtype=np.uint8),
+    n=np.zeros(3, dtype=np.uint8),
+    **{"s.lengths": np.array([1, 1]), "n.lengths": np.array([4, -1])},
 )
 
 
@@ -785,7 +773,7 @@ def test_malicious_descriptions(name, tmp_path):
 
 def test_the_malicious_descriptions_are_close_to_good_ones(tmp_path):
     path = tmp_path / "model.vicinal"
-    attributes = {"n_features_in_": 2, "constants": None, "covariance_": array_tree("d"), **mixture_tree()}
+    attributes = {"n_features_in_": 2, "_constants": None, "covariance_": array_tree("d"), **mixture_tree()}
     path_of_fit = {"objectives_": array_tree("e"), "n_iter_": 0, "converged_": True}
     path.write_bytes(forge_model(estimator_tree(attributes={**attributes, **path_of_fit}), ARRAYS, DATA))
     assert np.isfinite(io.load(path).score([[0.0, 0.0]]))
@@ -808,7 +796,7 @@ def test_forged_bytes_never_do_more_than_fail(tmp_path):
     failures = 0
     for _ in range(400):
         text = bytearray(raw[8 : 8 + length])
-        for position in rng.integers(_DIGEST_END, length, size=rng.integers(1, 4)):
+        for position in rng.integers(DIGEST_END, length, size=rng.integers(1, 4)):
             text[position] = rng.choice(list(b'0123456789{}[]":,_aeNn\\'))
         path.write_bytes(forge(bytes(text), raw[8 + length :]))
         try:

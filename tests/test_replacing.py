@@ -30,28 +30,14 @@ def saver(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
-def test_what_a_killed_save_left_is_removed_by_the_next_one(saver, tmp_path):
-    (left,) = tmp_path.glob(".vicinal-*.tmp")
-    with replacing(tmp_path / "m") as file:  # while the other one still writes
-        file.write(b"whole")
-    assert left.exists()
+def test_a_killed_save_leaves_the_old_file(saver, tmp_path):
+    (tmp_path / "m").write_bytes(b"old")
     saver.send_signal(signal.SIGKILL)
     saver.wait()
-    with replacing(tmp_path / "another") as file:  # of another place
-        file.write(b"whole")
-    assert left.exists()
+    assert (tmp_path / "m").read_bytes() == b"old"
     with replacing(tmp_path / "m") as file:
         file.write(b"new")
-    assert sorted(os.listdir(tmp_path)) == ["another", "m"]
     assert (tmp_path / "m").read_bytes() == b"new"
-
-
-def test_temporary_files_of_others_are_left_alone(tmp_path):
-    strange = tmp_path / ".vicinal-notes.tmp"
-    strange.write_text("mine")
-    with replacing(tmp_path / "m") as file:
-        file.write(b"whole")
-    assert strange.read_text() == "mine"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="only POSIX has permissions of this kind")

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from vicinal._callers import callers_line
+from vicinal._model_files.codec import Reader, Writer
+from vicinal._model_files.container import parse_json, read_arrays, write_arrays
 from vicinal._model_files.exports import (
     MapStep,
     to_faiss,
@@ -27,9 +29,6 @@ from vicinal._model_files.exports import (
     to_sentence_transformers,
     to_torch,
 )
-from vicinal._model_files.model_file import parse_model, read_arrays, write_arrays
-from vicinal._model_files.reader import Reader
-from vicinal._model_files.writer import Writer
 from vicinal._rows_in_files import open_rows
 from vicinal._version import __version__
 
@@ -193,7 +192,7 @@ def load_components(path: str | PathLike[str]) -> NDArray[Any]:
 def _read(path: str | PathLike[str], make: Callable[[Any, Any], Any]) -> Any:
     text, arrays = read_arrays(path)
     try:
-        return make(parse_model(text), arrays)
+        return make(parse_json(text), arrays)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
         reason = str(error) if isinstance(error, ValueError) else f"its description is not valid ({error!r})."

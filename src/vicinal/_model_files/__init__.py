@@ -2,16 +2,13 @@
 
 ::
 
-      estimator  ->  writer.py: a tree of JSON values and arrays  ->  model_file.py: bytes with a checksum  ->  replacing.py
-      estimator  <-  reader.py: checks everything, then creates   <-  model_file.py: checks the bytes       <-  file
+      estimator  <->  codec.py: a tree of JSON values and arrays  <->  container.py: bytes with a checksum  ->  replacing.py
 
       permitted contents, which both the writer and the reader check
-          types.py         the closed set of classes and dtypes
-          parameters.py    the permitted values of parameters
-          states.py        the declared fitted attributes of each class, collected from density_states.py, metric_states.py,
-                           table_states.py, option_states.py and sklearn_states.py
-          fields.py        the notation of these declarations
-          shared_fields.py fields that several classes have           networks.py    networks of torch as names and arrays
+          classes.py       the closed set of classes, and what a parameter may hold
+          states.py        the declared state of each class, with density_states.py, metric_states.py and sklearn_states.py
+          kinds.py         the notation of these declarations
+          networks.py      networks of torch as names and arrays
 
       exports.py, unit_length.py               the learned map for NumPy, torch, faiss, ONNX and sentence-transformers
 """

@@ -1,8 +1,14 @@
-"""The states of metrics and clusterers from labels, groups and pairs in a model file, in the notation of `_model_files/fields`."""
+"""The states of metrics and clusterers from labels, groups and pairs in a model file, in the notation of `_model_files/kinds`."""
 
-from vicinal._model_files.fields import (
+from vicinal._model_files.classes import fields_of
+from vicinal._model_files.kinds import (
+    ENGINE_USED,
     FLAG,
+    LARGEST,
+    NETWORK,
+    PATH,
     RANDOM_STATE,
+    ROWS,
     Fields,
     State,
     count,
@@ -13,14 +19,11 @@ from vicinal._model_files.fields import (
     integers,
     labels,
     maybe,
-    network,
     number,
     one_of,
-    private,
     record,
 )
-from vicinal._model_files.shared_fields import ENGINE_USED, LARGEST, PATH
-from vicinal._model_files.sklearn_states import ROWS
+from vicinal._supervision import ChunkletReport
 
 _REPORT = record("ChunkletReport")
 
@@ -44,8 +47,8 @@ _SOFT_NEIGHBORS: Fields = {
     **ENGINE_USED,
     "metric_": field(equal("k", "d"), floats("k", "d"), estimator(method="transform", outputs="k")),
     "points_": floats("m", "k", least=-LARGEST, most=LARGEST, filled=True),  # m training rows of positive weight
-    "log_weights": private("_log_weights", None, floats("m")),
-    "positions": private("_positions", integers("n", least=-1, below="m")),
+    "_log_weights": field(None, floats("m")),
+    "_positions": integers("n", least=-1, below="m"),
     "bandwidth_": number(above=0),
 }
 
@@ -67,21 +70,7 @@ METRIC_STATES: dict[str, State] = {
             "bin_edges_": floats("b"),
         },
     ),
-    "ChunkletReport": State(
-        {
-            name: count()
-            for name in (
-                "n_samples",
-                "n_chunklets",
-                "n_points",
-                "n_leftover",
-                "n_singletons",
-                "n_self_pairs",
-                "n_shared",
-                "n_conflicts",
-            )
-        }
-    ),
+    "ChunkletReport": State(dict.fromkeys(fields_of(ChunkletReport), count())),
     "ChunkletScatter": State(
         {
             "n_rows": count(least=1),
@@ -109,7 +98,7 @@ METRIC_STATES: dict[str, State] = {
     "ConstrainedKMeans": State(
         {
             **ROWS,
-            "kmeans": private("_kmeans", estimator("sklearn.KMeans")),
+            "_kmeans": estimator("sklearn.KMeans"),
             "cluster_centers_": floats("c", "d"),
             "labels_": integers("n", below="c"),
             "inertia_": number(least=0),
@@ -140,8 +129,8 @@ METRIC_STATES: dict[str, State] = {
             **PATH,
             "mean_": floats("d"),
             "spread_": floats("d", above=0),
-            "n_outputs": private("_n_outputs", count("k", least=1)),
-            "module_": network("d", "k"),
+            "_n_outputs": count("k", least=1),
+            "module_": NETWORK,
             "scale_": number(above=0),
             "best_epoch_": count(least=1),
         },
@@ -149,14 +138,14 @@ METRIC_STATES: dict[str, State] = {
     "OnlineRCA": State(
         {
             **ROWS,
-            "state": private("_state", None, record("OnlineRCA.state", W=("d", "d"))),
+            "_state": field(None, record("OnlineRCA.state", W=("d", "d"))),
             "chunklet_report_": _REPORT,
             "components_": floats("d", "d"),
             "step_": number(above=0),
             "n_points_": count(),
             "n_chunklets_": count(),
         },
-        early=["n_features_in_", "feature_names_in_", "state", "chunklet_report_"],
+        early=["n_features_in_", "feature_names_in_", "_state", "chunklet_report_"],
     ),
     "OnlineRCA.state": State(
         {
@@ -171,10 +160,10 @@ METRIC_STATES: dict[str, State] = {
     "RCA": State(
         {
             **ROWS,
-            "sums": private("_sums", record("ChunkletScatter", origin=("d",))),
+            "_sums": record("ChunkletScatter", origin=("d",)),
             "chunklet_report_": _REPORT,
             "components_": floats("k", "d", filled=True),
-            "inverse_components": private("_inverse", floats("d", "k")),
+            "_inverse": floats("d", "k"),
             "ratios_": floats("k", least=0),
             "covariance_": floats("d", "d"),
             "total_covariance_": floats("d", "d"),
@@ -186,22 +175,22 @@ METRIC_STATES: dict[str, State] = {
             "n_points_": count(),
             "n_contrasts_": count(),
         },
-        early=["n_features_in_", "feature_names_in_", "sums", "chunklet_report_"],
+        early=["n_features_in_", "feature_names_in_", "_sums", "chunklet_report_"],
     ),
     "SoftNeighborsClassifier": State(
         {
             **_SOFT_NEIGHBORS,
             "classes_": labels("c"),
-            "codes": private("_codes", integers("m", below="c", increasing=True)),
+            "_codes": integers("m", below="c", increasing=True),
         },
     ),
     "SoftNeighborsRegressor": State(
         {
             **_SOFT_NEIGHBORS,
-            "one_output": private("_one_output", FLAG),
-            "target_mean": private("_mean", floats("t")),
-            "target_unit": private("_unit", floats("t", above=0)),
-            "targets": private("_targets", floats("m", "t")),  # about target_mean, in target_unit
+            "_one_output": FLAG,
+            "_mean": floats("t"),
+            "_unit": floats("t", above=0),
+            "_targets": floats("m", "t"),  # about target_mean, in target_unit
         },
     ),
 }

@@ -3,7 +3,6 @@
 A network of other layers is code, which a model file never holds.
 """
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,6 @@ import numpy as np
 Layers = list[tuple[str, dict[str, np.ndarray]]]
 
 _ACTIVATIONS = ("Sigmoid", "Tanh", "ReLU", "SiLU", "Softsign", "LogSigmoid", "Identity")
-
-
-def is_network(value: object) -> bool:
-    """Return whether a value is a torch module, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def layers_of(network: Any) -> Layers | None:
@@ -38,22 +31,6 @@ def layers_of(network: Any) -> Layers | None:
         else:
             return None
     return layers
-
-
-def widths_of(network: Any) -> tuple[int, int] | None:
-    """Return the numbers of input and output columns of such a network; None if no layer is linear."""
-    layers = layers_of(network)
-    assert layers is not None
-    shapes = [arrays["weight"].shape for name, arrays in layers if name == "Linear"]
-    return (shapes[0][1], shapes[-1][0]) if shapes else None
-
-
-def has_finite_float64(network: Any) -> bool:
-    """Return whether a network of such layers computes in float64, with finite weights."""
-    layers = layers_of(network)
-    assert layers is not None
-    weights = [array for _, arrays in layers for array in arrays.values()]
-    return all(array.dtype == np.float64 and bool(np.isfinite(array).all()) for array in weights)
 
 
 def network_of(layers: Layers, *, chain: bool, training: bool, trainable: bool) -> Any:

@@ -5,9 +5,12 @@ Fields that are not in all of these versions are optional. A scaler may have bee
 
 from typing import Any
 
-from vicinal._model_files.fields import (
+from vicinal._model_files.classes import MOST_THREADS
+from vicinal._model_files.kinds import (
     FLAG,
+    MOST_COLUMNS,
     RANDOM_STATE,
+    ROWS,
     Fields,
     Kind,
     State,
@@ -16,39 +19,16 @@ from vicinal._model_files.fields import (
     floats,
     integers,
     labels,
-    list_of,
-    mapping,
     maybe,
-    names,
     number,
     one_of,
-    private,
 )
-
-# A bound far above the cores of the machines that vicinal is used on.
-MOST_THREADS = 4096
-# An estimator may hold no array of this length, or one without rows, and creates one name per feature when names are requested.
-MOST_COLUMNS = 10**6
 
 
 def _column(**options: Any) -> Kind:
     return floats("d", nan=True, **options)
 
 
-_TWO_WEIGHTS = Kind(
-    "two arrays of weights for c components",
-    lambda value, sizes: (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and all(floats("c", above=0).is_satisfied_by(part, sizes) for part in value)
-    ),
-    sized=True,
-)
-ROWS: Fields = {
-    "n_features_in_": count("d", least=1, most=MOST_COLUMNS),
-    "feature_names_in_": maybe(names("d")),
-    "set_output": maybe(mapping(transform=one_of("default", "pandas", "polars")), attribute="_sklearn_output_config"),
-}
 _SEEN: Fields = {"n_samples_seen_": field(count(), number(least=0), integers("d"), floats("d", least=0))}
 _GAUSSIAN_MIXTURE: Fields = {
     **ROWS,
@@ -61,7 +41,7 @@ _GAUSSIAN_MIXTURE: Fields = {
     "converged_": FLAG,
     "n_iter_": count(),
     "lower_bound_": number(finite=False),
-    "lower_bounds_": maybe(list_of(number(finite=False))),
+    "lower_bounds_": maybe(Kind("a list", lambda value, sizes: isinstance(value, list))),
 }
 _SPLITTER: Fields = {
     "n_splits": count(least=2),
@@ -70,19 +50,6 @@ _SPLITTER: Fields = {
 }
 
 SKLEARN_STATES: dict[str, State] = {
-    "sklearn.BayesianGaussianMixture": State(
-        {
-            **_GAUSSIAN_MIXTURE,
-            "weight_concentration_prior_": number(above=0),
-            "weight_concentration_": field(_TWO_WEIGHTS, floats("c", above=0)),
-            "mean_precision_prior_": number(above=0),
-            "mean_precision_": floats("c", above=0),
-            "mean_prior_": floats("d"),
-            "degrees_of_freedom_prior_": number(above=0),
-            "degrees_of_freedom_": floats("c", above=0),
-            "covariance_prior_": field(floats("d", "d"), floats("d"), number(above=0)),
-        },
-    ),
     "sklearn.GaussianMixture": State(_GAUSSIAN_MIXTURE),
     "sklearn.KFold": State(_SPLITTER),
     "sklearn.KMeans": State(
@@ -92,15 +59,15 @@ SKLEARN_STATES: dict[str, State] = {
             "labels_": integers("n", below="c"),
             "inertia_": number(least=0),
             "n_iter_": count(),
-            "tolerance": private("_tol", number(least=0)),
-            "n_init_used": private("_n_init", count(least=1)),
-            "algorithm_used": private("_algorithm", one_of("lloyd", "elkan")),
+            "_tol": number(least=0),
+            "_n_init": count(least=1),
+            "_algorithm": one_of("lloyd", "elkan"),
             # Predict starts this many threads, or one per 256 rows if those are fewer.
-            "n_threads": private("_n_threads", count(least=1, most=MOST_THREADS)),
-            "n_outputs": private("_n_features_out", count("c", least=1)),
+            "_n_threads": count(least=1, most=MOST_THREADS),
+            "_n_features_out": count("c", least=1),
         }
     ),
-    "sklearn.LabelEncoder": State({"classes_": labels("c"), "set_output": ROWS["set_output"]}),
+    "sklearn.LabelEncoder": State({"classes_": labels("c"), "_sklearn_output_config": ROWS["_sklearn_output_config"]}),
     "sklearn.LinearDiscriminantAnalysis": State(
         {
             **ROWS,
@@ -109,8 +76,8 @@ SKLEARN_STATES: dict[str, State] = {
             "means_": floats("c", "d"),
             "coef_": floats("q", "d"),  # one row for two classes
             "intercept_": floats("q"),
-            "max_components": private("_max_components", count(least=1, most=MOST_COLUMNS)),
-            "n_outputs": private("_n_features_out", count(least=1, most=MOST_COLUMNS)),
+            "_max_components": count(least=1, most=MOST_COLUMNS),
+            "_n_features_out": count(least=1, most=MOST_COLUMNS),
             "covariance_": maybe(floats("d", "d")),
             "explained_variance_ratio_": maybe(floats("r")),
             "scalings_": maybe(floats("d", "s")),
@@ -133,13 +100,11 @@ SKLEARN_STATES: dict[str, State] = {
             "explained_variance_": floats("k", least=0),
             "explained_variance_ratio_": floats("k", nan=True),
             "singular_values_": floats("k", least=0),
-            "solver_used": maybe(
-                one_of("full", "covariance_eigh", "arpack", "randomized"), attribute="_fit_svd_solver"
-            ),
+            "_fit_svd_solver": maybe(one_of("full", "covariance_eigh", "arpack", "randomized")),
         }
     ),
     "sklearn.Pipeline": State(
-        {"set_output": ROWS["set_output"]},
+        {"_sklearn_output_config": ROWS["_sklearn_output_config"]},
     ),
     "sklearn.RobustScaler": State(
         {**ROWS, "center_": field(None, _column()), "scale_": field(None, _column(above=0))},

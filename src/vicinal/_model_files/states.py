@@ -1,23 +1,40 @@
-"""The state of each class in a model file: names of fields and permitted values.
+"""The state of each class in a model file: attributes and permitted values.
 
-There is one declaration per class of the closed set, in the notation of `_model_files/fields`; the modules imported below contain
-them. The names of fields are those of files and never change; if a private attribute is renamed, only its declaration needs a
-change. Sizes are
-n training rows, d features, k components, c classes or clusters and p passes, unless stated otherwise.
+There is one declaration per class of the closed set, in the notation of `_model_files/kinds`; records of options have none, because
+their constructors check them. Sizes are n training rows, d features, k components, c classes or clusters and p passes, unless stated
+otherwise.
 """
 
+from typing import Any
+
 from vicinal._model_files.density_states import DENSITY_STATES
-from vicinal._model_files.fields import State
+from vicinal._model_files.kinds import ROWS, State, count, floats, integers, names
 from vicinal._model_files.metric_states import METRIC_STATES
-from vicinal._model_files.option_states import OPTION_STATES
 from vicinal._model_files.sklearn_states import SKLEARN_STATES
-from vicinal._model_files.table_states import TABLE_STATES
 
-STATES: dict[str, State] = {**DENSITY_STATES, **METRIC_STATES, **TABLE_STATES}
+TABLE_STATES: dict[str, State] = {
+    "Dequantizer": State({**ROWS, "steps_": floats("d", least=0), "seed_": count()}),
+    # The fields of the raw columns, and of the m columns of numbers that are made from them. A lattice has a step, an offset and a share
+    # of ties.
+    "TableEncoder": State(
+        {
+            **ROWS,
+            "_columns": names("d"),
+            "_column_kinds": names("d"),
+            "_column_lattices": floats("d", 3, nan=True),
+            "_formats": names("d"),
+            "_sources": integers("m", below="d"),
+            "_parts": names("m"),
+            "_feature_kinds": names("m"),
+            "_feature_lattices": floats("m", 3, nan=True),
+            "_constant_names": names("k"),
+            "_constant_texts": names("k"),
+        },
+    ),
+}
+STATES: dict[str, State] = {**DENSITY_STATES, **METRIC_STATES, **TABLE_STATES, **SKLEARN_STATES}
 
 
-def state_of(class_name: str) -> State:
-    """Return the declaration of a class of the closed set."""
-    if class_name.startswith("sklearn."):
-        return SKLEARN_STATES[class_name]
-    return OPTION_STATES[class_name] if class_name in OPTION_STATES else STATES[class_name]
+def state_of(class_name: str) -> Any:
+    """Return the declaration of a class of the closed set; None for records of options."""
+    return STATES.get(class_name)

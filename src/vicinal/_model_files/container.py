@@ -1,8 +1,7 @@
 """The container of a model file: named arrays and one string with a checksum, read and written in one pass.
 
-A model file is a valid `safetensors <https://github.com/huggingface/safetensors>`_ file, so that the arrays
-can be read by other programs, with three additions: the text that describes the estimator, a checksum, and
-a fixed position of the checksum::
+A model file is a valid `safetensors <https://github.com/huggingface/safetensors>`_ file, so that the arrays can be read by other
+programs. It has three additions: the text that describes the estimator, a checksum, and a fixed position of the checksum::
 
     8 bytes     n, the length of the header, little-endian
     n bytes     {"__metadata__":{"sha256":"<64 hex digits>","format":"vicinal-model","version":"1",
@@ -10,10 +9,9 @@ a fixed position of the checksum::
                  and spaces
     the rest    the arrays: C order, little-endian, one after the other without gaps
 
-The digest is always at the same position. It covers every other byte of the file, so every changed bit is
-detected. Sizes are checked against the size of the file before anything is allocated; nothing in a file is ever executed.
-
-The arrays are read once, and the length of the header, which bounds what is made of it, is limited.
+The digest covers every other byte of the file, so every changed bit is detected. Sizes are compared with the size of the file before
+anything is allocated. The container is our own and not the package safetensors, because that one copies the arrays once more, has no
+checksum, and parses headers of up to 100 MB.
 """
 
 import hashlib
@@ -29,12 +27,12 @@ import numpy as np
 from vicinal._model_files.replacing import replacing
 
 FORMAT, VERSION = "vicinal-model", 1
+LONGEST_HEADER = 2**20
+MOST_CONTAINERS = 100_000  # lists and objects of a header; small ones take most memory for their length
 
 _PREFIX = b'{"__metadata__":{"sha256":"'
-_DIGEST_AT = 8 + len(_PREFIX)
-_DIGEST_END = _DIGEST_AT + 64
-# The names of 50,000 columns and their kinds fit into it; small lists, which take most memory once they are parsed, take 200 MB.
-_MAX_HEADER = 4 * 2**20
+DIGEST_AT = 8 + len(_PREFIX)
+DIGEST_END = DIGEST_AT + 64
 _DTYPES = {
     "BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4",
     "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
@@ -42,47 +40,41 @@ _DTYPES = {
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
+class _MalformedError(ValueError):
+    """A file that does not follow the format."""
+
+
 def write_arrays(path: str | PathLike[str], model: str, arrays: dict[str, np.ndarray]) -> None:
     """Write a string and named arrays (of the dtypes above), replacing `path` completely or not at all."""
     # The widest entries come first, so that every array is aligned without gaps, which the format does not allow.
     names = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
-    text = _header_of(model, {name: arrays[name] for name in names})
-    start = bytearray(len(text).to_bytes(8, "little") + text)
+    metadata = {"sha256": "0" * 64, "format": FORMAT, "version": str(VERSION), "model": model}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name in names:
+        start, end = end, end + arrays[name].nbytes
+        dtype, shape = _NAMES[arrays[name].dtype], list(arrays[name].shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":"))
+    text += " " * (-(8 + len(text)) % 64)
+    if len(text) > LONGEST_HEADER:
+        raise ValueError(
+            f"the model has too many parts to save: their description has {len(text) / 2**20:.1f} MB, at most "
+            f"{LONGEST_HEADER // 2**20} MB are allowed. Long lists take up this space; use arrays instead."
+        )
+    head = bytearray(len(text).to_bytes(8, "little") + text.encode("ascii"))
     data = [np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data for name in names]
-    start[_DIGEST_AT:_DIGEST_END] = _checksum(start, data)
+    head[DIGEST_AT:DIGEST_END] = _checksum(head, data)
     with replacing(path) as file:
-        file.write(start)
+        file.write(head)
         for part in data:
             file.write(part)
 
 
-def _header_of(model: str, arrays: dict[str, np.ndarray]) -> bytes:
-    """Return the bytes of a header, with zeros for the digest."""
-    metadata = {"sha256": "0" * 64, "format": FORMAT, "version": str(VERSION), "model": model}
-    header: dict[str, Any] = {"__metadata__": metadata}
-    offset = 0
-    for name, array in arrays.items():
-        entry = {
-            "dtype": _NAMES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [offset, offset + array.nbytes],
-        }
-        header[name], offset = entry, offset + array.nbytes
-    text = json.dumps(header, separators=(",", ":"))
-    text += " " * (-(8 + len(text)) % 64)
-    if len(text) > _MAX_HEADER:
-        raise ValueError(
-            f"the model has too many parts to save: their description has {len(text) / 2**20:.1f} MB, at most "
-            f"{_MAX_HEADER // 2**20} MB are allowed. Long lists and arrays of Python objects take up this space; use arrays of "
-            "numbers or of strings."
-        )
-    return text.encode("ascii")
-
-
-def _checksum(start: bytes | bytearray, data: list[Any]) -> bytes:
+def _checksum(head: bytes | bytearray, data: list[Any]) -> bytes:
     """Return the digits of the checksum: of all bytes but these digits."""
-    checksum = hashlib.sha256(memoryview(start)[:_DIGEST_AT])
-    for part in (memoryview(start)[_DIGEST_END:], *data):
+    checksum = hashlib.sha256(memoryview(head)[:DIGEST_AT])
+    for part in (memoryview(head)[DIGEST_END:], *data):
         checksum.update(part)
     return checksum.hexdigest().encode("ascii")
 
@@ -94,11 +86,10 @@ def read_arrays(path: str | PathLike[str]) -> tuple[str, dict[str, np.ndarray]]:
     """
     shown = repr(os.fspath(path))
     try:
-        start, data = _read_verified(path)
-        header = _parse_json(_decoded(start))
-        del start  # the header was parsed, and memory is counted
-        model = _check_metadata(header.pop("__metadata__"))
-        return model, _cut(header, data)
+        head, data = _read_verified(path)
+        header = parse_json(str(memoryview(head)[8:], "ascii", "replace"))
+        del head  # the header was parsed, and memory is counted
+        return _model_in(header.pop("__metadata__")), _arrays_in(header, data)
     except FileNotFoundError:
         raise
     except MemoryError:
@@ -107,18 +98,6 @@ def read_arrays(path: str | PathLike[str]) -> tuple[str, dict[str, np.ndarray]]:
         raise ValueError(f"cannot load {shown}: {error.strerror or error}.") from error
     except _MalformedError as error:
         raise ValueError(f"cannot load {shown}: {error}") from None
-
-
-def parse_model(text: str) -> dict[str, Any]:
-    """Parse the text of a model file, strictly: no repeated keys, no NaN, no endless nesting."""
-    try:
-        return _parse_json(text)
-    except _MalformedError as error:
-        raise ValueError(str(error)) from None
-
-
-class _MalformedError(ValueError):
-    """The bytes are those that were written, but they do not follow the format."""
 
 
 def _read_verified(path: str | PathLike[str]) -> tuple[bytes, np.ndarray]:
@@ -130,35 +109,32 @@ def _read_verified(path: str | PathLike[str]) -> tuple[bytes, np.ndarray]:
         raise _MalformedError(f"it is {kind}. Pass the path of a file written by vicinal.io.save.")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        start = file.read(_DIGEST_END)
-        length = int.from_bytes(start[:8], "little")
-        if start[8:_DIGEST_AT] != _PREFIX[: len(start[8:_DIGEST_AT])] or size < 8:
+        head = file.read(DIGEST_END)
+        length = int.from_bytes(head[:8], "little")
+        if head[8:DIGEST_AT] != _PREFIX[: len(head[8:DIGEST_AT])] or size < 8:
             raise _MalformedError("it is not a model file. Pass a file written by vicinal.io.save.")
-        if length > _MAX_HEADER:
+        if length > LONGEST_HEADER:
             raise _MalformedError(
-                f"it is damaged: its header claims {length} bytes, at most {_MAX_HEADER} are allowed."
+                f"it is damaged: its header claims {length} bytes, at most {LONGEST_HEADER} are allowed."
             )
-        if length < _DIGEST_END or size < 8 + length:
+        n_bytes = size - 8 - length
+        if length < DIGEST_END or n_bytes < 0:
             raise _MalformedError(
                 f"it is truncated or damaged: it has {size} bytes, and its header needs {8 + length}."
             )
-        start += file.read(8 + length - len(start))
-        expected = size - 8 - length
-        if expected > _physical_memory():
-            raise _MalformedError(
-                f"it holds {expected / 2**30:.1f} GB of arrays, and this machine has "
-                f"{_physical_memory() / 2**30:.1f} GB of memory."
-            )
-        data = np.empty(expected, dtype=np.uint8)
-        got = file.readinto(data.data) if expected else 0
-        if got != expected or len(start) != 8 + length or file.read(1):
+        if n_bytes > _physical_memory():
+            gigabytes = [f"{number / 2**30:.1f} GB" for number in (n_bytes, _physical_memory())]
+            raise _MalformedError(f"it holds {gigabytes[0]} of arrays, and this machine has {gigabytes[1]} of memory.")
+        head += file.read(8 + length - len(head))
+        data = np.empty(n_bytes, dtype=np.uint8)
+        if (file.readinto(data.data) if n_bytes else 0) != n_bytes or len(head) != 8 + length or file.read(1):
             raise _MalformedError("it changed while it was read. Try again when no other process writes it.")
-    if _checksum(start, [data.data]) != start[_DIGEST_AT:_DIGEST_END]:
+    if _checksum(head, [data.data]) != head[DIGEST_AT:DIGEST_END]:
         raise _MalformedError(
             "its checksum does not agree with its contents: it is damaged or truncated. Copy it again from "
             "the original, or fit and save again."
         )
-    return start, data
+    return head, data
 
 
 def _physical_memory() -> float:
@@ -168,19 +144,14 @@ def _physical_memory() -> float:
         return math.inf
 
 
-def _decoded(start: bytes) -> str:
-    """Return the text of a header, without a copy of its bytes."""
-    try:
-        return str(memoryview(start)[8:], "ascii")
-    except UnicodeDecodeError as error:
-        raise _MalformedError(f"its header is not valid JSON: {error}.") from None
-
-
-def _parse_json(text: str) -> dict[str, Any]:
+def parse_json(text: str) -> dict[str, Any]:
+    """Parse the text of a header or of a model, strictly: no repeated keys, no NaN, no endless nesting."""
     if not text.isascii():
         raise _MalformedError(
             "its description holds characters that are not ASCII. vicinal.io.save writes no such file."
         )
+    if text.count("[") + text.count("{") > MOST_CONTAINERS:
+        raise _MalformedError(f"its description has more than {MOST_CONTAINERS:,} lists and objects.")
     try:
         tree = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
     except RecursionError:
@@ -195,17 +166,17 @@ def _parse_json(text: str) -> dict[str, Any]:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    by_name = dict(pairs)
+    if len(by_name) < len(pairs):
         raise _MalformedError("its header repeats a name.")
-    return found
+    return by_name
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise _MalformedError(f"its header holds {name}, which is not JSON.")
 
 
-def _check_metadata(metadata: Any) -> str:
+def _model_in(metadata: Any) -> str:
     """Return the description of the model, or raise an error if the file has another format."""
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _MalformedError("its metadata are not strings by name.")
@@ -221,32 +192,28 @@ def _check_metadata(metadata: Any) -> str:
     return metadata["model"]
 
 
-def _cut(header: dict[str, Any], data: np.ndarray) -> dict[str, np.ndarray]:
+def _arrays_in(header: dict[str, Any], data: np.ndarray) -> dict[str, np.ndarray]:
     """Return the arrays by name; together they must make up the data exactly, one after the other."""
-    if not all(isinstance(entry, dict) for entry in header.values()):
-        raise _MalformedError("an array has no description.")
     arrays, end = {}, 0
     for name, entry in header.items():
-        if set(entry) != {"dtype", "shape", "data_offsets"}:
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
             raise _MalformedError(f"the array {_short(name)} is not described by dtype, shape and data_offsets.")
         if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
             raise _MalformedError(f"the array {_short(name)} has the unknown dtype {_short(entry['dtype'])}.")
-        dtype = np.dtype(_DTYPES[entry["dtype"]])
-        shape = check_shape(entry["shape"])
-        n_bytes = math.prod(shape) * dtype.itemsize
-        if entry["data_offsets"] != [end, end + n_bytes] or end + n_bytes > len(data):
+        dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), _checked_shape(entry["shape"])
+        start, end = end, end + math.prod(shape) * dtype.itemsize
+        if entry["data_offsets"] != [start, end] or end > len(data):
             raise _MalformedError(f"the array {_short(name)} of shape {_short(entry['shape'])} does not fit the file.")
-        # `write_arrays` keeps arrays aligned, as compiled code requires; the reader copies arrays that another writer has not aligned.
-        arrays[name] = data[end : end + n_bytes].view(dtype).reshape(shape)
-        if dtype.kind == "b" and n_bytes and data[end : end + n_bytes].max() > 1:
+        # `write_arrays` keeps arrays aligned, as compiled code requires; the reader copies those that another writer has not aligned.
+        arrays[name] = data[start:end].view(dtype).reshape(shape)
+        if dtype.kind == "b" and arrays[name].size and data[start:end].max() > 1:
             raise _MalformedError(f"the array {_short(name)} holds booleans that are neither true nor false.")
-        end += n_bytes
     if end != len(data):
         raise _MalformedError(f"it holds {len(data)} bytes of data, and its arrays need {end}.")
     return arrays
 
 
-def check_shape(shape: Any) -> tuple[int, ...]:
+def _checked_shape(shape: Any) -> tuple[int, ...]:
     """Return a list of sizes as a tuple; raise an error for shapes that NumPy cannot hold."""
     whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not whole or len(shape) > 32 or math.prod(max(size, 1) for size in shape) >= 2**56:

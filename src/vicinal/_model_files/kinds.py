@@ -1,0 +1,377 @@
+"""The declarations of the state that a class keeps in a model file.
+
+A declaration is a `State`: a kind of value per attribute. Sizes are symbols, which denote the same number in the whole state, so that
+no compiled code reads outside of an array::
+
+    State(
+        {
+            "n_features_in_": count("d", least=1),
+            "components_": floats("k", "d"),
+            "feature_names_in_": maybe(names("d")),     # it may be absent
+            "_stream": field(None, floats("d", "d")),   # None, or an array
+        }
+    )
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal._model_files.classes import Fault, is_network, name_of_class
+
+Sizes = dict[str, int]  # the known sizes, by symbol
+
+
+class Kind(NamedTuple):
+    """A kind of value: a description, and a function of a value and the known sizes, to which it adds.
+
+    The function returns whether the value is of this kind.
+    """
+
+    text: str
+    holds: Callable[[Any, Sizes], Any]
+
+    def accepts(self, value: Any, sizes: Sizes) -> bool:
+        """Return whether the value is of this kind; only then are sizes added."""
+        grown = dict(sizes)
+        accepted = bool(self.holds(value, grown))
+        if accepted:
+            sizes.update(grown)
+        return accepted
+
+
+NONE = Kind("None", lambda value, sizes: value is None)
+
+
+class Field(NamedTuple):
+    """One attribute of a state."""
+
+    kinds: tuple[Kind, ...]
+    required: bool = True
+
+    def __str__(self) -> str:
+        return " or ".join(kind.text for kind in self.kinds)
+
+
+Fields = Mapping[str, Kind | Field]
+
+
+def field(*kinds: Kind | None) -> Field:
+    """Return a field that holds a value of one of the kinds; None among them is the value None."""
+    return Field(tuple(NONE if kind is None else kind for kind in kinds))
+
+
+def maybe(*kinds: Kind | None) -> Field:
+    """Return a field that some states do not have."""
+    return field(*kinds)._replace(required=False)
+
+
+class State:
+    """The state that a class keeps in a file.
+
+    Parameters
+    ----------
+    fields : dict
+        Kinds or `Field`s by attribute.
+    early : list of str
+        The attributes of an estimator that has seen rows, but not enough of them to be fitted.
+    derived : list of str
+        The attributes that a file does not hold, because the method `_derive` of the class computes them from the others.
+    """
+
+    def __init__(self, fields: Fields, *, early: Collection[str] = (), derived: Collection[str] = ()) -> None:
+        self.fields = {name: part if isinstance(part, Field) else field(part) for name, part in fields.items()}
+        self.early, self.derived = set(early), derived
+
+    def fault(self, values: Mapping[str, Any]) -> Fault | None:
+        """Return the first fault of the values; None if there is none.
+
+        Either all required values (or all early ones) are present or, if the estimator is not fitted, none of them.
+        """
+        present = set(values) - {"_sklearn_output_config"}  # which may be set before a fit
+        expected = self.early if present <= self.early else set(self.fields)
+        for name, part in self.fields.items():
+            if present and part.required and name in expected - present:
+                return Fault(name, str(part), "nothing")
+        sizes: Sizes = {}
+        for name, part in self.fields.items():
+            if name in values and not any(kind.accepts(values[name], sizes) for kind in part.kinds):
+                words = str(part).replace("(", " ").replace(")", " ").replace(",", " ").split()
+                known = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if symbol in words)
+                return Fault(name, f"{part}{f', where {known}' if known else ''}", shown(values[name]))
+        return None
+
+
+def shown(value: Any) -> str:
+    """Return a value in a few characters: an array by its shape, a string with control characters escaped."""
+    if isinstance(value, np.ndarray):
+        has_range = value.dtype.kind in "iuf" and value.size
+        extent = f" with values from {value.min():.6g} to {value.max():.6g}" if has_range else ""
+        return f"an array of dtype {value.dtype} and shape {value.shape}{extent}"
+    if value is None or isinstance(value, (str, Real)):
+        text = ascii(value)
+        return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"a {name_of_class(type(value)) or type(value).__name__}"
+
+
+# -- numbers, strings and arrays ---------------------------------------------------------------------------------------
+
+
+def _bounds(least: float | None, above: float | None, most: float | None) -> str:
+    parts = [(least, "at least"), (above, "greater than"), (most, "at most")]
+    return "".join(f", {words} {bound:g}" for bound, words in parts if bound is not None)
+
+
+def _is_within(values: Any, least: float | None, above: float | None, most: float | None) -> bool:
+    """Return whether no value lies outside the bounds; NaN is never outside."""
+    if np.size(values) == 0:
+        return True
+    # In Python's floats: a bound may be beyond float32.
+    smallest, largest = float(np.fmin.reduce(values, axis=None)), float(np.fmax.reduce(values, axis=None))
+    low = (least is not None and smallest < least) or (above is not None and smallest <= above)
+    return not low and (most is None or not largest > most)
+
+
+def count(symbol: str | None = None, *, least: int = 0, most: int | None = None) -> Kind:
+    """Return a whole number of Python or NumPy; with a symbol, that size."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, Integral) or isinstance(value, bool) or not _is_within(value, least, None, most):
+            return False
+        return symbol is None or sizes.setdefault(symbol, int(value)) == value
+
+    return Kind(f"an integer{'' if symbol is None else f' {symbol}'}{_bounds(least, None, most)}", holds)
+
+
+def number(
+    *, least: float | None = None, above: float | None = None, most: float | None = None, finite: bool = True
+) -> Kind:
+    """Return a number of Python or NumPy, never NaN; finite or not."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)) or value != value:
+            return False
+        return (not finite or math.isfinite(value)) and _is_within(value, least, above, most)
+
+    return Kind(f"a {'finite ' if finite else ''}number{_bounds(least, above, most)}", holds)
+
+
+FLAG = Kind("True or False", lambda value, sizes: isinstance(value, (bool, np.bool_)))
+DIGEST = Kind("a string of 64 characters", lambda value, sizes: isinstance(value, str) and len(value) == 64)
+RANDOM_STATE = Kind("a RandomState", lambda value, sizes: isinstance(value, np.random.RandomState))
+
+
+def one_of(*choices: str) -> Kind:
+    """Return one of some strings."""
+    return Kind(" or ".join(map(repr, choices)), lambda value, sizes: isinstance(value, str) and value in choices)
+
+
+def _fits(array: Any, shape: tuple[int | str, ...], sizes: Sizes) -> bool:
+    """Return whether an array has the shape, in numbers and symbols; the sizes of new symbols are recorded."""
+    if not isinstance(array, np.ndarray) or array.ndim != len(shape):
+        return False
+    return all(
+        size == (sizes.setdefault(part, size) if isinstance(part, str) else part)
+        for part, size in zip(shape, array.shape, strict=True)
+    )
+
+
+def _shape_text(shape: tuple[int | str, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def floats(
+    *shape: int | str,
+    finite: bool = True,
+    nan: bool = False,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    filled: bool = False,
+) -> Kind:
+    """Return an array of float32 or float64; NaN is allowed only if that is declared, no entries only if it is not `filled`."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
+            return False
+        if not _fits(value, shape, sizes) or (filled and value.size == 0):
+            return False
+        sound = np.isfinite(value) if finite else ~np.isnan(value)
+        return (nan or bool(sound.all())) and _is_within(value, least, above, most)
+
+    text = f"{'finite ' if finite and not nan else ''}floats of shape {_shape_text(shape)}{_bounds(least, above, most)}"
+    return Kind(f"{text}{', not empty' if filled else ''}", holds)
+
+
+def nans(size: str, n_nan: str) -> Kind:
+    """Return an array of floats of which a number are NaN, at least one."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not floats(size, nan=True).holds(value, sizes):
+            return False
+        n_gaps = int(np.isnan(value).sum())
+        return n_gaps > 0 and sizes.setdefault(n_nan, n_gaps) == n_gaps
+
+    return Kind(f"floats of shape ({size},), {n_nan} of them NaN", holds)
+
+
+def equal(size: str, other: str) -> Kind:
+    """Return None, which means that a size is equal to another one, whose value is known."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        return value is None and sizes.setdefault(size, sizes[other]) == sizes[other]
+
+    return Kind(f"None, if {size} is {other}", holds)
+
+
+def integers(*shape: int | str, least: int = 0, below: int | str | None = None, increasing: bool = False) -> Kind:
+    """Return an array of int32 or int64; `below` may be a symbol whose size is already known."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, np.ndarray) or value.dtype not in (np.int32, np.int64):
+            return False
+        if not _fits(value, shape, sizes) or not _is_within(value, least, None, None):
+            return False
+        if increasing and (value[:-1] > value[1:]).any():
+            return False
+        limit = sizes[below] if isinstance(below, str) else below
+        return limit is None or value.size == 0 or int(value.max()) < limit
+
+    text = f"integers of shape {_shape_text(shape)}, at least {least}"
+    text += "" if below is None else f" and less than {below}"
+    return Kind(f"{text}{', in increasing order' if increasing else ''}", holds)
+
+
+def names(size: int | str) -> Kind:
+    """Return the names of columns: an array of strings."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        texts = isinstance(value, np.ndarray) and value.dtype == object and _fits(value, (size,), sizes)
+        return texts and all(type(item) is str for item in value)
+
+    return Kind(f"an array of {size} strings", holds)
+
+
+def labels(size: int | str) -> Kind:
+    """Return the names of classes, in increasing order."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, np.ndarray) or not _fits(value, (size,), sizes):
+            return False
+        if value.dtype == object and not all(isinstance(item, (str, Real)) for item in value):
+            return False
+        try:
+            return len(value) > 0 and bool(np.all(value[:-1] < value[1:]))
+        except TypeError:  # texts among numbers
+            return False
+
+    return Kind(f"an array of {size} class labels in increasing order", holds)
+
+
+def mapping(**kinds: Kind) -> Kind:
+    """Return a dict with exactly these keys."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, dict) or set(value) != set(kinds):
+            return False
+        return all(kind.accepts(value[key], sizes) for key, kind in kinds.items())
+
+    return Kind(f"a dict of {', '.join(f'{key!r}: {kind.text}' for key, kind in kinds.items())}", holds)
+
+
+def table(*needed: str) -> Kind:
+    """Return the table of a search: a dict of columns of one length, among them the needed ones, and a list of parameters or none."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, dict) or not set(needed) <= set(value):
+            return False
+        columns = [column for name, column in value.items() if name != "params"]
+        params = value.get("params", [{}] * len(columns[0]))
+        return (
+            all(isinstance(name, str) for name in value)
+            and all(isinstance(column, np.ndarray) and column.dtype.kind in "ifU" for column in columns)
+            and isinstance(params, list)
+            and all(isinstance(row, dict) for row in params)
+            and {column.shape for column in columns} == {(len(params),)}
+        )
+
+    return Kind(f"a table with the columns {', '.join(needed)}", holds)
+
+
+# -- records, estimators and networks ----------------------------------------------------------------------------------
+
+
+def record(*class_names: str, **shapes: tuple[int | str, ...]) -> Kind:
+    """Return a record of one of the classes, whose arrays of these names have these shapes."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if name_of_class(type(value)) not in class_names:
+            return False
+        return all(_fits(getattr(value, name), shape, sizes) for name, shape in shapes.items())
+
+    inner = ", ".join(f"{name} of shape {_shape_text(shape)}" for name, shape in shapes.items())
+    return Kind(f"a {' or '.join(class_names)}{f' with {inner}' if inner else ''}", holds)
+
+
+def estimator(*class_names: str, method: str | None = None, inputs: str = "d", outputs: str | None = None) -> Kind:
+    """Return a fitted estimator, of one of the classes or with a method, for rows of `inputs` columns."""
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, BaseEstimator) or (class_names and name_of_class(type(value)) not in class_names):
+            return False
+        try:
+            check_is_fitted(value)
+        except NotFittedError:
+            return False
+        n_inputs = getattr(value, "n_features_in_", sizes.get(inputs))
+        if not hasattr(value, method or "fit") or sizes.setdefault(inputs, n_inputs) != n_inputs:
+            return False
+        if outputs is None:
+            return True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the missing names of columns
+            n_outputs = np.shape(value.transform(np.zeros((1, n_inputs))))[1]
+        return sizes.setdefault(outputs, n_outputs) == n_outputs
+
+    what = " or ".join(class_names) or f"estimator with {method}"
+    return Kind(f"a fitted {what}, of {inputs}{'' if outputs is None else f' to {outputs}'} columns", holds)
+
+
+def estimators(size: str, **options: Any) -> Kind:
+    """Return a list of a given number of fitted estimators."""
+    kind = estimator(**options)
+
+    def holds(value: Any, sizes: Sizes) -> bool:
+        if not isinstance(value, list) or sizes.setdefault(size, len(value)) != len(value):
+            return False
+        return all(kind.accepts(item, sizes) for item in value)
+
+    return Kind(f"a list of {size} estimators, each {kind.text}", holds)
+
+
+NETWORK = Kind("a torch.nn.Module", lambda value, sizes: is_network(value))
+
+
+# -- what many classes have --------------------------------------------------------------------------------------------
+
+BACKENDS = ("cpu", "dask", "reference", "torch")
+# Squares of larger entries overflow, and estimators refuse to be fitted to them.
+LARGEST = 1e150
+# An estimator may hold no array of this length, or one without rows, and creates one name per feature when names are requested.
+MOST_COLUMNS = 10**6
+
+ROWS: Fields = {
+    "n_features_in_": count("d", least=1, most=MOST_COLUMNS),
+    "feature_names_in_": maybe(names("d")),
+    "_sklearn_output_config": maybe(mapping(transform=one_of("default", "pandas", "polars"))),
+}
+ENGINE: tuple[Kind | None, ...] = (None, one_of("auto", *BACKENDS), record("Engine"))
+ENGINE_USED: Fields = {"engine_": maybe(one_of(*BACKENDS)), "certified_row_error_": maybe(number(least=0))}
+PATH: Fields = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
