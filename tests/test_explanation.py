@@ -199,7 +199,7 @@ def density_without(name, density, X, i):
         return gaussians(density.__class__(**density.get_params(deep=False)).fit(np.delete(X, i, axis=0)))
     if name == "ManifoldParzen, soft":
         parts = [test for _, test in KFold(5, shuffle=True, random_state=0).split(X)]
-    elif name.startswith("LocalLCA"):
+    elif name.startswith(("LCA", "LocalLCA")) and name != "LCAGauss":
         parts = fixed_folds(X, 5)
     else:
         weights, *others = gaussians(density)

@@ -227,12 +227,12 @@ def test_load_detector_without_its_scales_refused():
     from vicinal._model_files.states import STATES
 
     detector = vicinal.DensityOutlierDetector(ParzenWindows(1.0)).fit(X)
-    assert detector._score_scales is not None
+    assert detector._group_scales is not None
     state = STATES["DensityOutlierDetector"]
     values = {name: getattr(detector, name) for name in state.fields if hasattr(detector, name)}
     assert state.fault(values) is None
-    del values["_score_scales"]
-    assert state.fault(values).name == "_score_scales"
+    del values["_group_scales"]
+    assert state.fault(values).name == "_group_scales"
 
 
 @pytest.mark.parametrize("as_table", [np.asarray, pd.DataFrame])

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, check_cv
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_choice, check_integer
+from vicinal._checks import check_choice, check_integer, constant_columns
 from vicinal._records import Record
 
 CRITERIA = ("log_likelihood", "error", "conditional_log_likelihood")
@@ -111,6 +111,23 @@ def _some(positions: np.ndarray, most: int) -> np.ndarray:
     if len(positions) <= most:
         return positions
     return np.sort(np.random.default_rng(0).choice(positions, most, replace=False))
+
+
+def held_out_splits(X: np.ndarray, weight: np.ndarray | None, n_folds: int = 5) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the positions of the training rows and of the held-out rows of the fixed folds of rows of positive weight.
+
+    Rows that alone make a column vary are never held out: without them the column would have no scale.
+    """
+    counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+    splits = []
+    for part in fixed_folds(X[counted], n_folds):
+        train, test = np.delete(counted, part), counted[part]
+        constant = constant_columns(X[train])
+        is_needed = np.any(X[test][:, constant] != X[train[0], constant], axis=1)
+        train, test = np.sort(np.append(train, test[is_needed])), test[~is_needed]
+        if len(test):
+            splits.append((train, test))
+    return splits
 
 
 def fixed_folds(X: np.ndarray, n_folds: int = 5, most_rows: int | None = None) -> list[np.ndarray]:

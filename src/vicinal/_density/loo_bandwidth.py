@@ -1,8 +1,5 @@
 """The isotropic bandwidth of maximum leave-one-out likelihood."""
 
-from typing import Any
-from weakref import WeakKeyDictionary
-
 import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
@@ -19,11 +16,7 @@ _LEAST_GAIN = 1e-12
 _SCOUTS = ((64, 0.1), (256, 1e-3))  # and the tolerance for the logarithm of the variance, times the number of columns
 
 
-# The scores of the last pass of a fit, so that an outlier detector need not compute them again; neither pickled nor saved.
-_scores_of_fits: WeakKeyDictionary[Any, np.ndarray] = WeakKeyDictionary()
-
-
-def loo_variance(problem: LeaveOneOut, density: Any = None, *, max_iter: int = 200, tol: float = 1e-10) -> FitPath:
+def loo_variance(problem: LeaveOneOut, *, max_iter: int = 200, tol: float = 1e-10) -> FitPath:
     """Maximise the leave-one-out log-likelihood per row over covariances ``v I``.
 
     The step is that of Local Component Analysis with a spherical covariance (Eqs. 3-4 with the trace, sec. 6.2),
@@ -36,8 +29,6 @@ def loo_variance(problem: LeaveOneOut, density: Any = None, *, max_iter: int = 2
     ----------
     problem : LeaveOneOut
         The problem of rows that all differ; see `merged_twins`.
-    density : estimator, optional
-        The density that is fitted to exactly these rows; `scores_of_fit` then returns their scores.
     """
     n, d = problem.rows.shape
     total = np.trace(scatter_of_rows(problem.rows, problem.weight)) / d
@@ -51,21 +42,8 @@ def loo_variance(problem: LeaveOneOut, density: Any = None, *, max_iter: int = 2
             if scouts.reason.by_user:  # no result to keep before the first pass over all rows
                 raise KeyboardInterrupt
             at = scouts.parameters
-        width = _Width(problem)
-        path, _ = _climb(width, at, slope, Recorder(), max_iter, 1e-7, negligible_step, tol)
-    if density is not None and width.last is not None and width.last[0] == path.parameters:
-        _scores_of_fits[density] = width.last[1]
+        path, _ = _climb(_Width(problem), at, slope, Recorder(), max_iter, 1e-7, negligible_step, tol)
     return path._replace(parameters=float(np.exp(path.parameters)))
-
-
-def scores_of_fit(density: Any) -> np.ndarray | None:
-    """Return the leave-one-out log-densities of the rows of a fit from its last pass; None where they are not known."""
-    return _scores_of_fits.get(density)
-
-
-def forget_scores_of_fit(density: Any) -> None:
-    """Drop what is kept for a density that is fitted again."""
-    _scores_of_fits.pop(density, None)
 
 
 class _Width:
@@ -76,7 +54,6 @@ class _Width:
         self.n_features = problem.rows.shape[1]
         chosen = slice(None) if some is None else some
         self._weight, self._log_others = problem.weight[chosen], problem.log_others[chosen]
-        self.last: tuple[float, np.ndarray] | None = None  # the last width, and the scores
 
     def evaluate(self, log_v: float) -> tuple[float, float]:
         """Return the objective per row at v = exp(log_v), and the logarithm of EM's update of v."""
@@ -85,7 +62,6 @@ class _Width:
         placed = self._problem.pairs.at(np.full(d, np.exp(-0.5 * log_v)))
         sums, squares = placed.squares(weight, self._some)
         terms = sums - self._log_others - 0.5 * d * (LOG_2PI + log_v)
-        self.last = log_v, terms
         return float(weight @ terms) / mass, log_v + float(np.log(squares / (mass * d)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple, NoReturn, Self
 
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns
 from vicinal._dask import answers_collections, float_numbers
+from vicinal._density.loo_bandwidth import LOO_PASSES
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import (
     Conditionals,
@@ -27,6 +28,7 @@ from vicinal._mixtures import (
 )
 from vicinal._notebook import NotebookMixin
 from vicinal._row_sources import as_source, by_blocks, in_file
+from vicinal._search import held_out_splits
 from vicinal._tensors import on_device
 
 _MANY = 20_000  # components
@@ -38,15 +40,35 @@ class HeldOutRows(NamedTuple):
     positions : (m,), places of the rows among those that were asked for
     mixture : the density
     left_out : (m,), the component of each row, which is left out for it; None if the mixture contains none of the rows
-    replaced : components that have another covariance without the row; None if there are none
     made_from : (n,), the position of the training row of each component; None if there is one for each row, in their order
+    replaced : returns the components that have another covariance without the row; None if there are none
     """
 
     positions: np.ndarray
     mixture: Any
     left_out: np.ndarray | None = None
-    replaced: Replacements | None = None
     made_from: np.ndarray | None = None
+    replaced: Callable[[], Replacements | None] | None = None
+
+    def remaining(self, is_remaining: np.ndarray | None) -> HeldOutRows:
+        """Return the same without the components of some training rows; `is_remaining` has an entry for each training row."""
+        if is_remaining is None or is_remaining.all():
+            return self
+        components = is_remaining if self.made_from is None else is_remaining[self.made_from]
+        return self._replace(mixture=self.mixture.only(components))
+
+    def log_densities(self, training_rows: Any) -> np.ndarray:
+        """Return the log-densities of the m rows, which are among the training rows (n, d)."""
+        m = len(self.positions)
+        if (
+            training_rows is self.mixture.centres
+            and self.left_out is not None
+            and self.replaced is None
+            and m == len(training_rows)
+        ):
+            return self.mixture.left_out_score_samples(LOO_PASSES)  # the rows among themselves take half a sweep
+        rows = training_rows if m == len(training_rows) else training_rows[self.positions]
+        return self.scores(rows, np.arange(m), np.arange(self.mixture.n_features))
 
     def conditionals(
         self, rows: np.ndarray, some: np.ndarray, columns: np.ndarray, shares: tuple[float, ...] = ()
@@ -92,7 +114,7 @@ class HeldOutRows(NamedTuple):
             As in `conditionals`.
         """
         mixture, left_out, replaced = self._marginal(some, columns)
-        known = np.ascontiguousarray(rows[:, columns])
+        known = rows if len(columns) == rows.shape[1] else np.ascontiguousarray(rows[:, columns])
         if left_out is None:
             return mixture.score_samples(known)
         if replaced is None:
@@ -101,9 +123,9 @@ class HeldOutRows(NamedTuple):
 
     def _marginal(self, some: np.ndarray, columns: np.ndarray) -> tuple[Any, np.ndarray | None, Replacements | None]:
         """Return the density of some columns, and what is left out of it and replaced for some rows."""
-        mixture, replaced = self.mixture, self.replaced
-        if replaced is not None:
-            replaced = replaced.of_rows(some)
+        mixture = self.mixture
+        replaced = None if self.replaced is None else self.replaced()
+        replaced = None if replaced is None else replaced.of_rows(some)
         if len(columns) < mixture.n_features:
             mixture = mixture.marginal(columns)
             if replaced is not None:
@@ -211,28 +233,35 @@ class MixtureDensityMixin(NotebookMixin):
         whole[:, self.active_features_] = matrix
         return whole
 
-    def _without_search(self) -> Any:
-        """Return an unfitted copy with the chosen parameters, if leaving a row out of the sums alone would be biased.
-
-        Return None if the kernel has so few parameters that a single row hardly affects it.
-        """
-        return None
-
-    def _needs_refits(self, n_rows: int, n_features: int) -> bool:
-        """Return whether leaving a row out of the sums alone would be biased, for a number of rows and of columns."""
-        return False
-
-    def _training_rows(self) -> NDArray[Any] | None:
-        """Return the training rows, of the columns that vary; None if a model file of an earlier version has none."""
+    def _training_rows(self) -> NDArray[Any]:
+        """Return the training rows, of the columns that vary."""
         rows = getattr(self, "rows_", None)  # if the components may have moved away from the rows
         return self._mixture().centres if rows is None else rows
 
-    def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
-        """Yield training rows with the density without them; the positions count in `rows`, the positions of the rows asked for.
+    def held_out_score_samples(self) -> NDArray[Any]:
+        """Return the log-density of each training row under a density that the row did not shape.
+
+        What is computed without the row depends on the density: see Notes.  The parameters that were chosen by a search are kept.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        if hasattr(self, "_left_out_scores"):  # of the known values of rows with gaps
+            return self._left_out_scores.copy()
+        rows = self._training_rows()
+        scores = np.empty(len(rows))
+        for part in self._held_out_rows(np.arange(len(rows))):
+            scores[part.positions] = part.log_densities(rows)
+        return scores
+
+    def _held_out_rows(self, rows: NDArray[Any]) -> Iterable[HeldOutRows]:
+        """Return training rows with the density without them; the positions count in `rows`, the positions of the training rows.
 
         By default, the component of the row is left out.
         """
-        yield HeldOutRows(np.arange(len(rows)), self._mixture(), rows)
+        return [HeldOutRows(np.arange(len(rows)), self._mixture(), rows)]
 
     _left_out_scores: np.ndarray  # only for fits to rows with gaps, whose mixture cannot leave a row out
     _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
@@ -368,6 +397,34 @@ class MixtureDensityMixin(NotebookMixin):
             int(np.searchsorted(self.active_features_, k)): v for k, v in values.items() if k in self.active_features_
         }
         return mixture.conditional(known) if known else mixture
+
+
+def rows_out_of_folds(
+    density: Any, rows: np.ndarray, weight: np.ndarray | None, mixture_of: Callable[[np.ndarray], Any]
+) -> list[HeldOutRows]:
+    """Return training rows with mixtures of the other folds; rows in no fold leave out their own component alone.
+
+    There are five folds, which do not depend on a random state and never separate equal rows.
+
+    Parameters
+    ----------
+    density : fitted density
+    rows : integer array
+        The positions of the training rows.
+    weight : array of shape (n,), optional
+    mixture_of : callable
+        Returns the mixture that training rows at some positions make.
+    """
+    parts, in_folds = [], np.zeros(len(rows), dtype=bool)
+    for train, test in held_out_splits(density._training_rows(), weight):
+        places = np.flatnonzero(np.isin(rows, test))
+        in_folds[places] = True
+        if len(places):
+            parts.append(HeldOutRows(places, mixture_of(train), made_from=train))
+    if not in_folds.all():
+        places = np.flatnonzero(~in_folds)
+        parts.append(HeldOutRows(places, density._mixture(), rows[places]))
+    return parts
 
 
 class RowsLeftOut:

@@ -21,7 +21,7 @@ from vicinal._checks import (
 )
 from vicinal._dask import fits_collections
 from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, forget_gaps, gaussian_start, narrowed
-from vicinal._density.loo_bandwidth import LOO_PASSES, forget_scores_of_fit, loo_variance
+from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
 from vicinal._fit_loops import Recorder, warn_if_not_converged
@@ -133,7 +133,6 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
         forget_gaps(self)
-        forget_scores_of_fit(self)
         gaps = has_gaps(rows)
         given = not isinstance(self.bandwidth, str)  # this gives the kernel a width along constant columns as well
         if gaps:
@@ -234,7 +233,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         rows, counts = merged_twins(X, weight)
         problem = leave_one_out(rows, counts, fit_engine(self), passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
-        path = loo_variance(problem, self if counts is None else None)
+        path = loo_variance(problem)
         self.certified_row_error_ = problem.pairs.certified_row_error
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged

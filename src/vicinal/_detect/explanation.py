@@ -16,7 +16,7 @@ from vicinal._checks import check_integer, check_magnitude
 from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
 from vicinal._detect.numbers import ColumnNumbers
 from vicinal._detect.steps import Steps, breaks_constants
-from vicinal._mixtures import SharedMixture, known_patterns
+from vicinal._mixtures import known_patterns
 from vicinal._notebook import table_html
 
 if TYPE_CHECKING:
@@ -352,7 +352,8 @@ def _shown_intervals(
 
 def _whole(detector: Any, density: Any, rows: np.ndarray) -> HeldOutRows:
     """Return new rows with the density of all training rows."""
-    mixture = _without_outliers(detector, density._mixture())
+    explaining, mixture = _explaining_rows(detector), density._mixture()
+    mixture = mixture if explaining is None else mixture.only(explaining)
     known = np.where(np.isnan(rows), mixture.centres[0], rows)
     check_magnitude(known)
     units = mixture.kernel_units
@@ -361,22 +362,17 @@ def _whole(detector: Any, density: Any, rows: np.ndarray) -> HeldOutRows:
 
 
 def _held_out(detector: Any, density: Any, positions: np.ndarray) -> Iterator[HeldOutRows]:
-    """Yield training rows, each with the density without it."""
-    for part in density._held_out_rows(positions):
-        yield part._replace(mixture=_without_outliers(detector, part.mixture, part.made_from))
+    """Yield training rows, each with the density without it and without outliers."""
+    explaining = _explaining_rows(detector)
+    return (part.remaining(explaining) for part in density._held_out_rows(positions))
 
 
-def _without_outliers(detector: Any, mixture: Any, made_from: np.ndarray | None = None) -> Any:
-    """Return the mixture without the training rows that are outliers, if groups of outliers are considered.
+def _explaining_rows(detector: Any) -> np.ndarray | None:
+    """Return which training rows explain others, if groups of outliers are considered; None if all do.
 
-    An outlier is then not explained by other outliers of its group. `made_from` are the positions of the training rows of the
-    components; None for all.
+    An outlier is then not explained by other outliers of its group.
     """
-    if getattr(detector, "_reference", None) is None:
-        return mixture
-    explaining = detector._explaining() if made_from is None else detector._explaining()[made_from]
-    log_weights = np.where(explaining, mixture.log_weights, -np.inf)
-    return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
+    return None if detector._group_rows is None else detector._explaining()
 
 
 def _references_for(detector: Any, density: Any, patterns: list[np.ndarray]) -> list[_Reference]:
@@ -393,7 +389,8 @@ def _training_references(detector: Any, density: Any, patterns: list[np.ndarray]
     """Return the reference for each set of columns; if there are many rows, that of an evenly spaced sample."""
     if not patterns:
         return []
-    counted = np.flatnonzero(_without_outliers(detector, density._mixture()).log_weights > -np.inf)
+    explaining, counted = _explaining_rows(detector), density._mixture().log_weights > -np.inf
+    counted = np.flatnonzero(counted if explaining is None else counted & explaining)
     sample = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), most)).astype(int))]
     rows = density._training_rows()[sample]
     tables = [_Reference(np.empty((len(sample), len(columns))), np.empty(len(sample))) for columns in patterns]

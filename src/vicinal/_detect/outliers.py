@@ -8,31 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import false_discovery_control
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_weights, has_gaps, is_frame, validate_data, without_numbers
+from vicinal._checks import check_positive, check_weights, has_gaps, is_frame, validate_data, without_numbers
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.explanation import Explanation, explain, forget_reference
 from vicinal._detect.scored_table import reasons_of_rows, scored_table
-from vicinal._detect.scores import (
-    Ranks,
-    ScoreScale,
-    check_outlier_parameters,
-    group_scores,
-    labels_in_blocks,
-    labels_of,
-    robust_scores,
-    strangest_of,
-    training_views,
-    weighted_quantile,
-)
+from vicinal._detect.scores import GroupScores, Part, Ranks, training_scores, weighted_quantile
 from vicinal._detect.steps import Steps, as_density, breaks_constants, check_takes_weights, fit_prepared, rows_as_passed
 from vicinal._detect.training_rows import (
     FEWEST,
@@ -41,11 +30,12 @@ from vicinal._detect.training_rows import (
     constants_in,
     fingerprint,
     gaps_in,
-    left_out_scores,
-    mixture_of_rows,
+    held_out_parts,
     rank_by_known,
-    scores_by_folds,
+    refitted_parts,
+    rows_and_units,
     table_in,
+    used_columns,
     weights_in,
 )
 from vicinal._notebook import NotebookMixin
@@ -54,8 +44,6 @@ from vicinal._tensors import as_given, as_host
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_REFITS = 5
 
 
 class TrainingRowsWarning(UserWarning):
@@ -100,7 +88,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     largest_group : float in (0, 0.5) or None, default=0.1
         The largest share of the training rows that a group of outliers may have. A larger group counts as a cluster of the
         data; rows of a smaller group that is far from the rest do not raise each other's score (see Notes). None uses the
-        density alone, as do densities other than ParzenWindows and LCA.
+        density alone.
     fdr : float in (0, 1), optional
         The false discovery rate at which `predict` applies the step-up procedure of Benjamini and Hochberg to the p-values
         of all of its rows together. By default, each row is compared with ``offset_``. Training rows are always
@@ -125,19 +113,18 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
     Notes
     -----
-    How a training row is left out depends on the density. The mixtures of vicinal drop the row's own component exactly
-    (``score_samples(None)``); ManifoldParzen also computes the frames of its neighbours again
-    (``held_out_score_samples``); any other density, and pipelines with steps that mix columns (PCA), are fitted again for each
-    of ``cv`` folds. Steps that treat each column by itself (scalers, :class:`TableEncoder`, :class:`Dequantizer`, imputers) stay as
-    they were learned from all rows. With a :class:`Dequantizer`, the score of a new row is the mean over draws of the noise. The
-    kernel of LCA has many parameters. If there are few rows for them (by the rule that makes LCA search for a penalty),
-    LCA is fitted again, with the selected penalty, without each fifth of the rows, and scores that fifth as new rows.
-    Otherwise training rows would score higher than new rows, and p-values would be too small.
+    How a training row is left out depends on the density: every density of vicinal answers ``held_out_score_samples()``.
+    ParzenWindows and LCAGauss drop the row's own component. ManifoldParzen also computes the frames of its neighbours again. LocalLCA
+    computes everything again without each fifth of the rows, and so does LCA if there are few rows for the parameters of its kernel (by the
+    rule that makes it search for a penalty): otherwise training rows would score higher than new rows, and p-values would be too
+    small. Any other density, and pipelines with steps that mix columns (PCA), are fitted again for each of ``cv`` folds. Steps that treat each column by itself (scalers, :class:`TableEncoder`, :class:`Dequantizer`, imputers) stay as
+    they were learned from all rows. With a :class:`Dequantizer`, the score of a new row is the mean over draws of the noise.
 
     If ``largest_group`` is None, the score of a row is its log-density. Otherwise there is a second score: the logarithm
     of the kernel at the k-th nearest training row, where k is the share ``largest_group`` of the rows. That neighbour is
     outside of any smaller group, however tight, and inside of any larger cluster. (For more than 400 rows, an even sample
-    of 400 rows is used.) The second score is shifted and scaled to the median and the interquartile range of the
+    of 400 rows is used.) Distances are in units of the kernel of the density (of the covariance that all kernels share, if each
+    row has its own), or in standard deviations of the columns if the density is not one of vicinal. The second score is shifted and scaled to the median and the interquartile range of the
     log-densities of the training rows, and the score of a new row is the lower of the two, in nats of ``density_``.
 
     The training rows may contain outliers, which should not be neighbours of each other. They therefore have a third
@@ -175,11 +162,13 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     ['x1: expected -1.9... to 1.8..., got 5.00']
     """
 
-    _reference: Any  # positions of the training rows that are neighbours for the second score; None without it
+    # The arrays of `GroupScores`, and the share of the rows that a group may have; None without the second score.
+    _group_rows: Any
+    _group_units: Any
+    _group_scales: Any
     _group: float
-    _score_scales: Any
+    _log_densities: np.ndarray  # of the training rows, each without itself
     _gaps: Any  # which values of the training rows are missing, in the columns of the density; None if there are none
-    _refits = True  # whether densities of many parameters are fitted again without the rows that they score
 
     def __init__(
         self,
@@ -238,10 +227,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         """
         check_is_fitted(as_density(density))
         detector = cls(clone(density), contamination=contamination, largest_group=largest_group, fdr=fdr)
-        check_outlier_parameters(detector)
+        detector._check_parameters()
         steps = Steps(density)
-        scores = left_out_scores(steps.density)
-        if scores is None:
+        if not isinstance(steps.density, MixtureDensityMixin):
             raise TypeError(
                 "from_density needs a density that can score its training rows leave-one-out (ParzenWindows, LCA, "
                 f"LCAGauss, LocalLCA or ManifoldParzen), got {type(steps.density).__name__}. Fit the "
@@ -250,7 +238,9 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         detector.density_ = density
         detector._keep_names()
         detector._store_training_table(constants_in(steps), None if steps.before else table_in(steps.density))
-        return detector._set_training_scores(scores, weights_in(steps.density), steps, gaps_in(steps))
+        return detector._set_training_scores(
+            held_out_parts(steps.density), steps, weights_in(steps.density), gaps_in(steps)
+        )
 
     @classmethod
     def from_pipeline(cls, pipeline: Any) -> Self:
@@ -316,7 +306,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         self
         """
         density = self._inner_estimator()
-        check_outlier_parameters(self)
+        self._check_parameters()
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen and learns nothing from X, so it cannot leave out rows of X. Pass "
@@ -337,16 +327,13 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         if steps.encoder is not None:
             self._keep_names()
         known = steps.known(passed) if steps.before else rows
-        scores = left_out_scores(steps.density) if steps.by_column else None
-        self._store_training_table(
-            constants_in(steps) if scores is not None and steps.before else constant_values(rows, weight),
-            known,
-        )
-        if scores is None:
-            scores = scores_by_folds(density, self.cv, passed, rows, weight)
-            return self._set_training_scores(scores, weight, None, None)
-        gaps = np.isnan(known) if has_gaps(known) else None
-        return self._set_training_scores(scores, weight, steps, gaps)
+        by_itself = constants_in(steps) if steps.scores_gaps and steps.before else constant_values(rows, weight)
+        self._store_training_table(by_itself, known)
+        if steps.scores_gaps:
+            gaps = np.isnan(known) if has_gaps(known) else None
+            return self._set_training_scores(held_out_parts(steps.density), steps, weight, gaps)
+        parts = refitted_parts(density, self.cv, passed, rows, weight)
+        return self._set_training_scores(parts, steps, weight, None, rows_and_units(steps, passed, rows))
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -379,7 +366,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         """
         return self._predict(X)
 
-    @answers_collections(dtype=labels_in_blocks)
+    @answers_collections(dtype=lambda self: self._labels_in_blocks())
     def _predict(self, X: ArrayLike) -> NDArray[Any]:
         rows = self._rows(X)
         known = rows.known
@@ -391,7 +378,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 TrainingRowsWarning,
                 stacklevel=callers_line(),
             )
-        return labels_of(self, self._score(rows))
+        scores = self._score(rows)
+        if self.fdr is None:
+            return np.where(scores < self.offset_, -1, 1)
+        return np.where(false_discovery_control(self.p_values_from_scores(scores)) <= self.fdr, -1, 1)
 
     def explain(self, X: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Explanation:
         r"""Explain which columns make rows unusual, given their other columns.
@@ -418,8 +408,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
         Notes
         -----
-        The conditional densities are exact for the mixture of the training rows. Under ParzenWindows and LCA, unless
-        ``largest_group`` is None, these are the rows that are not outliers (``labels_``), so that a group of outliers does
+        The conditional densities are exact for the mixture of the training rows. Unless ``largest_group`` is None, these are the rows that are not outliers (``labels_``), so that a group of outliers does
         not explain its members. Shares and surprises do not depend on units if the density does not. Training rows are
         left out as the density itself leaves them out. The time is O(m n d) for m rows, or O(m n d^2) if each row has its
         own kernel, and once as much for the training rows, or an even sample of 4,000 of them.
@@ -551,20 +540,18 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             log_densities[~gaps] = steps.log_densities(rows[~gaps])
             scores[~gaps] = self._with_groups(log_densities[~gaps], rows[~gaps])
         if gaps.any():
-            active = getattr(steps.density, "active_features_", slice(None))
-            ranked = rank_by_known(steps, self._known_training_rows(steps), rows[gaps][:, active])
+            ranked = rank_by_known(steps, self._known_training_rows(steps), used_columns(steps.density, rows[gaps]))
             log_densities[gaps] = ranked.log_densities
             scores[gaps] = self._ranks.scores_at(ranked.p_values, ranked.depths)
         return scores, log_densities
 
     def _with_groups(self, log_densities: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the scores of complete rows: the lower of the log-density and the score of groups."""
-        if getattr(self, "_reference", None) is None:
+        if self._group_rows is None:
             return log_densities
         density = Steps(self.density_).density
-        rows = rows[:, getattr(density, "active_features_", slice(None))]
-        views = [log_densities, group_scores(density._mixture(), self._reference, self._group, rows)]
-        return strangest_of(views, [ScoreScale(*scale) for scale in self._score_scales])
+        groups = GroupScores(self._group_rows, self._group_units, self._group, self._group_scales)
+        return groups.lowest(log_densities, used_columns(density, rows), getattr(density, "engine", None))
 
     def _known_training_rows(self, steps: Steps) -> np.ndarray:
         """Return the training rows in the active columns of the density, NaN where a value is missing."""
@@ -608,58 +595,73 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         forget_reference(self)
 
     def _set_training_scores(
-        self, scores: np.ndarray, weight: np.ndarray | None, steps: Steps | None, gaps: np.ndarray | None
+        self,
+        parts: list[Part],
+        steps: Steps,
+        weight: np.ndarray | None,
+        gaps: np.ndarray | None,
+        rows_of_density: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> Self:
-        """Set the attributes of the training rows from their leave-one-out log-densities.
+        """Set the attributes of the training rows.
 
-        `steps` end in the density that left out single rows; None if folds were used. `gaps` are the missing values, in the columns
-        of that density; None if there are none.
+        Parameters
+        ----------
+        parts : list of Part
+            The training rows, each with a density that was computed without it.
+        steps : Steps
+        weight : array of shape (n,), optional
+        gaps : bool array of shape (n, d), optional
+            The missing values, in the columns of the density; None if there are none.
+        rows_of_density : rows and units, optional
+            What `rows_and_units` returns; by default those of a density of vicinal, alone.
         """
-        self._reference, self._score_scales, self._group = None, None, 0.0
+        rows, units = rows_of_density or (parts[0].rows, steps.density._mixture().kernel_units)
         self._gaps = None if gaps is None else gaps.astype(np.int64)
-        last = None if steps is None else steps.density
-        robust, mixture = None, mixture_of_rows(last)
-        if self.largest_group is not None and mixture is not None:
-            views = training_views(mixture, scores, self.largest_group, weight)
-            if views is not None:
-                self._reference, self._group = views.reference, float(self.largest_group)
-                self._score_scales = np.array(views.scales)
-                scores = strangest_of(views.scores, views.scales)
-                robust = robust_scores(mixture, views, weight) if self._refits else None
-        again = None if last is None or not self._refits else last._without_search()
-        if again is not None:
-            scores = self._scores_by_refits(again, last, weight)
+        result = training_scores(parts, rows, units, weight, self.largest_group)
+        groups, scores, ranking = result.groups, result.scores, result.ranking
+        self._log_densities, self._group = result.log_densities, 0.0 if groups is None else groups.largest_group
+        self._group_rows, self._group_units, self._group_scales = (
+            (None, None, None) if groups is None else (groups.rows, groups.units, groups.scales)
+        )
         # New rows are ranked among the scores of the complete training rows by the same function.
         complete = np.full(len(scores), True) if gaps is None else ~np.any(gaps, axis=1)
         if complete.sum() < FEWEST:
             complete = np.full(len(scores), True)
-        its_weight = None if weight is None else weight[complete]
-        self._sorted_scores, self._cumulated = ranks = Ranks.of(scores[complete], its_weight)
+        weight_of_complete = None if weight is None else weight[complete]
+        self._sorted_scores, self._cumulated = ranks = Ranks.of(scores[complete], weight_of_complete)
         self.offset_ = ranks.threshold(self.contamination)
-        order = Ranks.of((scores if robust is None else robust)[complete], its_weight)
+        order = Ranks.of(ranking[complete], weight_of_complete)
         p_values = np.empty(len(scores))
-        p_values[complete] = order.weight_below((scores if robust is None else robust)[complete]) / len(order.in_order)
-        if steps is not None and not complete.all():
-            own, known = np.flatnonzero(~complete), self._known_training_rows(steps)
-            p_values[own] = rank_by_known(steps, known, known[own], own).p_values
+        p_values[complete] = order.weight_below(ranking[complete]) / len(order.in_order)
+        if not complete.all():
+            incomplete, known = np.flatnonzero(~complete), self._known_training_rows(steps)
+            p_values[incomplete] = rank_by_known(steps, known, known[incomplete], incomplete).p_values
         self.training_p_values_ = p_values
-        self.training_scores_ = (
-            scores if robust is None and gaps is None else ranks.at_weight(p_values * len(ranks.in_order))
-        )
+        as_ranked = groups is None and gaps is None
+        self.training_scores_ = scores if as_ranked else ranks.at_weight(p_values * len(ranks.in_order))
         return self
 
-    def _scores_by_refits(self, density: Any, fitted: Any, weight: np.ndarray | None) -> np.ndarray:
-        """Return the scores of the training rows by detectors of the other folds, whose kernels do not depend on the row."""
-        rows = np.full((len(fitted.mixture_.centres), fitted.n_features_in_), 0.0)
-        rows[:, fitted.active_features_] = fitted.mixture_.centres
-        scores = np.empty(len(rows))
-        for train, test in KFold(_REFITS, shuffle=True, random_state=0).split(rows):
-            detector = DensityOutlierDetector(clone(density), largest_group=self.largest_group)
-            detector._refits = False
-            with warnings.catch_warnings(action="ignore"):  # warnings were already issued for the whole table
-                detector.fit(rows[train], sample_weight=None if weight is None else weight[train])
-                scores[test] = detector.score_samples(rows[test])
-        return scores
+    def _check_parameters(self) -> None:
+        """Raise an error for values of contamination, largest_group and fdr that are out of range."""
+        contamination, largest_group, fdr = self.contamination, self.largest_group, self.fdr
+        if check_positive(contamination, "contamination") > 0.5:
+            raise ValueError(f"contamination must be at most 0.5, got {contamination}: outliers must be a minority.")
+        if largest_group is not None and check_positive(largest_group, "largest_group") >= 0.5:
+            raise ValueError(
+                f"largest_group must be less than 0.5, got {largest_group}: a group of outliers must be a minority. Pass None "
+                "to score by the density alone."
+            )
+        if fdr is not None and check_positive(fdr, "fdr") >= 1.0:
+            raise ValueError(f"fdr must be less than 1, got {fdr}: it is a share of the rows that are flagged.")
+
+    def _labels_in_blocks(self) -> np.dtype:
+        """Return the dtype of predictions for the blocks of a collection; raise if predictions need all rows together."""
+        if self.fdr is not None:
+            raise ValueError(
+                "fdr tests all rows together, but the blocks of a Dask collection are processed one by one. Pass "
+                "p_values(X).compute() to scipy.stats.false_discovery_control, or set fdr=None."
+            )
+        return np.dtype(np.int64)
 
 
 def _fitted_to_table(density: Any, table: Any, weight: np.ndarray | None) -> Pipeline:

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from vicinal._detect.steps import Steps, log_steps
-from vicinal._detect.training_rows import held_out_log_densities, left_out_scores, positions_among, table_in
+from vicinal._detect.training_rows import held_out_log_densities, positions_among, table_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,12 +96,9 @@ def _own_positions(detector: Any, steps: Steps, rows: Any) -> np.ndarray:
 
 def _training_log_densities(detector: Any, steps: Steps) -> np.ndarray:
     """Return the log-density of each training row without itself, by its known values."""
-    scores = left_out_scores(steps.density)
-    if scores is None:  # they come from folds
-        return detector.training_scores_
-    if detector._gaps is not None:
-        scores = scores.copy()
-        incomplete = np.flatnonzero(detector._gaps.any(axis=1))
-        known = detector._known_training_rows(steps)
-        scores[incomplete] = held_out_log_densities(steps.density, known, incomplete)
+    if detector._gaps is None:
+        return detector._log_densities
+    scores, known = detector._log_densities.copy(), detector._known_training_rows(steps)
+    incomplete = np.flatnonzero(detector._gaps.any(axis=1))
+    scores[incomplete] = held_out_log_densities(steps.density, known, incomplete)
     return scores

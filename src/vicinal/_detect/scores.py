@@ -1,21 +1,60 @@
-"""Scores of rows: the scales on which scores are compared, groups of outliers, scores of training rows that do not depend on outliers among them, and ranks."""
+"""Scores of rows, low for outliers: three views of a row, one scale for all of them, and ranks.
 
-from collections.abc import Sequence
+1. The log-density; of a training row, under a density that was computed without it.
+2. The kernel at the k-th nearest row, where k is a share of the rows: that neighbour is outside of any smaller group of outliers.
+3. For training rows only: the kernel at the fifth nearest row.
+
+The views need nothing of a density but its log-densities and the units of its distances (`Part`), so that they exist for every density.
+
+"Which of these rows are unusual?" and "is this new row unlike them?" are different questions.  A new row is compared with all training
+rows, because these are the only information about ordinary rows.  The training rows themselves may include outliers, which should not
+count as neighbours: the most unusual rows are left out as neighbours (they keep a score), and all rows are compared with the rest.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
-from vicinal._checks import check_positive
 from vicinal._density.loo_bandwidth import LOO_PASSES
-from vicinal._engine import Neighbors, is_streamed, prepare
-from vicinal._mixtures import SharedMixture
+from vicinal._engine import is_streamed, prepare
 
 _FEWEST_ROWS = 10  # with fewer rows, groups are not considered
 _FEWEST_NEIGHBORS = 3
 # The k-th neighbour is far away, so a sample of this many rows represents all of them.
 _MOST_REFERENCES = 400
 _QUERIES = 20_000  # rows at a time, because a copy of all rows of a large table would fill the memory
+# The share of the rows that are left out as neighbours. It is too small to remove a cluster of the data.
+_LEFT_OUT = 0.05
+_NEIGHBOR = 5  # the neighbour whose distance is the third score
+_LISTED = 10  # neighbours that are listed, so that five remain without those that are left out
+
+
+class Part(NamedTuple):
+    """Some training rows, and the density that scores them, which was computed without them (or without each of them).
+
+    positions : (m,), which of the training rows
+    rows : (n, d), all training rows, as this density takes them
+    units : (d, d), or (d,) for a diagonal: the map to coordinates in which distances between rows are compared
+    engine : the engine of the density
+    log_densities : the log-densities of the m rows; its argument is None, or (n,): which training rows remain in the density
+    """
+
+    positions: np.ndarray
+    rows: np.ndarray
+    units: np.ndarray
+    engine: Any
+    log_densities: Callable[[np.ndarray | None], np.ndarray]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the part is all training rows."""
+        return len(self.positions) == len(self.rows)
+
+    @property
+    def queries(self) -> np.ndarray:
+        """The m rows."""
+        return self.rows if self.is_whole else self.rows[self.positions]
 
 
 class ScoreScale(NamedTuple):
@@ -23,6 +62,131 @@ class ScoreScale(NamedTuple):
 
     median: float
     width: float
+
+
+class GroupScores(NamedTuple):
+    """What the second score of new rows needs: the reference rows, the units of distances, and the scales of both scores."""
+
+    rows: np.ndarray  # (r, d)
+    units: np.ndarray  # as in `Part`
+    largest_group: float
+    scales: np.ndarray  # (2, 2): the median and the width of the log-densities, and of the second score
+
+    def lowest(self, log_densities: np.ndarray, X: np.ndarray, engine: Any) -> np.ndarray:
+        """Return the lower of the two scores of new rows."""
+        near = kernel_at_kth(self.rows, self.units, engine, self.largest_group, X)
+        return lowest_of([log_densities, near], [ScoreScale(*scale) for scale in self.scales])
+
+
+class TrainingScores(NamedTuple):
+    """The scores of the training rows, each computed without the row.
+
+    log_densities : (n,)
+    scores : (n,), by the function that scores new rows
+    ranking : (n,), the scores whose order is that of the training rows
+    groups : GroupScores, or None if the log-density is the only score
+    """
+
+    log_densities: np.ndarray
+    scores: np.ndarray
+    ranking: np.ndarray
+    groups: GroupScores | None
+
+
+def training_scores(
+    parts: Sequence[Part], rows: np.ndarray, units: np.ndarray, weight: np.ndarray | None, largest_group: float | None
+) -> TrainingScores:
+    """Return the scores of the training rows.
+
+    There is no second and third score if `largest_group` is None, for few rows, or if half of the rows have the same score, because
+    then there is no scale on which scores can be compared.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        Each training row is in one of them.
+    rows : array of shape (n, d)
+        The training rows, as the density of all of them takes them.
+    units : array of shape (d, d) or (d,)
+        The units of that density, as in `Part`.
+    weight : array of shape (n,), optional
+    largest_group : float or None
+        The share of the rows that a group of outliers may have.
+    """
+    log_densities = _gathered(parts, [part.log_densities(None) for part in parts])
+    if np.isnan(log_densities).any():
+        raise ValueError(
+            f"cv left {int(np.isnan(log_densities).sum())} of {len(rows)} training rows without a score. Use folds "
+            "that hold out every row once, such as KFold, and a density that returns numbers."
+        )
+    alone = TrainingScores(log_densities, log_densities, log_densities, None)
+    if largest_group is None or len(rows) < _FEWEST_ROWS:
+        return alone
+    reference = reference_positions(len(rows), weight)
+    own = np.full(len(rows), -1)
+    own[reference] = np.arange(len(reference))
+
+    def kernel_outside_of_groups(part: Part) -> np.ndarray:
+        neighbors, itself = part.rows[reference], own[part.positions]
+        return kernel_at_kth(neighbors, part.units, part.engine, largest_group, part.queries, itself)
+
+    views = [log_densities, _gathered(parts, [kernel_outside_of_groups(part) for part in parts])]
+    scales = [scale_of_scores(view, weight) for view in views]
+    if not np.isfinite(scales).all() or min(scale.width for scale in scales) <= 0:
+        return alone
+    groups = GroupScores(rows[reference], units, float(largest_group), np.array(scales))
+    scores = lowest_of(views, scales)
+    if any(is_streamed(part.rows, part.engine) for part in parts):  # only densities of rows in a file are computed
+        return TrainingScores(log_densities, scores, scores, groups)
+    return TrainingScores(log_densities, scores, _ranking(parts, views, weight), groups)
+
+
+def _gathered(parts: Sequence[Part], scores: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the scores of all parts in the order of the training rows, NaN for rows in no part."""
+    gathered = np.full(len(parts[0].rows), np.nan)
+    for part, of_part in zip(parts, scores, strict=True):
+        gathered[part.positions] = of_part
+    return gathered
+
+
+# -- the second score, and scales --------------------------------------------------------------------------------------
+
+
+def reference_positions(n: int, weight: np.ndarray | None) -> np.ndarray:
+    """Return the positions of the rows that are neighbours of the second score: all, or an even sample in proportion to weights."""
+    shares = np.full(n, 1.0 / n) if weight is None else weight / weight.sum()
+    cumulated = np.cumsum(shares)
+    count = min(int(np.count_nonzero(shares)), _MOST_REFERENCES)
+    return np.unique(np.searchsorted(cumulated, (np.arange(count) + 0.5) / count * cumulated[-1]))
+
+
+def kernel_at_kth(
+    rows: np.ndarray,
+    units: np.ndarray,
+    engine: Any,
+    largest_group: float,
+    queries: np.ndarray,
+    own: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the logarithm of the kernel at the k-th nearest row: minus half the squared distance, in the units of the kernel.
+
+    Parameters
+    ----------
+    rows : array of shape (r, d)
+    units : array of shape (d, d) or (d,)
+    engine : None, str or Engine
+    largest_group : float
+        k is this share of the rows, and at least 3.
+    queries : array of shape (m, d)
+    own : integer array of shape (m,), optional
+        The position of each query among the rows, or -1: no row is its own neighbour.
+    """
+    k = min(max(int(np.ceil(largest_group * len(rows))), _FEWEST_NEIGHBORS), len(rows) - 1)
+    placed, squares = prepare(engine, rows).at(units), np.empty(len(queries))
+    for start in range(0, len(queries), _QUERIES):
+        block = slice(start, start + _QUERIES)
+        squares[block] = placed.kth_squares(k, queries[block], None if own is None else own[block])
+    return -0.5 * squares
 
 
 def weighted_quantile(values: np.ndarray, weight: np.ndarray | None, share: float) -> float:
@@ -39,85 +203,7 @@ def scale_of_scores(scores: np.ndarray, weight: np.ndarray | None) -> ScoreScale
     return ScoreScale(median, high - low)
 
 
-def reference_rows(mixture: Any) -> np.ndarray:
-    """Return the positions of the reference centres: all, or an evenly spaced sample in proportion to their weights."""
-    shares = np.exp(mixture.log_weights)
-    cumulated = np.cumsum(shares)
-    n = min(int(np.count_nonzero(shares)), _MOST_REFERENCES)
-    return np.unique(np.searchsorted(cumulated, (np.arange(n) + 0.5) / n * cumulated[-1]))
-
-
-class TrainingViews(NamedTuple):
-    """Two scores of each training row: the log-density and the score for groups."""
-
-    scores: list[np.ndarray]
-    scales: list[ScoreScale]
-    reference: np.ndarray  # the positions of the training rows that are neighbours of the second score
-
-
-def training_views(
-    mixture: Any, log_densities: np.ndarray, largest_group: float, weight: np.ndarray | None
-) -> TrainingViews | None:
-    """Return the scores of the training rows, each without itself; None if there is no second score.
-
-    There is none for few rows, or if half of the rows have the same density, because then there is no scale on which two
-    scores can be compared.
-    """
-    if len(log_densities) < _FEWEST_ROWS:
-        return None
-    reference = reference_rows(mixture)
-    scores = [log_densities, group_scores(mixture, reference, largest_group)]
-    scales = [scale_of_scores(view, weight) for view in scores]
-    return TrainingViews(scores, scales, reference) if min(scale.width for scale in scales) > 0 else None
-
-
-def group_scores(mixture: Any, reference: np.ndarray, largest_group: float, X: np.ndarray | None = None) -> np.ndarray:
-    """Return the logarithm of the kernel at the k-th nearest reference row: minus half the squared distance, in units of the kernel.
-
-    Parameters
-    ----------
-    mixture : SharedMixture, or one whose components are on the workers of a cluster
-        Its centres are the training rows.
-    reference : integer array
-        The positions of the training rows that are neighbours.
-    largest_group : float
-        k is this share of the reference rows, and at least 3.
-    X : array of shape (m, d), optional
-        New rows. None scores the training rows, none of which is its own neighbour.
-    """
-    near = _Near(mixture.centres[reference], mixture.kernel_units, mixture.engine, largest_group)
-    if X is not None:
-        return near.scores(X)
-    own = np.full(len(mixture.log_weights), -1)
-    own[reference] = np.arange(len(reference))
-    return near.scores_of_centres(mixture, own)
-
-
-class _Near(NamedTuple):
-    """The rows that are neighbours for the scores of groups."""
-
-    rows: np.ndarray
-    kernel_units: np.ndarray
-    engine: Any
-    largest_group: float
-
-    def scores_of_centres(self, mixture: SharedMixture, own: np.ndarray) -> np.ndarray:
-        """Return the scores of the centres of a mixture; see `scores`."""
-        return self.scores(mixture.centres, own)
-
-    def scores(self, queries: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
-        """Return the scores of rows; `own` is the position of each among the neighbours, or -1."""
-        placed = prepare(self.engine, self.rows).at(self.kernel_units)
-        n = len(self.rows)
-        k = min(max(int(np.ceil(self.largest_group * n)), _FEWEST_NEIGHBORS), n - 1)
-        squares = np.empty(len(queries))
-        for start in range(0, len(queries), _QUERIES):
-            some = slice(start, start + _QUERIES)
-            squares[some] = placed.kth_squares(k, queries[some], None if own is None else own[some])
-        return -0.5 * squares
-
-
-def strangest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.ndarray:
+def lowest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.ndarray:
     """Return the lowest score of each row, after all scores were given the median and quartile distance of the first."""
     first = scales[0]
     return np.min(
@@ -129,60 +215,40 @@ def strangest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> n
     )
 
 
-# The share of the rows that are left out as neighbours. It is too small to remove a cluster of the data.
-_LEFT_OUT = 0.05
-_NEIGHBOR = 5  # the neighbour whose distance is the third score
-_LISTED = 10  # neighbours that are listed, so that five remain without those that are left out
+# -- the training rows -------------------------------------------------------------------------------------------------
 
 
-def robust_scores(mixture: Any, views: TrainingViews, weight: np.ndarray | None) -> np.ndarray | None:
+def _ranking(parts: Sequence[Part], views: list[np.ndarray], weight: np.ndarray | None) -> np.ndarray:
     """Return scores of the training rows, low for outliers, also for those that raise each other's density.
 
-    There are three scores per row: the log-density, the kernel at a row outside of small groups, and the kernel at the fifth
-    nearest row.  All of them have the scale of the first, and the lowest counts.  Twice, the 5 % of the rows whose scores are
-    lowest are left out as neighbours.  The first time only the fifth neighbours are found again, from the lists of
-    neighbours.  The second time the densities are computed again as well, which takes one pass over all pairs.  The neighbour
-    outside of groups is so far away that leaving out a few rows hardly changes its distance, so it stays.
-
-    Parameters
-    ----------
-    mixture : SharedMixture, or one whose components are on the workers of a cluster
-        Its centres are the training rows.
-    views : TrainingViews
-        The log-densities and the scores of groups.
-    weight : array of shape (n,), optional
-
-    Returns
-    -------
-    array of shape (n,) or None
-        None if there are too few neighbours, or if the rows stay in a file or on the workers of a cluster, where only densities can
-        be computed.
+    The lowest of the three scores counts, on the scale of the first.  Twice, the 5 % of the rows whose scores are lowest are left out
+    as neighbours.  The first time only the fifth neighbours are found again, from the lists of neighbours.  The second time the
+    densities are computed again as well.  The neighbour outside of groups is so far away that leaving out a few rows hardly changes its
+    distance, so it stays.
     """
-    if not isinstance(mixture, SharedMixture) or is_streamed(mixture.centres, mixture.engine):
-        return None
-    counted = np.ones(len(mixture.centres), dtype=bool) if weight is None else weight > 0
+    density, groups = views
+    counted = np.ones(len(density), dtype=bool) if weight is None else weight > 0
     if counted.sum() < _NEIGHBOR + 2:
-        return None
-    density, groups = views.scores
-    listed = mixture.placement(len(counted), LOO_PASSES).nearest(min(_LISTED, int(counted.sum()) - 1))
-    near = _fifth_nearest(mixture, listed, counted)
-    for passes in (0, 1):
-        kept = _without_strangest(_strangest([density, groups, near], weight), weight, counted)
-        near = _fifth_nearest(mixture, listed, kept)
-        if passes:
-            density = _densities_of(mixture, kept)
-    return _strangest([density, groups, near], weight)
+        return _lowest([density, groups], weight)
+    neighbors = [_Neighbors(part, min(_LISTED, int(counted.sum()) - 1)) for part in parts]
+    near = _gathered(parts, [listed.kernel_at_fifth(counted) for listed in neighbors])
+    for densities_too in (False, True):
+        remaining = _without_lowest(_lowest([density, groups, near], weight), weight, counted)
+        near = _gathered(parts, [listed.kernel_at_fifth(remaining) for listed in neighbors])
+        if densities_too:
+            density = _gathered(parts, [part.log_densities(remaining) for part in parts])
+    return _lowest([density, groups, near], weight)
 
 
-def _strangest(views: list[np.ndarray], weight: np.ndarray | None) -> np.ndarray:
+def _lowest(views: list[np.ndarray], weight: np.ndarray | None) -> np.ndarray:
     """Return the lowest of the scores, without those that most rows share."""
     scales = [scale_of_scores(view, weight) for view in views]
     usable = [place for place, scale in enumerate(scales) if scale.width > 0 or place == 0]
     first = scales[0] if scales[0].width > 0 else ScoreScale(scales[0].median, 1.0)
-    return strangest_of([views[place] for place in usable], [first, *(scales[place] for place in usable[1:])])
+    return lowest_of([views[place] for place in usable], [first, *(scales[place] for place in usable[1:])])
 
 
-def _without_strangest(scores: np.ndarray, weight: np.ndarray | None, counted: np.ndarray) -> np.ndarray:
+def _without_lowest(scores: np.ndarray, weight: np.ndarray | None, counted: np.ndarray) -> np.ndarray:
     """Return which rows remain neighbours: at least 95 % of those that count, and of their weight."""
     line = weighted_quantile(scores[counted], None, _LEFT_OUT)
     if weight is not None:
@@ -190,42 +256,36 @@ def _without_strangest(scores: np.ndarray, weight: np.ndarray | None, counted: n
     return counted & (scores >= line)
 
 
-def _densities_of(mixture: SharedMixture, kept: np.ndarray) -> np.ndarray:
-    """Return the log-density of each row under the rows that are kept, without itself."""
-    rest = SharedMixture(mixture.centres[kept], mixture.covariance, mixture.log_weights[kept], mixture.engine)
-    # Rows among themselves take half a sweep; the few others are new to them.
-    scores = np.empty(len(kept))
-    scores[kept] = rest.left_out_score_samples(LOO_PASSES)
-    if not kept.all():  # of a few rows, none is left out
-        scores[~kept] = rest.score_samples(mixture.centres[~kept])
-    return scores
+class _Neighbors:
+    """The nearest training rows of the rows of a part, from which the fifth is found among those that remain.
+
+    Parameters
+    ----------
+    part : Part
+    count : int
+        The number of neighbours that are listed.
+    """
+
+    def __init__(self, part: Part, count: int) -> None:
+        self._part, m = part, len(part.positions)
+        problem = prepare(part.engine, part.rows, n_queries=m, leave_one_out=part.is_whole, passes=LOO_PASSES)
+        queries = (None, None) if part.is_whole else (part.queries, part.positions)
+        self._listed = problem.at(part.units).nearest(count, *queries)
+
+    def kernel_at_fifth(self, remaining: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the kernel at the fifth nearest of the training rows that remain."""
+        part, k = self._part, min(_NEIGHBOR, int(remaining.sum()) - 1)
+        rank = np.cumsum(remaining[self._listed.indices], axis=1)
+        squares = self._listed.scores[np.arange(len(rank)), np.argmax(rank == k, axis=1)]
+        short = np.flatnonzero(rank[:, -1] < k)  # rows whose neighbours were left out
+        if len(short):
+            place, rows = np.where(remaining, np.cumsum(remaining) - 1, -1), part.positions[short]
+            placed = prepare(part.engine, part.rows[remaining], n_queries=len(short)).at(part.units)
+            squares[short] = placed.nearest(k, part.rows[rows], place[rows]).scores[:, -1]
+        return -0.5 * squares
 
 
-def _fifth_nearest(mixture: SharedMixture, listed: Neighbors, kept: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the kernel at the fifth nearest of the rows that are kept."""
-    k = min(_NEIGHBOR, int(kept.sum()) - 1)
-    rank = np.cumsum(kept[listed.indices], axis=1)
-    squares = listed.scores[np.arange(len(rank)), np.argmax(rank == k, axis=1)]
-    short = np.flatnonzero(rank[:, -1] < k)  # rows whose neighbours were left out
-    if len(short):
-        place = np.where(kept, np.cumsum(kept) - 1, -1)
-        placed = prepare(mixture.engine, mixture.centres[kept], n_queries=len(short)).at(mixture.kernel_units)
-        squares[short] = placed.nearest(k, mixture.centres[short], place[short]).scores[:, -1]
-    return -0.5 * squares
-
-
-def check_outlier_parameters(detector: Any) -> None:
-    """Raise an error for values of contamination, largest_group and fdr that are out of range."""
-    contamination, largest_group, fdr = detector.contamination, detector.largest_group, detector.fdr
-    if check_positive(contamination, "contamination") > 0.5:
-        raise ValueError(f"contamination must be at most 0.5, got {contamination}: outliers must be a minority.")
-    if largest_group is not None and check_positive(largest_group, "largest_group") >= 0.5:
-        raise ValueError(
-            f"largest_group must be less than 0.5, got {largest_group}: a group of outliers must be a minority. Pass None "
-            "to score by the density alone."
-        )
-    if fdr is not None and check_positive(fdr, "fdr") >= 1.0:
-        raise ValueError(f"fdr must be less than 1, got {fdr}: it is a share of the rows that are flagged.")
+# -- ranks -------------------------------------------------------------------------------------------------------------
 
 
 class Ranks(NamedTuple):
@@ -278,20 +338,3 @@ class Ranks(NamedTuple):
         scores = np.where(finite, self.in_order, self.in_order[finite][0] - 1.0)
         place = int(np.searchsorted(self.cumulated, level * (len(scores) + 1.0) - 1.0 + 1e-9, side="right"))
         return float(scores[min(place, len(scores) - 1)])
-
-
-def labels_of(detector: Any, scores: np.ndarray) -> np.ndarray:
-    """Return -1 for outliers and 1 for other rows, given the scores of all rows; with ``fdr``, these are tested together."""
-    if detector.fdr is None:
-        return np.where(scores < detector.offset_, -1, 1)
-    return np.where(false_discovery_control(detector.p_values_from_scores(scores)) <= detector.fdr, -1, 1)
-
-
-def labels_in_blocks(detector: Any) -> Any:
-    """Return the dtype of predictions for the blocks of a collection; raise if predictions need all rows together."""
-    if detector.fdr is not None:
-        raise ValueError(
-            "fdr tests all rows together, but the blocks of a Dask collection are processed one by one. Pass "
-            "p_values(X).compute() to scipy.stats.false_discovery_control, or set fdr=None."
-        )
-    return np.dtype(np.int64)

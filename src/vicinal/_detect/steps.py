@@ -12,6 +12,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from vicinal._checks import check_flag, check_integer
+from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.parzen import ParzenWindows
 from vicinal._tables import ColumnType, Dequantizer, PreparedTable, TableEncoder
 from vicinal._tensors import on_device
@@ -75,8 +76,10 @@ class Steps:
     density : estimator
     noise : Dequantizer or None
     by_column : bool
-        Whether every step treats each column by itself. The density then scores rows with missing values by the known ones, so
-        that steps which fill values in are skipped.
+        Whether every step treats each column by itself.
+    scores_gaps : bool
+        Whether the density also is one of vicinal, which scores rows with missing values by the known ones. Steps that fill values in
+        are then skipped.
     """
 
     def __init__(self, model: Any) -> None:
@@ -84,6 +87,7 @@ class Steps:
         self.encoder = self.before[0] if self.before and isinstance(self.before[0], TableEncoder) else None
         self.noise = next((step for step in self.before if isinstance(step, Dequantizer)), None)
         self.by_column = all(_keeps_columns(step) or isinstance(step, _SCALERS) for step in self.before)
+        self.scores_gaps = self.by_column and isinstance(self.density, MixtureDensityMixin)
 
     @property
     def names(self) -> list[str]:
@@ -105,7 +109,7 @@ class Steps:
     def known(self, X: Any, draw: int | None = None) -> np.ndarray:
         """Return rows as the density takes them, NaN where a value is missing; without noise, or with a draw of it."""
         for step in self.before:
-            if self.by_column and _fills_in(step):
+            if self.scores_gaps and _fills_in(step):
                 continue
             rows = _named_for(step, X)
             if isinstance(step, Dequantizer):

@@ -9,32 +9,64 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, check_cv
 
 from vicinal._density.gaps import incomplete_rows_in
-from vicinal._density.loo_bandwidth import LOO_PASSES, scores_of_fit
-from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._detect.scores import Ranks
+from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
+from vicinal._detect.scores import Part, Ranks
 from vicinal._detect.steps import Steps, rows_as_passed
-from vicinal._mixtures import SharedMixture, known_patterns
+from vicinal._mixtures import known_patterns
 
 
-def left_out_scores(density: Any) -> np.ndarray | None:
-    """Return log-densities of a density's training rows without themselves; None if it cannot leave rows out."""
-    if hasattr(density, "held_out_score_samples"):
-        return density.held_out_score_samples()
-    mixture = mixture_of_rows(density)
-    if mixture is not None:
-        known = scores_of_fit(density)
-        if known is not None and len(known) == len(mixture.log_weights):
-            return known.copy()
-        return mixture.left_out_score_samples(LOO_PASSES)
-    return density.score_samples(None) if isinstance(density, MixtureDensityMixin) else None
+def held_out_parts(density: Any) -> list[Part]:
+    """Return the training rows of a density of vicinal, each with the density without it."""
+    rows = density._training_rows()
+
+    def part_of(held_out: HeldOutRows) -> Part:
+        def log_densities(remaining: np.ndarray | None) -> np.ndarray:
+            return held_out.remaining(remaining).log_densities(rows)
+
+        return Part(held_out.positions, rows, held_out.mixture.kernel_units, density.engine, log_densities)
+
+    return [part_of(held_out) for held_out in density._held_out_rows(np.arange(len(rows)))]
 
 
-def mixture_of_rows(density: Any) -> Any:
-    """Return the mixture of a density if it has one kernel, and its centres are the training rows; else None."""
-    mixture = getattr(density, "mixture_", None)
-    # LCA-Gauss moves its centres along the Gaussian directions.
-    moved = hasattr(density, "gaussian_components_")
-    return density._mixture() if isinstance(mixture, SharedMixture) and not moved else None
+def refitted_parts(model: Any, cv: Any, passed: Any, X: np.ndarray, weight: np.ndarray | None) -> list[Part]:
+    """Return the training rows of any density, or pipeline that ends in one, with the density that is fitted to the other folds."""
+    if isinstance(cv, numbers.Integral):
+        cv = KFold(min(int(cv), len(X)), shuffle=True, random_state=0)
+
+    def part_of(train: np.ndarray, test: np.ndarray) -> Part:
+        def fitted_to(rows: np.ndarray) -> Any:
+            return clone(model).fit(
+                rows_as_passed(passed, X, rows), **as_weights(None if weight is None else weight[rows])
+            )
+
+        def log_densities(remaining: np.ndarray | None) -> np.ndarray:
+            density = fitted if remaining is None or remaining[train].all() else fitted_to(train[remaining[train]])
+            return np.asarray(density.score_samples(rows_as_passed(passed, X, test)))
+
+        train, test = np.arange(len(X))[train], np.arange(len(X))[test]  # positions, also where cv gives masks
+        fitted = fitted_to(train)
+        rows, units = rows_and_units(Steps(fitted), passed, X)
+        return Part(test, rows, units, getattr(Steps(fitted).density, "engine", None), log_densities)
+
+    return [part_of(train, test) for train, test in check_cv(cv).split(X)]
+
+
+def rows_and_units(steps: Steps, passed: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows as the density takes them, and the map to the units of its distances.
+
+    These are the units of the kernel of a density of vicinal, and the standard deviations of the columns for other densities.
+    """
+    rows = used_columns(steps.density, steps.known(rows_as_passed(passed, X)) if steps.before else X)
+    if isinstance(steps.density, MixtureDensityMixin):
+        return rows, steps.density._mixture().kernel_units
+    spread = rows.std(axis=0, dtype=np.float64)
+    return rows, np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0)
+
+
+def used_columns(density: Any, rows: np.ndarray) -> np.ndarray:
+    """Return the columns that a fitted density uses; it may ignore constant ones."""
+    active = getattr(density, "active_features_", None)
+    return rows if active is None or len(active) == rows.shape[1] else rows[:, active]
 
 
 def table_in(density: Any) -> np.ndarray | None:
@@ -92,23 +124,6 @@ def weights_in(density: Any) -> np.ndarray | None:
     return len(log_weights) * np.exp(log_weights)
 
 
-def scores_by_folds(density: Any, cv: Any, passed: Any, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Return log-densities of rows under the density that is fitted to the other folds."""
-    if isinstance(cv, numbers.Integral):
-        cv = KFold(min(int(cv), len(X)), shuffle=True, random_state=0)
-    scores = np.full(len(X), np.nan)
-    for train, test in check_cv(cv).split(X):
-        some = None if weight is None else weight[train]
-        fitted = clone(density).fit(rows_as_passed(passed, X, train), **as_weights(some))
-        scores[test] = fitted.score_samples(rows_as_passed(passed, X, test))
-    if np.isnan(scores).any():
-        raise ValueError(
-            f"cv left {int(np.isnan(scores).sum())} of {len(X)} training rows without a score. Use folds "
-            "that hold out every row once, such as KFold, and a density that returns numbers."
-        )
-    return scores
-
-
 def as_weights(weight: np.ndarray | None) -> dict[str, np.ndarray]:
     """Return the weights as keyword arguments of `fit`; an empty dict if there are none."""
     return {} if weight is None else {"sample_weight": weight}
@@ -154,6 +169,7 @@ def rank_by_known(
         The positions of the rows among the training rows, if they are training rows.
     """
     density, mixture = steps.density, steps.density._mixture()
+    parts = list(density._held_out_rows(np.arange(len(training_rows))))
     ranked = RowsByKnown(np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows)))
     weight = weights_in(density)
     for positions, known in known_patterns(rows):
@@ -163,11 +179,11 @@ def rank_by_known(
             marginal = mixture.marginal(known) if len(known) < mixture.n_features else mixture
             scores = marginal.score_samples(np.ascontiguousarray(rows[np.ix_(positions, known)]))
         else:
-            scores = _held_out_scores(density, training_rows, own[positions], known)
+            scores = _held_out_scores(parts, training_rows, own[positions], known)
         ranked.log_densities[positions] = scores
         if len(compared) < FEWEST:
             continue
-        training_scores = _held_out_scores(density, training_rows, compared, known)
+        training_scores = _held_out_scores(parts, training_rows, compared, known)
         ranks = Ranks.of(training_scores, None if weight is None else weight[compared])
         itself = np.ones(len(positions)) if own is None else 1.0 - np.isin(own[positions], compared)
         ranked.p_values[positions] = (itself + ranks.weight_below(scores)) / (len(compared) + itself)
@@ -177,16 +193,21 @@ def rank_by_known(
 
 def held_out_log_densities(density: Any, training_rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Return the log-densities of the known values of training rows, each without the row; 0 without any known value."""
-    scores = np.zeros(len(positions))
+    scores, parts = np.zeros(len(positions)), list(density._held_out_rows(np.arange(len(training_rows))))
     for members, known in known_patterns(training_rows[positions]):
-        scores[members] = _held_out_scores(density, training_rows, positions[members], known)
+        scores[members] = _held_out_scores(parts, training_rows, positions[members], known)
     return scores
 
 
-def _held_out_scores(density: Any, training_rows: np.ndarray, positions: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the log-densities of training rows by some columns, each without the row, as the density leaves it out."""
+def _held_out_scores(
+    parts: list[HeldOutRows], training_rows: np.ndarray, positions: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+    """Return the log-densities of some training rows by some columns, each without the row."""
     scores = np.empty(len(positions))
-    for part in density._held_out_rows(positions):
-        rows = training_rows[positions[part.positions]]
-        scores[part.positions] = part.scores(rows, np.arange(len(part.positions)), columns)
+    for part in parts:
+        places = np.full(len(training_rows), -1)
+        places[part.positions] = np.arange(len(part.positions))
+        mine = np.flatnonzero(places[positions] >= 0)
+        if len(mine):
+            scores[mine] = part.scores(training_rows[positions[mine]], places[positions[mine]], columns)
     return scores

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -36,7 +37,7 @@ from vicinal._density.gaps import (
     gaussian_start,
     narrowed,
 )
-from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin, rows_out_of_folds
 from vicinal._engine import (
     Engine,
     fit_engine,
@@ -602,16 +603,22 @@ class LCA(
         if self.verbose:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
-    def _without_search(self) -> Self | None:
-        n_rows = int(np.count_nonzero(self.mixture_.log_weights > -np.inf))
-        gaps = getattr(self, "_left_out_scores", None) is not None
-        if gaps or not self._needs_refits(n_rows, self.mixture_.n_features):
-            return None
-        return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
+    def _held_out_rows(self, rows: np.ndarray) -> Iterable[HeldOutRows]:
+        """Return training rows with the density without them: without their fold, if rows are few for the kernel's parameters."""
+        log_shares, d = self._mixture().log_weights, self.mixture_.n_features
+        n_rows, has_gaps = int(np.count_nonzero(log_shares > -np.inf)), hasattr(self, "_left_out_scores")
+        enough = PLENTY * free_parameters(self._check_parameters(d), d)
+        if has_gaps or not _FEWEST_REFITTED <= n_rows < enough:
+            return super()._held_out_rows(rows)
+        X = self._with_constants(self._training_rows())
+        weight = None if np.ptp(log_shares) == 0 else len(X) * np.exp(log_shares)
 
-    def _needs_refits(self, n_rows: int, n_features: int) -> bool:
-        enough = PLENTY * free_parameters(self._check_parameters(n_features), n_features)
-        return _FEWEST_REFITTED <= n_rows < enough
+        def mixture_of(train: np.ndarray) -> SharedMixture:
+            again = clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
+            with warnings.catch_warnings(action="ignore"):  # warnings were already issued for all rows
+                return again.fit(X[train], sample_weight=None if weight is None else weight[train]).mixture_
+
+        return rows_out_of_folds(self, rows, weight, mixture_of)
 
     def _check_parameters(self, n_features: int) -> Structure:
         """Return the structure; raise an error for invalid parameters."""

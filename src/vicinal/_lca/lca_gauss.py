@@ -571,10 +571,6 @@ class LCAGauss(
         self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
         self.rows_ = rows
 
-    def _training_rows(self) -> NDArray[Any] | None:
-        # Files of earlier versions have none; the centres have moved away from them.
-        return getattr(self, "rows_", None)
-
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.

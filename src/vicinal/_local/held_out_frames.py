@@ -7,6 +7,7 @@ There are n k such pairs, so the exact result costs one pass over the pairs and 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 from sklearn.model_selection import KFold
@@ -229,26 +230,45 @@ def rows_held_out_of_frames(mixture: FrameMixture, neighbors: np.ndarray, rows: 
     rows : integer array
         The positions of the rows.
     """
-    X, k, (d, n, D) = mixture.centres, neighbors.shape[1] - 1, mixture.frames.shape
-    counted = mixture.log_weights > -np.inf
-    weight = None if np.ptp(mixture.log_weights) == 0 else np.exp(mixture.log_weights)
+    k, (d, n, D) = neighbors.shape[1] - 1, mixture.frames.shape
     # Each row is in k vicinities on average; all of their frames and neighbours are held at a time.
     step = max(as_engine(mixture.engine).memory_bytes // (8 * 4 * k * (k + d) * D), 1)
-    points_of = np.argsort(neighbors[:, :k].ravel(), kind="stable")
-    starts = np.searchsorted(neighbors[:, :k].ravel()[points_of], np.arange(n + 1))
+    pairs = neighbors[:, :k].ravel()
+    points_of = np.argsort(pairs, kind="stable")
+    starts = np.searchsorted(pairs[points_of], np.arange(n + 1))
+
+    @lru_cache(maxsize=1)  # the frames of some rows at a time
+    def replaced(start: int) -> Replacements | None:
+        slots_of = [points_of[starts[i] : starts[i + 1]] for i in rows[start : start + step]]
+        queries, flat = np.repeat(np.arange(len(slots_of)), [len(flat) for flat in slots_of]), np.concatenate(slots_of)
+        is_counted = mixture.log_weights[flat // k] > -np.inf
+        return _rebuilt_components(mixture, neighbors, queries[is_counted], flat[is_counted])
+
     for start in range(0, len(rows), step):
         positions = np.arange(start, min(start + step, len(rows)))
-        pairs = [points_of[starts[i] : starts[i + 1]] for i in rows[positions]]
-        queries, flat = np.repeat(np.arange(len(pairs)), [len(pair) for pair in pairs]), np.concatenate(pairs)
-        points, slots = flat // k, flat % k
-        queries, points, slots = (part[counted[points]] for part in (queries, points, slots))
-        if not len(points):  # the rows are nobody's neighbours
-            yield HeldOutRows(positions, mixture, rows[positions])
-            continue
-        others = np.take_along_axis(neighbors[points], _other_slots(k)[slots], axis=1)
-        frames, variances = leading_directions(neighbor_differences(X, points, others, weight), d)
-        rebuilt = FrameMixture(X[points], frames, variances, mixture.noise, engine=mixture.engine)
-        yield HeldOutRows(positions, mixture, rows[positions], Replacements(queries, points, rebuilt))
+        yield HeldOutRows(positions, mixture, rows[positions], replaced=partial(replaced, start))
+
+
+def _rebuilt_components(
+    mixture: FrameMixture, neighbors: np.ndarray, queries: np.ndarray, flat: np.ndarray
+) -> Replacements | None:
+    """Return the components that have a query among their neighbours, rebuilt without it; None if there are none.
+
+    Parameters
+    ----------
+    queries : integer array of shape (pairs,)
+    flat : integer array of shape (pairs,)
+        The places of the queries in ``neighbors[:, :k]``.
+    """
+    if not len(flat):
+        return None
+    X, k = mixture.centres, neighbors.shape[1] - 1
+    weight = None if np.ptp(mixture.log_weights) == 0 else np.exp(mixture.log_weights)
+    points, slots = flat // k, flat % k
+    others = np.take_along_axis(neighbors[points], _other_slots(k)[slots], axis=1)
+    frames, variances = leading_directions(neighbor_differences(X, points, others, weight), len(mixture.frames))
+    rebuilt = FrameMixture(X[points], frames, variances, mixture.noise, engine=mixture.engine)
+    return Replacements(queries, points, rebuilt)
 
 
 def rows_held_out_of_soft_frames(
@@ -261,4 +281,5 @@ def rows_held_out_of_soft_frames(
         train_weight = None if weight is None else weight[train]
         frames, variances = soft_frames(X[train], Z[train], len(mixture.frames), train_weight, engine=engine)
         log_shares = mixture.log_weights[train]
-        yield HeldOutRows(places, FrameMixture(X[train], frames, variances, mixture.noise, log_shares, engine))
+        without = FrameMixture(X[train], frames, variances, mixture.noise, log_shares, engine)
+        yield HeldOutRows(places, without, made_from=train)

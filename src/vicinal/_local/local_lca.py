@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights, log_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
-from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
+from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin, rows_out_of_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._fit_loops import FitPath
 from vicinal._kernel_penalty import Penalty
@@ -32,10 +32,9 @@ from vicinal._local.local_search import (
     LocalFold,
     LocalSearch,
     Member,
-    held_out_folds,
     local_grid,
 )
-from vicinal._mixtures import LocalFrameMixture, SharedMixture, check_log_density, frame_work
+from vicinal._mixtures import LocalFrameMixture, SharedMixture, frame_work
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._search import Selection, fixed_folds, warn_at_smallest
 
@@ -378,51 +377,16 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
             return self._mixture().left_out_scores_of(self.rows_)
         return super().score_samples(X)
 
-    def held_out_score_samples(self) -> NDArray[Any]:
-        """Return the log-density of each training row under kernels that were computed without its fold.
-
-        There are five folds, which do not depend on a random state and never separate equal rows. LCA, the vicinities and the
-        scatters are computed again; the selected parameters are kept.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        scores = np.full(len(self.rows_), np.nan)
-        for rows, fold, choice in self._held_out_folds():
-            held_out = self.rows_[rows]
-            if fold is None:
-                scores[rows] = self._mixture().score_samples(held_out)
-            else:
-                scores[rows] = fold.score_samples(held_out, choice)
-        if np.isnan(scores).any():  # fewer than five rows differ
-            return self.score_samples(None)
-        return check_log_density(scores)
-
-    def _held_out_folds(self) -> Iterator[tuple[NDArray[Any], LocalFold | None, Member]]:
-        """Yield what `held_out_folds` yields for the fitted rows."""
+    def _held_out_rows(self, rows: NDArray[Any]) -> Iterable[HeldOutRows]:
+        """Return training rows with the density without their fold: LCA, the vicinities and the scatters are computed again."""
         engine = resolved_engine(fit_engine(self), self._pair_work(*self.rows_.shape))
-        values = self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_
-        return held_out_folds(self.rows_, self._weight, self.base_, Member(*values), engine)
+        member = Member(self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_)
 
-    def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
-        """Yield training rows with the density without their fold, as `held_out_score_samples` scores them."""
-        is_done = np.zeros(len(rows), dtype=bool)
-        for part, fold, choice in self._held_out_folds():
-            places = np.flatnonzero(np.isin(rows, part))
-            is_done[places] = True
-            if not len(places):
-                continue
-            if fold is None:
-                yield HeldOutRows(places, self._mixture())
-                continue
-            counted = np.arange(len(self.rows_)) if self._weight is None else np.flatnonzero(self._weight)
-            others = np.setdiff1d(counted, part)
-            yield HeldOutRows(places, fold.density(choice), made_from=others)
-        if not is_done.all():  # fewer than five rows differ
-            places = np.flatnonzero(~is_done)
-            yield HeldOutRows(places, self._mixture(), rows[places])
+        def mixture_of(train: NDArray[Any]) -> LocalFrameMixture | SharedMixture:
+            weight = None if self._weight is None else self._weight[train]
+            return LocalFold(self.rows_[train], weight, self.base_, engine).density(member.among(len(train)))
+
+        return rows_out_of_folds(self, rows, self._weight, mixture_of)
 
     @property
     def local_covariances_(self) -> NDArray[Any]:

@@ -14,7 +14,7 @@ LCA (its own covariance, no directions) and the grid of Manifold Parzen are amon
 Everything that determines a kernel is computed without the held-out rows (`LocalFold`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 from vicinal._local.grid import SLACK, auto_noises, check_grid
 from vicinal._local.kernels import CENTERS, Coordinates, Kernels, Shared, find_neighbors, make_kernels
 from vicinal._mixtures import LOG_2PI, LocalFrameMixture, SharedMixture
-from vicinal._search import Selection, fixed_folds, search_results
+from vicinal._search import Selection, search_results
 
 _FULL = Structure("full")
 # The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.
@@ -47,6 +47,11 @@ class Member(NamedTuple):
     n_neighbors: int
     n_components: int
     center: str
+
+    def among(self, n_rows: int) -> "Member":
+        """Return the member for a number of rows, which may have too few neighbours for this one."""
+        k = min(self.n_neighbors, n_rows - 1)
+        return self._replace(n_neighbors=k, n_components=min(self.n_components, k))
 
 
 class Table(NamedTuple):
@@ -146,25 +151,6 @@ class LocalFold:
         placed = problem.at(Frames(kernels.frames, kernels.variances, factors, depths, slack))
         sums = placed.log_sums_table(coordinates.of(test))
         return sums - coordinates.log_det - 0.5 * test.shape[1] * LOG_2PI
-
-
-def held_out_folds(
-    X: np.ndarray, weight: np.ndarray | None, base: LCA | None, choice: Member, engine: Engine
-) -> Iterator[tuple[np.ndarray, LocalFold | None, Member]]:
-    """Yield the positions of rows, the fold that was computed without them, and its member of the family.
-
-    Every row is held out once, in five folds; there are none if fewer than five rows differ. The fold is None for rows of
-    weight 0, which have shaped no kernel. A fold may have fewer rows than `choice` has neighbours.
-    """
-    counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-    if len(counted) < len(X):
-        yield np.setdiff1d(np.arange(len(X)), counted, assume_unique=True), None, choice
-    for positions in fixed_folds(X[counted], FOLDS):
-        train = np.delete(counted, positions)
-        train_weight = None if weight is None else weight[train]
-        fitted = choice._replace(n_neighbors=min(choice.n_neighbors, len(train) - 1))
-        fitted = fitted._replace(n_components=min(choice.n_components, fitted.n_neighbors))
-        yield counted[positions], LocalFold(X[train], train_weight, base, engine), fitted
 
 
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA | None, engine: Engine) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -267,6 +268,12 @@ class MixtureBase(ABC):
         """
         fixed, values, rest = split_features(given, self.n_features, self.feature_names, self.centres.dtype)
         return self._conditional(fixed, values, rest, self._names_at(rest))
+
+    def only(self, is_remaining: np.ndarray) -> MixtureBase:
+        """Return the mixture of some components, which keep their positions: the others have weight 0."""
+        rest = copy(self)
+        rest.log_weights = normalised_log_weights(np.where(is_remaining, self.log_weights, -np.inf), len(self.centres))
+        return rest
 
     def _names_at(self, positions: np.ndarray) -> np.ndarray | None:
         return None if self.feature_names is None else np.asarray(self.feature_names)[positions]

@@ -120,11 +120,13 @@ def scores_with_replacements(
     replaced : Replacements
     """
     X = np.asarray(X, dtype=np.float64)
-    sums = np.empty(len(X))
-    for rows, scores, _ in _replaced(_blocks(mixture, X), mixture, X, replaced):
-        scores[np.arange(len(scores)), left_out[rows]] = -np.inf
-        sums[rows] = logsumexp(scores, axis=1)
-    log_norm = -0.5 * X.shape[1] * (LOG_2PI + np.log(mixture.noise))
+    skips = np.append(np.arange(len(X)), replaced.rows), np.append(left_out, replaced.components)
+    sums = mixture.placement(len(X)).log_sums_table(X, skips=skips)[0, 0]
+    parts = _Frames(replaced.mixture)
+    scores, _ = parts.pairs((X[replaced.rows] - replaced.mixture.centres) @ parts.units.T)
+    scores += mixture.log_weights[replaced.components] - 0.5 * X.shape[1] * np.log(mixture.noise)
+    np.logaddexp.at(sums, replaced.rows, scores)
+    log_norm = -0.5 * X.shape[1] * LOG_2PI
     return check_log_density(sums + log_norm - log_weight_of_others(mixture.log_weights)[left_out])
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vicinal._detect.scored_table import reasons_of_rows, scored_table
-from vicinal._detect.training_rows import mixture_of_rows
 from vicinal.cli.console import Console, Messages, count, one_line
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.sharing import ROWS_IN_PART, each_part
@@ -99,9 +98,10 @@ class ScoringCost(NamedTuple):
     @classmethod
     def of(cls, density: Any) -> "ScoringCost | None":
         """Measure some rows of a density with many training rows; None if there are few, so that it takes no time."""
-        mixture = mixture_of_rows(density)
+        mixture = getattr(density, "mixture_", None)
         if mixture is None or len(mixture.log_weights) < _MANY_ROWS:
             return None
+        mixture = density._mixture()
         n = len(mixture.log_weights)
         sample = np.linspace(0, n - 1, 1000).astype(int)
         mixture.left_out_scores_of(mixture.centres[sample], sample)  # places the rows
