@@ -2,7 +2,6 @@
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py densities    # LCA(), LCAGauss(), ManifoldParzen()
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py metrics      # NCA(), RCA()
-    OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py starts       # NCA from each start that it tries
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py plenty       # when a penalty no longer helps
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py cost         # fits with and without the search, in turn
 
@@ -187,36 +186,10 @@ def metrics_to_compare(seed):
     }
 
 
-def starts_to_compare(seed):
-    """Return NCA from each start that ``init="auto"`` tries, and from the one that it chooses."""
-    from vicinal import NCA
-    from vicinal._nca import nca
-
-    choices = nca.auto_kinds
-
-    class From(NCA):
-        """NCA from one kind of start; the first one if the kind is left out because rows are few."""
-
-        def __init__(self, kind, random_state):
-            super().__init__(random_state=random_state)
-            self.kind = kind
-
-        def fit(self, X, y):
-            nca.auto_kinds = lambda *shape: choices(*shape)[self.kind :][:1] or choices(*shape)[:1]
-            try:
-                return super().fit(X, y)
-            finally:
-                nca.auto_kinds = choices
-
-    kinds = {name: From(kind, seed) for kind, name in enumerate(("first", "whitening", "RCA"))}
-    return kinds | {"NCA()": NCA(random_state=seed)}
-
-
 SKLEARN = "NCA of scikit-learn"
-COMPARED = {"metrics": (metrics_to_compare, SKLEARN), "starts": (starts_to_compare, "first")}
 
 
-def one_draw_of_metrics(what, name, seed):
+def one_draw_of_metrics(name, seed):
     """Return which rows, of at most 500, three nearest neighbours misclassify in five stratified folds, by metric."""
     from sklearn.model_selection import StratifiedKFold
     from sklearn.neighbors import KNeighborsClassifier
@@ -227,7 +200,7 @@ def one_draw_of_metrics(what, name, seed):
     wrong = {}
     for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(rows, y[rows]):
         train, test = rows[train], rows[test]
-        for method, metric in COMPARED[what][0](seed).items():
+        for method, metric in metrics_to_compare(seed).items():
             metric.fit(X[train], y[train])
             nearest = KNeighborsClassifier(3).fit(metric.transform(X[train]), y[train])
             found = wrong.setdefault(method, np.full(len(X), np.nan))
@@ -235,28 +208,28 @@ def one_draw_of_metrics(what, name, seed):
     return wrong
 
 
-def metrics(names, what="metrics"):
+def metrics(names):
     """Measure every table with classes, with several seeds.
 
     The standard error of the difference between NCA() and another method is that of the mean over rows: seeds only change the
     folds, so that a row's results with several seeds are averaged first.
     """
-    found, (_, other) = {}, COMPARED[what]
+    found = {}
     with_classes = [name for name in names if TABLES[name][1] is not None and TABLES[name][1].dtype.kind in "iu"]
-    for name, draws in measured(partial(one_draw_of_metrics, what), with_classes):
+    for name, draws in measured(one_draw_of_metrics, with_classes):
         found[name] = {key: float(np.mean([np.nanmean(draw[key]) for draw in draws])) for key in draws[0]}
-        difference = np.array([draw["NCA()"] - draw[other] for draw in draws])
+        difference = np.array([draw["NCA()"] - draw[SKLEARN] for draw in draws])
         difference = np.nanmean(difference[:, ~np.isnan(difference).all(axis=0)], axis=0)
         found[name]["difference"] = [float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))]
         print(name, {key: np.round(value, 4).tolist() for key, value in found[name].items()}, flush=True)
-        save(what, found)
+        save("metrics", found)
     return found
 
 
-def show_metrics(found, what="metrics"):
+def show_metrics(found):
     """Print the table as Markdown, with the averages."""
     methods = [key for key in next(iter(found.values())) if key != "difference"]
-    heads = ["table", *methods, f"NCA() less {COMPARED[what][1]}, and its standard error"]
+    heads = ["table", *methods, f"NCA() less {SKLEARN}, and its standard error"]
     print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
     for name, result in found.items():
         gain, error = result["difference"]
@@ -378,11 +351,10 @@ def show_plain(found):
 RUN = {
     "densities": densities,
     "metrics": metrics,
-    "starts": partial(metrics, what="starts"),
     "plenty": plenty,
     "cost": cost,
 }
-SHOW = {"densities": show_densities, "metrics": show_metrics, "starts": partial(show_metrics, what="starts")}
+SHOW = {"densities": show_densities, "metrics": show_metrics}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

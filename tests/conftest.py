@@ -122,14 +122,13 @@ SHORT = {
     "vicinal._lca.penalty_search._FOLDS": 2,
     "vicinal._lca.penalty_search.FAMILIES": ("shrunk",),
     "vicinal._lca.penalty_search.TARGET": None,
-    "vicinal._nca.starts._FEWEST_ROWS": 10**9,
 }
 
 
 def _short_search():
-    """Let LCA search its penalty in two folds and one family, and NCA try no starts, for tests of what is done with a model.
+    """Let LCA search its penalty in two folds and one family, for tests of what is done with a model.
 
-    These searches take most of the time of a small fit, and have separate tests.
+    This search takes most of the time of a small fit, and has separate tests.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SHORT.items():

@@ -7,7 +7,8 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import neighbor_objective, neighbor_value, pair_objective, placed_at, with_penalty
-from vicinal._supervision import listed_pairs, pairs_in_groups
+from vicinal._nca.pair_matrix import PairMatrix
+from vicinal._supervision import check_targets, listed_pairs, pairs_in_groups
 
 N, D = 24, 4
 RNG = np.random.default_rng(0)
@@ -229,3 +230,59 @@ def test_effective_neighbors_far_from_the_origin():
         return placed_at(problem_of(weight=WEIGHT, rows=rows), A).perplexities(rows, left_out=skip)
 
     np.testing.assert_allclose(perplexities(30.0)[1:], perplexities(1e6)[1:], rtol=1e-9)
+
+
+# -- all pairs as one matrix ---------------------------------------------------------------------------
+
+
+def targets_of_kind(kind, n, rng):
+    if kind == "class":
+        return check_targets(np.sort(rng.integers(3, size=n)), "class", None)
+    if kind == "gaussian":
+        return check_targets(rng.normal(size=(n, 2)), "gaussian", None)
+    return check_targets(rng.dirichlet(np.ones(3), size=n), "dot", None)
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+@pytest.mark.parametrize("kind", ["class", "gaussian", "dot"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_pair_matrix_at_any_scale_equals_the_engine(objective, kind, weighted, diagonal):
+    """The scales reach from equal weights to images so far apart that products are not accurate and most weights underflow."""
+    rng = np.random.default_rng(3)
+    X, targets = rng.normal(size=(40, 4)), targets_of_kind(kind, 40, rng)
+    weight = rng.uniform(0.2, 3.0, size=40) if weighted else None
+    matrix = PairMatrix(X, targets.agreement(), weight)
+    problem = prepare(
+        "reference",
+        X,
+        log_weights=None if weight is None else np.log(weight),
+        leave_one_out=True,
+        match=targets.match(),
+    )
+    queries = np.array([3, 0, 39, 17])
+    compared = 0
+    for scale in (1e-3, 0.5, 3.0, 30.0, 1000.0):
+        A = scale * (rng.uniform(0.5, 2.0, size=4) if diagonal else rng.normal(size=(3, 4)))
+        expected = neighbor_objective(A, problem, objective=objective, weight=weight)
+        evaluation = matrix.objective(A, objective)
+        if evaluation is None:  # the class mates of a row have underflowed
+            assert objective == "likelihood"
+            continue
+        compared += 1
+        np.testing.assert_allclose(evaluation.value, expected.value, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(evaluation.gradient, expected.gradient, rtol=1e-7, atol=1e-9 * scale)
+        value = neighbor_value(A, problem, objective=objective, weight=weight, rows=queries)
+        np.testing.assert_allclose(matrix.value(A, objective, queries), value, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(matrix.perplexities(A), placed_at(problem, A).perplexities(), rtol=1e-6)
+    assert compared >= 3
+
+
+def test_pair_matrix_whose_class_mates_underflow_leaves_the_likelihood_to_the_engine():
+    X = np.array([[0.0], [1.0], [100.0], [101.0]])
+    targets = check_targets(np.array([0, 1, 0, 1]), "class", None)
+    matrix = PairMatrix(X, targets.agreement(), None)
+    A = np.array([[3.0]])
+    assert matrix.objective(A, "likelihood") is None
+    assert matrix.value(A, "likelihood", np.arange(4)) is None
+    assert matrix.objective(A, "accuracy").value < 1e-300

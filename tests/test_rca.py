@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import RCA
-from vicinal._rca.rca import contrast_shrinkage
+from vicinal._metric import contrast_shrinkage
 from vicinal.companions import simulate_teachers
 
 # Many tests are about data on which directions are dropped; those about the warning ask for it.

@@ -336,4 +336,4 @@ def test_the_engine_that_fits_use_is_the_one_foretold(cls, wine):
         assert which_engine(X, model).startswith(model.fit(X, y).engine_ + ":")
     rows = np.zeros((30_000, 4))
     assert which_engine(rows, cls(bandwidth=1.0)).startswith("cpu")
-    assert "1024 x 4096 pairs in 4 dimensions, 20 times" in which_engine(rows, cls())
+    assert "1024 x 4096 pairs in 4 dimensions, 10 times" in which_engine(rows, cls())

@@ -6,7 +6,8 @@
       PairNCA, pair_nca.py         a matrix from close pairs (Eq. 8)
           base.py                  the checks, the start and the results that both share
           objectives.py            the objectives and their gradients, as functions of a matrix and a pair problem
-          starts.py                initial matrices, and the choice between them on held-out rows
+          pair_matrix.py           the same for a few hundred rows, with all pairs in one matrix
+          starts.py                initial matrices, and the choice between them by their likelihood
           solvers.py               L-BFGS, conjugate gradients and minibatches, in units that make those of X irrelevant
           rows.py                  the rows that a fit works on, also of rows that do not fit into memory
       AnchorNCA, anchor_nca.py     a matrix with one denominator per anchor, for search

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.random import RandomState
 from sklearn.base import BaseEstimator
 
 from vicinal._checks import check_callback, check_choice, check_flag, check_integer, check_positive
@@ -34,7 +35,7 @@ class LinearNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     tol: float
     warm_start: bool
     callback: Any
-    random_state_: np.random.RandomState
+    random_state_: RandomState
 
     def _check_shared_parameters(self) -> None:
         """Raise an error for invalid values of the parameters that both have."""
@@ -52,7 +53,7 @@ class LinearNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self,
         attempt: int,
         n_features: int,
-        auto_start: Callable[[int, bool], Start],
+        start_from_data: Callable[[int, RandomState | None], Start],
         rows_and_classes: Callable[[], tuple[np.ndarray, np.ndarray | None]],
     ) -> Start:
         """Return the start of an attempt: the last fit's, that of "auto" or a random one, or the user's.
@@ -62,8 +63,9 @@ class LinearNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         attempt : int
             From 0; later ones are random matrices.
         n_features : int
-        auto_start : callable
-            ``auto_start(n_components, at_random)`` returns a start whose scale suits the data.
+        start_from_data : callable
+            ``start_from_data(n_components, at_random)`` returns a start whose scale suits the data; `at_random` is None, or the
+            generator of random directions.
         rows_and_classes : callable
             Returns the rows and their classes (or None), from which named matrices are computed.
         """
@@ -73,7 +75,7 @@ class LinearNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         n_components = check_size(self.n_components, n_features, diagonal)
         at_random = attempt > 0 and not (isinstance(init, str) and init == "random")
         if at_random or (isinstance(init, str) and init == "auto"):
-            return auto_start(n_components, at_random)
+            return start_from_data(n_components, self.random_state_ if at_random else None)
         return user_start(init, *rows_and_classes(), self.n_components, diagonal, self.random_state_)
 
     def _store_matrix(self, path: FitPath, spread: np.ndarray, problem: Problem) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from itertools import chain, count
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,19 +20,16 @@ from vicinal._checks import (
 )
 from vicinal._dask import fits_collections
 from vicinal._engine import Engine, Work, fit_engine, large_source, one_blas_thread_beside_pairs
-from vicinal._fit_loops import Callback, FitPath, Reason, best_path, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, best_path, warn_if_not_converged
 from vicinal._nca.base import LinearNCA
-from vicinal._nca.objectives import Evaluate, Evaluation, neighbor_objective, placed_at, with_penalty
+from vicinal._nca.objectives import Evaluation, placed_at, with_penalty
 from vicinal._nca.options import Objective, StochasticGradient
-from vicinal._nca.rows import DrawnRows, Rows, Sample, check_agreement, prepare_rows
-from vicinal._nca.solvers import climb, climb_by_batches, rows_in_round
+from vicinal._nca.rows import DrawnRows, Rows, check_agreement, prepare_rows
+from vicinal._nca.solvers import climb_by_batches, climb_off_plateau, rows_in_round
 from vicinal._nca.starts import (
     INITS,
     Start,
-    auto_kind,
-    auto_kinds,
-    best_scale,
-    best_start,
+    auto_start,
     image_width,
 )
 from vicinal._records import Record, as_record
@@ -70,11 +67,9 @@ class NCA(LinearNCA):
     init : {"auto", "pca", "lda", "identity", "random"}, or array, default="auto"
         The initial matrix. The named matrices equal scikit-learn's to the last
         bit, and depend on the units of X. "auto" does not depend on the units. It chooses between raw and standardised
-        columns. It tries discriminant directions (if there are fewer components than classes), principal components or the
-        identity, and also directions that whiten the data and directions that whiten the classes (RCA). It scales each of
-        them to the highest leave-one-out likelihood, and keeps the kind with the best objective on held-out rows after
-        five iterations (three folds of up to 2,048 rows; with fewer than 60 rows, the first kind is used).
-        With fewer than five rows per column, directions that use the classes are left out.
+        columns, and between principal components (the identity, if A is square) and, with at least five rows per column,
+        directions that whiten the classes (RCA). Each of them is scaled to the highest leave-one-out likelihood of a sample
+        of rows, and the highest likelihood decides.
     n_init : int, default=1
         The number of starts, of which the fit with the highest objective is kept. The others are random matrices at a safe
         scale (with ``init="random"``, further draws of it).
@@ -234,60 +229,58 @@ class NCA(LinearNCA):
         -------
         self
         """
-        self._check_parameters()
-        objective = self._objective()
-        X, rows, drawn = self._read(X, y, sample_weight, objective)
-        rows = rows.resident(fit_engine(self), self._pair_work(*rows.X.shape))
+        objective = self._check_parameters()
+        X, rows, draws = self._read(X, y, sample_weight, objective)
         penalty = objective.penalty * rows.spread**2
-        with one_blas_thread_beside_pairs(*rows.X.shape):
-            first = self._initial_metric(X, rows, 0)
-            solver = "stochastic" if drawn else self._choose_solver(rows, first)
 
         def evaluate(A: np.ndarray) -> Evaluation:
-            """Return the p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
-            evaluation = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
-            return with_penalty(evaluation, A, penalty)
+            # p_ij (Eq. 1) and a_i (Eq. 2) of all pairs; f (Eq. 3) and its gradient (Eq. 5), or g (Eq. 6) and its gradient (Eq. 7)
+            return with_penalty(rows.objective(A, objective.kind), A, penalty)
 
         def climb_from(start: Start) -> FitPath:
-            if solver == "stochastic":  # truncated sums over i (sec. 2)
+            if self.solver_ == "stochastic":  # sums over a sample of the rows i (sec. 2)
                 options = self._stochastic_options()
-                more = {} if drawn is None else {"draw": drawn.rounds(self, *self._pair_work(*rows.X.shape))}
-                return climb_by_batches(rows, start, self, options, objective=objective.kind, penalty=penalty, **more)
-            return self._climb_exactly(evaluate, rows, start, solver, objective.kind)
+                return climb_by_batches(rows, start, self, options, draws, objective=objective.kind, penalty=penalty)
+            return climb_off_plateau(evaluate, start, self, rows, objective.kind, solver=self.solver_)
 
-        # This includes the start and the optimiser, but not minibatches, whose products take more time than their pairs.
-        with nullcontext() if solver == "stochastic" else one_blas_thread_beside_pairs(*rows.X.shape):
-            later = (self._initial_metric(X, rows, attempt) for attempt in range(1, self.n_init))
+        with one_blas_thread_beside_pairs(*rows.X.shape):
+            first = self._start(X, rows, 0)
+            self.solver_ = self._choose_solver(rows, first) if draws is None else "stochastic"
+        # The products of minibatches take more time than their pairs.
+        with nullcontext() if self.solver_ == "stochastic" else one_blas_thread_beside_pairs(*rows.X.shape):
+            later = (self._start(X, rows, attempt) for attempt in range(1, self.n_init))
             path = best_path(climb_from(start) for start in chain([first], later))
             self._store(X, rows, path)
-        if drawn is not None:
-            self.evaluation_rows_ = drawn.first[path.more["evaluation_rows_"]]
-        self.solver_ = solver
+        if draws is not None:
+            self.evaluation_rows_ = draws.first[path.more["evaluation_rows_"]]
         warn_if_not_converged("NCA", path)
         return self
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, objective: Objective) -> tuple[NDArray[Any], Rows, Any]:
-        """Return the validated rows, and those of positive weight with their targets.
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, objective: Objective
+    ) -> tuple[NDArray[Any], Rows, DrawnRows | None]:
+        """Return the validated rows, and those of positive weight with their targets, passed to the engine.
 
-        For a large source, return a draw and a function that draws more.
+        For a large source, these are the rows of a first draw, and the third result draws more.
         """
-        source = large_source(X, self.engine)
+        source, draws = large_source(X, self.engine), None
         if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
-            drawn = DrawnRows(self, source, y, sample_weight, objective)
-            X, rows = drawn.draw()
-            by_class = (
-                objective.match == "class"
-            )  # rows that are the only ones of their class in a draw have been left out of it
-            check_agreement(check_targets(drawn.targets, "class", None) if by_class else rows.targets, objective)
-            return X, rows, drawn
-        X = check_rows(self, X, reset=True, min_rows=2)
-        self.random_state_ = check_random_state(self.random_state)
-        check_spread(X)
-        y = read_targets(y, len(X), objective.match)
-        weight = check_weights(sample_weight, X)
-        rows = prepare_rows(X, y, weight, objective.match, objective.match_scale)
-        check_agreement(rows.targets, objective)
-        return X, rows, None
+            draws = DrawnRows(self, source, y, sample_weight, objective)
+            X, rows = draws.draw()
+            # Rows that are the only ones of their class in a draw have been left out of it.
+            targets = check_targets(draws.targets, "class", None) if objective.match == "class" else rows.targets
+        else:
+            X = check_rows(self, X, reset=True, min_rows=2)
+            self.random_state_ = check_random_state(self.random_state)
+            check_spread(X)
+            y = read_targets(y, len(X), objective.match)
+            rows = prepare_rows(X, y, check_weights(sample_weight, X), objective.match, objective.match_scale)
+            targets = rows.targets
+        check_agreement(targets, objective)
+        work = self._pair_work(*rows.X.shape)
+        if draws is not None:
+            draws.work = work
+        return X, rows.resident(fit_engine(self), work), draws
 
     def _pick_solver(self, n_rows: int) -> str:
         if isinstance(self.solver, StochasticGradient):
@@ -308,85 +301,39 @@ class NCA(LinearNCA):
         """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
         return self.solver if isinstance(self.solver, StochasticGradient) else StochasticGradient()
 
-    def _objective(self) -> Objective:
-        """Return the objective as a record."""
-        objective = as_record(self.objective, Objective, "objective", _OBJECTIVES)
-        check_choice(objective.kind, "the kind of objective", _OBJECTIVES)
-        return objective
-
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         n_dims = image_width(self, n_features)
         if self._pick_solver(n_samples) != "stochastic":
             return Work(n_samples, n_samples, n_dims, _EXACT_PASSES)
         return Work(rows_in_round(self._stochastic_options(), n_samples, n_features), n_samples, n_dims, _ROUNDS)
 
-    # -- the optimisation ------------------------------------------------------------------------------------
+    def _start(self, X: np.ndarray, rows: Rows, attempt: int) -> Start:
+        n_classes = rows.targets.n_classes
 
-    def _climb_exactly(self, evaluate: Evaluate, rows: Rows, start: Start, solver: str, objective: str) -> FitPath:
-        """Maximise the objective by exact gradients over all pairs."""
-        iterations = count(1)
-        path = climb(evaluate, start, self, solver=solver, iterations=iterations)
-        try:
-            sample = Sample(rows)
-            if not self._is_saturated(path, rows, sample, objective):
-                return path
-            # Departure 4 (NCA): A climb that ends on a plateau is resumed once. A maximum where one neighbour takes all
-            # (or all count alike) has the wrong scale, not wrong directions: these stay, at a scale with a slope.
-            A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
-            scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(len(A))))
-            again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
-        except KeyboardInterrupt:  # before the first pass of the second climb
-            return path.ended_by(Reason.INTERRUPTED)
-        n_passes, objectives = path.n_passes + again.n_passes, np.concatenate([path.objectives, again.objectives])
-        if again.objectives[-1] > path.objectives[-1]:
-            return again._replace(objectives=objectives, n_passes=n_passes)
-        path = path._replace(objectives=np.append(objectives, path.objectives[-1]), n_passes=n_passes)
-        return path.ended_by(again.reason)
-
-    def _is_saturated(self, path: FitPath, rows: Rows, sample: Sample, objective: str) -> bool:
-        """Return whether a climb ended on a plateau below the best conceivable value."""
-        if not path.converged or not rows.spread.any() or rows.targets.all_equal():
-            return False
-        best = 1.0 - rows.targets.alone().mean() if objective == "accuracy" else 0.0
-        if path.objectives[-1] >= best - self.tol or not path.parameters.any():
-            return False
-        neighbors = np.median(sample.effective_neighbors(path.parameters))
-        return neighbors <= 1.01 or neighbors >= 0.99 * (len(sample.X) - 1)
-
-    # -- the start -------------------------------------------------------------------------------------------
-
-    def _initial_metric(self, X: np.ndarray, rows: Rows, attempt: int) -> Start:
-        n_features, diagonal, n_classes = X.shape[1], self.structure == "diag", rows.targets.n_classes
-
-        def auto_start(n_components: int, at_random: bool) -> Start:
-            shape = n_components, n_features, len(rows.X), n_classes
-            kinds = ["random"] if at_random else [auto_kind(*shape)] if diagonal else auto_kinds(*shape)
-            return self._best_start(rows, kinds, n_components, diagonal)
+        def start_from_data(n_components: int, at_random: RandomState | None) -> Start:
+            return auto_start(
+                rows.X,
+                rows.spread,
+                rows.sample.likelihood,
+                n_components=n_components,
+                classes=rows.targets.values if n_classes else None,
+                diagonal=self.structure == "diag",
+                at_random=at_random,
+            )
 
         def rows_and_classes() -> tuple[np.ndarray, np.ndarray | None]:
             # In the user's order, so that rounding agrees with scikit-learn's as well.
             return X[np.sort(rows.positions)], rows.targets.values[np.argsort(rows.positions)] if n_classes else None
 
-        return self._start_of_attempt(attempt, n_features, auto_start, rows_and_classes)
+        return self._start_of_attempt(attempt, X.shape[1], start_from_data, rows_and_classes)
 
-    def _best_start(self, rows: Rows, kinds: list[str], n_components: int, diagonal: bool) -> Start:
-        objective = self._objective()
-        return best_start(
-            rows,
-            kinds,
-            objective=objective.kind,
-            penalty=objective.penalty * rows.spread**2,
-            solver="cg" if self._pick_solver(len(rows.X)) == "cg" else "lbfgs",
-            n_components=n_components,
-            diagonal=diagonal,
-            random_state=self.random_state_,
-        )
-
-    # -- checks and results ----------------------------------------------------------------------------------
-
-    def _check_parameters(self) -> None:
+    def _check_parameters(self) -> Objective:
+        """Return the objective; raise an error for invalid parameters."""
         self._check_shared_parameters()
         as_record(self.solver, StochasticGradient, "solver", _SOLVERS)
+        objective = as_record(self.objective, Objective, "objective", _OBJECTIVES)
+        check_choice(objective.kind, "the kind of objective", _OBJECTIVES)
+        return objective
 
     def _store(self, X: np.ndarray, rows: Rows, path: FitPath) -> None:
         A = self._store_matrix(path, rows.spread, rows.problem)
@@ -399,8 +346,7 @@ class NCA(LinearNCA):
         places[rows.positions] = np.arange(len(rows.positions))
         places = places[seen]
         # Departure 10 (NCA): Local numbers of neighbours are reported only.
-        placed = placed_at(rows.problem, A)
         if (places >= 0).all():
-            self.effective_neighbors_ = placed.perplexities(places)
+            self.effective_neighbors_ = rows.perplexities(A, places)
         else:  # rows of weight 0 are not neighbours of any row but have neighbours, so they need not be left out
-            self.effective_neighbors_ = placed.perplexities(X[seen], left_out=places)
+            self.effective_neighbors_ = placed_at(rows.problem, A).perplexities(X[seen], left_out=places)

@@ -74,7 +74,7 @@ def neighbor_objective(
     with one_blas_thread_beside_pairs(problem.n_points if rows is None else len(rows), problem.n_features):
         gradient = placed_at(problem, A).gradient(row_weights, rows, objective=objective)
     total = float(len(gradient.log_agreement) if row_weights is None else row_weights.sum())
-    return Evaluation(mean_term(gradient.log_agreement, objective, row_weights), ROOT2 * gradient.pull / total)
+    return Evaluation(mean_term(_terms(gradient.log_agreement, objective), row_weights), ROOT2 * gradient.pull / total)
 
 
 def neighbor_value(
@@ -88,17 +88,20 @@ def neighbor_value(
     """Return the value of `neighbor_objective` alone, which takes fewer sweeps over the pairs."""
     with one_blas_thread_beside_pairs(problem.n_points if rows is None else len(rows), problem.n_features):
         log_agreement = placed_at(problem, A).log_agreement(rows)
-    return mean_term(log_agreement, objective, _of_rows(weight, rows))
+    return mean_term(_terms(log_agreement, objective), _of_rows(weight, rows))
 
 
 def _of_rows(weight: np.ndarray | None, rows: np.ndarray | None) -> np.ndarray | None:
     return weight if weight is None or rows is None else weight[rows]
 
 
-def mean_term(log_agreement: np.ndarray, objective: str, row_weights: np.ndarray | None) -> float:
-    """Return the mean of ``a_i`` or of ``log a_i``, weighted."""
+def _terms(log_agreement: np.ndarray, objective: str) -> np.ndarray:
+    return np.exp(log_agreement) if objective == "accuracy" else log_agreement
+
+
+def mean_term(terms: np.ndarray, row_weights: np.ndarray | None) -> float:
+    """Return the mean of the terms of an objective, weighted."""
     # Departure 1 (NCA): Objectives are per row.
-    terms = np.exp(log_agreement) if objective == "accuracy" else log_agreement
     return float(terms.mean() if row_weights is None else row_weights @ terms / row_weights.sum())
 
 

@@ -26,9 +26,7 @@ from vicinal._nca.rows import column_spread
 from vicinal._nca.solvers import METHODS, climb
 from vicinal._nca.starts import (
     Start,
-    auto_kind,
     auto_start,
-    auto_units,
     image_width,
 )
 from vicinal._records import Record, as_record
@@ -259,21 +257,20 @@ class PairNCA(LinearNCA):
     ) -> Start:
         n, n_features = X.shape
 
-        def start(n_components: int, at_random: bool) -> Start:
+        def start_from_data(n_components: int, at_random: RandomState | None) -> Start:
             positions, pairs = sample_pairs(close, n)
             sample = problem.some(positions).reweighted(None)
             pull = listed_pairs(pairs, np.ones(len(pairs)), len(positions))
-            score = problem.points.rows, spread, lambda A: pair_objective(A, sample, pull).value
             return auto_start(
-                *score,
-                auto_units(*score),
-                kind="random" if at_random else auto_kind(n_components, n_features, n, None),
+                problem.points.rows,
+                spread,
+                lambda A: pair_objective(A, sample, pull).value,
                 n_components=n_components,
                 diagonal=self.structure == "diag",
-                random_state=self.random_state_,
+                at_random=at_random,
             )
 
-        return self._start_of_attempt(attempt, n_features, start, lambda: (X, None))
+        return self._start_of_attempt(attempt, n_features, start_from_data, lambda: (X, None))
 
     def _check_parameters(self) -> Objective:
         """Return the objective; raise an error for invalid parameters."""

@@ -7,22 +7,26 @@ many as fit into the working memory. The initial matrix, and the rows on which a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_random_state, check_source, check_spread, check_weights, log_weights
-from vicinal._engine import Engine, Work, fit_engine, prepare, resident_rows
+from vicinal._engine import Engine, Work, prepare, resident_rows
 from vicinal._nca.objectives import Evaluation, neighbor_objective, neighbor_value, placed_at
 from vicinal._nca.options import Objective
+from vicinal._nca.pair_matrix import PairMatrix
 from vicinal._row_sources import RowSource
 from vicinal._supervision import Targets, check_targets, read_targets
 from vicinal._tensors import take_rows
 
 # The number of rows that the searches below use: enough to find a scale within a few per cent, cheap compared with a pass.
 QUERIES, _POINTS = 256, 2048
+# Up to this number of rows, pairs are kept as matrices, of 8 MB each, if compiled kernels do not pay.
+_MATRIX_ROWS = 1000
 
 
 def sample_rows(n: int, n_queries: int = QUERIES, n_points: int = _POINTS) -> tuple[np.ndarray, np.ndarray]:
@@ -43,8 +47,9 @@ def column_spread(X: np.ndarray) -> np.ndarray:
     return np.where(spread > noise, spread, 0.0)
 
 
-class Rows(NamedTuple):
-    """The rows of positive weight, sorted by class (kernels are faster on runs of one class)."""
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of positive weight, sorted by class (kernels are faster on runs of one class), and their pairs."""
 
     X: np.ndarray
     targets: Targets
@@ -65,58 +70,56 @@ class Rows(NamedTuple):
             n_dims=work.n_dims,
             passes=work.passes,
         )
-        return self._replace(X=problem.points.rows, problem=problem)
+        return replace(self, X=problem.points.rows, problem=problem)
 
+    @cached_property
+    def sample(self) -> Rows:
+        """A few thousand of these rows, for evaluating a scale."""
+        points, _ = sample_rows(len(self.X))
+        if len(points) == len(self.X):
+            return self
+        problem = self.problem.some(points)
+        weight = None if self.weight is None else self.weight[points]
+        return Rows(
+            problem.points.rows, self.targets.take(points), weight, self.positions[points], self.spread, problem
+        )
 
-class Sample:
-    """A small problem of a few queries and a few thousand points, for evaluating a start."""
+    @cached_property
+    def _queries(self) -> np.ndarray:
+        """A few of the rows that have a class mate: the likelihood of the others is -inf at every scale."""
+        queries = sample_rows(len(self.X))[1]
+        return queries[~self.targets.alone()[queries]]
 
-    def __init__(self, rows: Rows, points: np.ndarray | None = None) -> None:
-        if points is None:
-            points, self._queries = sample_rows(len(rows.X))
-        else:
-            self._queries = sample_rows(len(points), n_points=len(points))[1]
-        self._rows, self._points = rows, points
-        self._problem = rows.problem.some(points)
-        self.X = self._problem.points.rows
-        targets = rows.targets.take(points)
-        self.classes = targets.values if targets.n_classes else None
-        self._weight = None if rows.weight is None else rows.weight[points]
-        self._has_mate = ~targets.alone()
+    @cached_property
+    def _matrix(self) -> PairMatrix | None:
+        """All pairs as one matrix, if the engine would compute in NumPy and the rows are few."""
+        if self.problem.backend != "reference" or len(self.X) > _MATRIX_ROWS:
+            return None
+        return PairMatrix(self.X, self.targets.agreement(), self.weight)
 
-    def likelihood(self, A: np.ndarray) -> float:
-        """Return the mean of Eq. 6 over the queries that have a class mate; the others are -inf at every scale."""
-        return self.value(A, "likelihood", self._queries)
+    def objective(self, A: np.ndarray, kind: str, queries: np.ndarray | None = None) -> Evaluation:
+        """Return Eq. 3 or 6 per row, for these rows or some of them, and its gradient by A (Eq. 5 or 7)."""
+        evaluation = self._matrix.objective(A, kind) if self._matrix is not None and queries is None else None
+        if evaluation is None:
+            evaluation = neighbor_objective(A, self.problem, objective=kind, weight=self.weight, rows=queries)
+        return evaluation
 
     def value(self, A: np.ndarray, kind: str, queries: np.ndarray) -> float:
-        """Return the objective per row, for those of these rows that have a class mate."""
-        queries = queries[self._has_mate[queries]]
-        if len(queries) == 0:
-            return 0.0
-        return neighbor_value(A, self._problem, objective=kind, weight=self._weight, rows=queries)
+        """Return Eq. 3 or 6 per row for some of the rows."""
+        value = self._matrix.value(A, kind, queries) if self._matrix is not None else None
+        if value is None:
+            value = neighbor_value(A, self.problem, objective=kind, weight=self.weight, rows=queries)
+        return value
 
-    def objective(self, A: np.ndarray, kind: str) -> Evaluation:
-        """Return the objective of all points of the sample, and its gradient."""
-        return neighbor_objective(A, self._problem, objective=kind, weight=self._weight)
+    def likelihood(self, A: np.ndarray) -> float:
+        """Return Eq. 6 per row for a few of the rows."""
+        return self.value(A, "likelihood", self._queries) if len(self._queries) else 0.0
 
-    def effective_neighbors(self, A: np.ndarray) -> np.ndarray:
-        return placed_at(self._problem, A).perplexities(self._queries)
-
-    def folds(self, n_folds: int) -> list[tuple[np.ndarray, Sample]]:
-        """Return positions that are held out, and a `Sample` of the others; empty if too few rows have class mates.
-
-        The rows are sorted by class, so that every third row, for example, is a stratified sample. Rows that lose their
-        last class mate with the fold are left out of the others, because their likelihood is 0 under every matrix.
-        """
-        fold = np.arange(len(self._points)) % n_folds
-        pairs = []
-        for k in range(n_folds):
-            others = self._points[fold != k]
-            others = others[~self._rows.targets.take(others).alone()]
-            if len(others) < 2:
-                return []
-            pairs.append((np.flatnonzero(fold == k), Sample(self._rows, others)))
-        return pairs
+    def perplexities(self, A: np.ndarray, queries: np.ndarray | None = None) -> np.ndarray:
+        """Return the effective number of neighbours of each row, or of some of them."""
+        if self._matrix is None:
+            return placed_at(self.problem, A).perplexities(queries)
+        return self._matrix.perplexities(A)[slice(None) if queries is None else queries]
 
 
 def prepare_rows(
@@ -186,9 +189,12 @@ class DrawnRows:
     ----------
     first : integer array
         The positions in the source of the rows of the first draw.
+    work : Work
+        The pairs of a round.
     """
 
     first: np.ndarray | None = None
+    work: Work
 
     def __init__(self, estimator: Any, source: RowSource, y: Any, sample_weight: Any, objective: Any) -> None:
         ranges = check_source(estimator, source, min_rows=2)
@@ -229,10 +235,6 @@ class DrawnRows:
         match, scale = self._objective.match, self._objective.match_scale
         return X, prepare_rows(X, self._targets[positions], weight, match, scale)
 
-    def rounds(self, estimator: Any, n_queries: int, n_points: int, n_dims: int, passes: int) -> Callable[[], Rows]:
-        """Return a function that draws other rows for each round and passes them to the engine for such `Work`."""
-
-        def draw() -> Rows:
-            return self.draw()[1].resident(fit_engine(estimator), Work(n_queries, n_points, n_dims, passes))
-
-        return draw
+    def next_round(self, engine: Engine) -> Rows:
+        """Return other rows, drawn for a round of minibatches and passed to the engine."""
+        return self.draw()[1].resident(engine, self.work)

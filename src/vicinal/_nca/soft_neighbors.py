@@ -113,7 +113,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         )  # fmt: skip
         self.engine_ = problem.backend
         score = self._score_of_scales(problem, points, queries, weight)
-        scaled = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
+        scaled = best_scale(score, np.ones(problem.n_features), problem.points.rows, steps=(1.0, 0.25))[1]
         self.certified_row_error_ = problem.certified_row_error
         self.bandwidth_ = _ROOT_HALF / float(scaled[0])
 

@@ -14,21 +14,23 @@ gain no more than tol, the solver returns to the best matrix and halves the step
 first one, the fit has converged.
 """
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vicinal._engine import fit_engine
 from vicinal._fit_loops import FitPath, Reason, Recorder, ascend
-from vicinal._nca.objectives import Evaluation, neighbor_objective, neighbor_value, size_penalty, with_penalty
+from vicinal._nca.objectives import size_penalty, with_penalty
+from vicinal._nca.starts import Start, best_scale
 
 if TYPE_CHECKING:
     from vicinal._nca.nca import NCA
     from vicinal._nca.objectives import Evaluate
     from vicinal._nca.options import StochasticGradient
     from vicinal._nca.pair_nca import PairNCA
-    from vicinal._nca.rows import Rows
-    from vicinal._nca.starts import Start
+    from vicinal._nca.rows import DrawnRows, Rows
 
 
 # Departure 2 (NCA): L-BFGS is the default solver. The paper's conjugate gradients are "cg".
@@ -52,34 +54,57 @@ def climb(
     The optimiser works on ``B = A / units``, which has the size of a rotation at the start. `estimator` gives max_iter,
     tol, verbose and callback; `iterations` counts the calls of the callback when one fit runs the optimiser several times.
     """
+    units = start.units
 
-    return _climb_in_units(
-        evaluate,
-        start,
-        Recorder.of(estimator, lambda B: as_matrix(B * start.units), iterations),
+    def objective_and_gradient(B: np.ndarray) -> tuple[float, np.ndarray]:
+        evaluation = evaluate(B * units)
+        return evaluation.value, evaluation.gradient * units
+
+    path = ascend(
+        objective_and_gradient,
+        start.components / units,
+        Recorder.of(estimator, lambda B: as_matrix(B * units), iterations),
         max_iter=estimator.max_iter,
         max_passes=_PASSES_PER_ITERATION * estimator.max_iter,
         tol=estimator.tol,
         patience=2,
         method=METHODS[solver],
     )
+    return path._replace(parameters=path.parameters * units)
 
 
-def climb_briefly(evaluate: "Evaluate", start: "Start", n_iter: int, solver: str) -> np.ndarray:
-    """Return the matrix after a few iterations from a start."""
-    limits: dict[str, Any] = {"max_iter": n_iter, "max_passes": 4 * n_iter, "tol": 0.0}
-    return _climb_in_units(evaluate, start, Recorder(), method=METHODS[solver], **limits).parameters
+def climb_off_plateau(
+    evaluate: "Evaluate", start: "Start", estimator: "NCA", rows: "Rows", objective: str, *, solver: str
+) -> FitPath:
+    """Maximise by exact gradients over all pairs, and once more at another scale if the first climb ends on a plateau."""
+    iterations = count(1)
+    path = climb(evaluate, start, estimator, solver=solver, iterations=iterations)
+    try:
+        if not _is_saturated(path, rows, objective, estimator.tol):
+            return path
+        # Departure 4 (NCA): A climb that ends on a plateau is resumed once. A maximum where one neighbour takes all
+        # (or all count alike) has the wrong scale, not wrong directions: these stay, at a scale with a slope.
+        A = best_scale(rows.sample.likelihood, path.parameters, rows.sample.X)[1]
+        scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(len(A))))
+        again = climb(evaluate, scaled, estimator, solver=solver, iterations=iterations)
+    except KeyboardInterrupt:  # before the first pass of the second climb
+        return path.ended_by(Reason.INTERRUPTED)
+    n_passes, objectives = path.n_passes + again.n_passes, np.concatenate([path.objectives, again.objectives])
+    if again.objectives[-1] > path.objectives[-1]:
+        return again._replace(objectives=objectives, n_passes=n_passes)
+    path = path._replace(objectives=np.append(objectives, path.objectives[-1]), n_passes=n_passes)
+    return path.ended_by(again.reason)
 
 
-def _climb_in_units(evaluate: "Evaluate", start: "Start", record: Recorder, **options: Any) -> FitPath:
-    """Maximise over ``B = A / units`` by `ascend`; return the path of A."""
-
-    def objective_and_gradient(B: np.ndarray) -> tuple[float, np.ndarray]:
-        evaluation = evaluate(B * start.units)
-        return evaluation.value, evaluation.gradient * start.units
-
-    path = ascend(objective_and_gradient, start.components / start.units, record, **options)
-    return path._replace(parameters=path.parameters * start.units)
+def _is_saturated(path: FitPath, rows: "Rows", objective: str, tol: float) -> bool:
+    """Return whether a climb ended on a plateau below the best conceivable value."""
+    if not path.converged or not rows.spread.any() or rows.targets.all_equal():
+        return False
+    best = 1.0 - rows.targets.alone().mean() if objective == "accuracy" else 0.0
+    if path.objectives[-1] >= best - tol or not path.parameters.any():
+        return False
+    neighbors = np.median(rows.sample.perplexities(path.parameters))
+    return bool(neighbors <= 1.01 or neighbors >= 0.99 * (len(rows.sample.X) - 1))
 
 
 def as_matrix(A: np.ndarray) -> np.ndarray:
@@ -101,15 +126,14 @@ def climb_by_batches(
     start: "Start",
     estimator: "NCA",
     options: "StochasticGradient",
+    draws: "DrawnRows | None",
     *,
     objective: str,
     penalty: np.ndarray | float,
-    draw: "Callable[[], Rows] | None" = None,
 ) -> FitPath:
     """Maximise from a `Start` by batches of rows; return a `FitPath` with ``evaluation_rows_``.
 
-    If `draw` is given, every round after the first works on the rows that ``draw()`` returns; all rounds are evaluated on
-    `rows`.
+    Every round works on `rows`, or, with `draws`, on other rows from the second round on; all rounds are evaluated on `rows`.
 
     The step is Adam's with one second moment for the whole matrix, ``step * m / sqrt(v)``: it has no unit, and it
     treats all directions equally (a second moment for each entry would amplify the noise of columns that hardly vary,
@@ -120,11 +144,11 @@ def climb_by_batches(
     batch = _batch_size(options, *rows.X.shape)
     random = np.random.RandomState(estimator.random_state_.randint(2**31 - 1))
     seen = np.sort(random.permutation(n)[:_EVALUATION_ROWS])
-    whole = drawn = _AllNeighbors(rows, objective)
+    drawn = rows
     record = Recorder.of(estimator, lambda B: as_matrix(B * start.units))
 
     def evaluate(A: np.ndarray) -> float:
-        return whole.value(A, seen) - size_penalty(A, penalty)
+        return rows.value(A, objective, seen) - size_penalty(A, penalty)
 
     B = start.components / start.units
     step = first_step = _FIRST_STEP * float(np.linalg.norm(B))
@@ -133,14 +157,13 @@ def climb_by_batches(
     batches = _batches(n, batch, random)
     with record:
         for round_ in range(estimator.max_iter):
-            if draw is not None and round_ > 0:
-                others = draw()
-                drawn = _AllNeighbors(others, objective)
-                batches = _batches(len(others.X), min(batch, len(others.X)), random)
+            if draws is not None and round_ > 0:
+                drawn = draws.next_round(fit_engine(estimator))
+                batches = _batches(len(drawn.X), min(batch, len(drawn.X)), random)
             steps = [next(batches) for _ in range(min(_STEPS_IN_ROUND, -(-n // batch)))]
             for chosen in steps:
                 A = B * start.units
-                gradient = with_penalty(drawn.evaluate(A, chosen), A, penalty).gradient * start.units
+                gradient = with_penalty(drawn.objective(A, objective, chosen), A, penalty).gradient * start.units
                 age += 1
                 momentum = _MOMENTUM * momentum + (1 - _MOMENTUM) * gradient
                 size = _MEMORY * size + (1 - _MEMORY) * float((gradient**2).sum())
@@ -183,17 +206,3 @@ def _batches(n: int, size: int, random: np.random.RandomState) -> Iterator[np.nd
         order = random.permutation(n)
         for start in range(0, n - size + 1, size):
             yield np.sort(order[start : start + size])
-
-
-class _AllNeighbors:
-    """Sampled rows i against all rows j."""
-
-    def __init__(self, rows: "Rows", objective: str) -> None:
-        self._problem = rows.problem
-        self._options: dict[str, Any] = {"objective": objective, "weight": rows.weight}
-
-    def evaluate(self, A: np.ndarray, chosen: np.ndarray) -> Evaluation:
-        return neighbor_objective(A, self._problem, rows=chosen, **self._options)
-
-    def value(self, A: np.ndarray, chosen: np.ndarray) -> float:
-        return neighbor_value(A, self._problem, rows=chosen, **self._options)

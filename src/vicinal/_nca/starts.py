@@ -2,9 +2,7 @@
 
 The objectives of NCA are not concave, and they are flat where the softmax is saturated: if every row has only
 one effective neighbour (X times 1000, for example), the gradient vanishes and the initial matrix is returned as
-the result. `auto_start` therefore chooses the units of the columns and the scale of the matrix from the data.
-
-If several kinds of directions are possible, each is tried for a few iterations and evaluated on held-out rows (`best_start`).
+the result. `auto_start` therefore chooses the units of the columns, the directions and the scale of the matrix from the data.
 """
 
 from __future__ import annotations
@@ -14,16 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh
-from sklearn.covariance import ledoit_wolf
+from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 
 from vicinal._checks import check_array, check_choice
-from vicinal._engine import prepare
-from vicinal._metric import signs_of
-from vicinal._nca.objectives import Evaluation, with_penalty
-from vicinal._nca.rows import QUERIES, Rows, Sample
-from vicinal._nca.solvers import climb_briefly
+from vicinal._metric import contrast_shrinkage, range_basis, rank_tolerance, shrunk, whitening
+from vicinal._scatter import chunklet_scatter
+from vicinal._supervision import ChunkletRows
 
 if TYPE_CHECKING:
     from vicinal._nca.nca import NCA
@@ -34,8 +29,9 @@ INITS = ("auto", "pca", "lda", "identity", "random")
 STRUCTURES = ("full", "diag")
 
 _OCTAVES = 60
-SCALES_TRIED = 20  # the usual number of passes of a search
-# With fewer rows per column, starts that use the classes are left out, because they would fit the labels by chance.
+_DISTANCES_OF = 128  # rows whose distances give the first scale of a search
+SCALES_TRIED = 10  # the usual number of passes of a search
+# With fewer rows per column, a start that uses the classes is left out, because it would fit the labels by chance.
 _ROWS_PER_COLUMN = 5
 
 
@@ -196,43 +192,21 @@ def given_units(components: np.ndarray) -> float:
 # -- a start without units -----------------------------------------------------------------------------------
 
 
-def auto_units(X: np.ndarray, spread: np.ndarray, score: Callable[[np.ndarray], float]) -> np.ndarray | None:
-    """Return units of the columns in which X has no units; None if all rows are equal.
-
-    Plain distances of raw columns and of standardised columns are compared, each at its best scale; the ones with the
-    higher score give the units. Pixels therefore stay unscaled. A table of kilograms and years, where few columns hold most
-    of the variance, is always standardised.
-
-    Parameters
-    ----------
-    X, spread, score
-        As in `auto_start`.
-    """
-    moving = spread > 0
-    if not moving.any():
-        return None
-    plain = np.where(moving, 1.0 / np.sqrt((spread**2).mean()), 0.0)
-    standard = np.where(moving, 1.0 / np.where(moving, spread, 1.0), 0.0)
-    candidates = (plain, standard) if _variance_is_shared(spread[moving]) else (standard,)
-    return max((best_scale(score, candidate, X) for candidate in candidates), key=lambda found: found[0])[1]
-
-
 def auto_start(
     X: np.ndarray,
     spread: np.ndarray,
     score: Callable[[np.ndarray], float],
-    units: np.ndarray | None,
     *,
-    kind: str,
     n_components: int,
     classes: np.ndarray | None = None,
     diagonal: bool = False,
-    random_state: np.random.RandomState | None = None,
+    at_random: np.random.RandomState | None = None,
 ) -> Start:
     """Return a start that does not depend on the units of X, except for the scale.
 
-    1. Directions, in the units of `auto_units`: `kind` is "lda", "rca", "whitening", "pca", "identity" or "random".
-    2. Scale: the one with the highest score.
+    1. Units of the columns: raw or standardised ones.
+    2. Directions: principal components (the identity if there are as many as columns), or those that whiten the classes.
+    3. Scale: the best one for each of the directions. The start with the highest score is returned.
 
     The score is the leave-one-out likelihood (Eq. 6), even if the fit maximises Eq. 3. On eleven data sets, the
     scale that is best for Eq. 3 itself is so large that the fit ends in a poor local maximum (sonar, rank 2: 0.74
@@ -246,29 +220,46 @@ def auto_start(
         `column_spread` of the data.
     score : callable
         ``score(A)``, to be maximised; A of shape (d, D) or (D,).
-    units : array of shape (D,) or None
-        The result of `auto_units`.
+    n_components : int
+    classes : int array of shape (n,) or None
+        The classes of the rows, in sorted order.
+    at_random : RandomState, optional
+        If given, the directions are drawn at random.
     """
     n_features = X.shape[1]
+    units = _units_of_columns(X, spread, score)
     if units is None:  # all rows are equal, so all matrices are equally good
         return Start(np.ones(n_features) if diagonal else np.eye(n_components, n_features), 1.0)
     # Constant columns get the unit 1, so that nothing is divided by zero.
     nonzero = np.where(spread > 0, units, units.max())
     if diagonal:
-        if kind == "random":
-            assert random_state is not None
-            units = best_scale(score, units * random_state.uniform(0.2, 1.8, n_features), X)[1]
-        return Start(units, nonzero)
-    if kind == "identity" and n_components == n_features:
-        directions = np.eye(n_features)
-    elif kind == "random":
-        assert random_state is not None
-        directions = random_state.standard_normal((n_components, n_features)) / np.sqrt(n_features)
+        weights = units if at_random is None else units * at_random.uniform(0.2, 1.8, n_features)
+        scaled = best_scale(score, weights, X)[1]
+        return Start(scaled, nonzero * (scaled.max() / weights.max()))
+    if at_random is not None:
+        directions = [at_random.standard_normal((n_components, n_features)) / np.sqrt(n_features) * units]
     else:
-        directions = _directions(X * units.astype(X.dtype), kind, n_components, classes, random_state)
-    components = best_scale(score, directions * units, X)[1]
-    size = float(np.linalg.norm(components / nonzero)) / np.sqrt(n_components)
-    return Start(components, nonzero * size)
+        directions = [_principal(X, units, n_components), _whitening_classes(X, spread, units, classes, n_components)]
+    candidates = [best_scale(score, A, X) for A in directions if A is not None]
+    A = max(candidates, key=lambda scaled: scaled[0])[1]
+    return Start(A, nonzero * (float(np.linalg.norm(A / nonzero)) / np.sqrt(n_components)))
+
+
+def _units_of_columns(X: np.ndarray, spread: np.ndarray, score: Callable[[np.ndarray], float]) -> np.ndarray | None:
+    """Return units of the columns in which X has no units; None if all rows are equal.
+
+    Plain distances of raw columns and of standardised columns are compared, each at its best scale; the ones with the
+    higher score give the units. Pixels therefore stay unscaled. A table of kilograms and years, where few columns hold most
+    of the variance, is always standardised.
+    """
+    moving = spread > 0
+    if not moving.any():
+        return None
+    plain = np.where(moving, 1.0 / np.sqrt((spread**2).mean()), 0.0)
+    standard = np.where(moving, 1.0 / np.where(moving, spread, 1.0), 0.0)
+    if not _variance_is_shared(spread[moving]) or np.ptp(spread[moving]) <= 1e-6 * spread.max():
+        return standard
+    return max((plain, standard), key=lambda units: best_scale(score, units, X)[0])
 
 
 def _variance_is_shared(spread: np.ndarray) -> bool:
@@ -283,175 +274,81 @@ def _variance_is_shared(spread: np.ndarray) -> bool:
     return (variance.sum() ** 2 / (variance**2).sum() - 1.0) / (len(variance) - 1.0) >= 0.3
 
 
-def auto_kind(n_components: int, n_features: int, n_rows: int, n_classes: int | None) -> str:
-    """Return which directions to start with, by the shape of the problem.
+def _principal(X: np.ndarray, units: np.ndarray, n_components: int) -> np.ndarray:
+    """Return principal directions of the columns in these units, or the identity if that is as good."""
+    if n_components == X.shape[1] or n_components > len(X):
+        return np.eye(n_components, X.shape[1]) * units
+    return PCA(n_components=n_components, random_state=0).fit(X * units.astype(X.dtype)).components_ * units
 
-    This is scikit-learn's rule with one departure: with few rows per column, LDA separates any labelling
-    almost perfectly, and the fit would end where it starts. Principal components are used instead.
+
+def _whitening_classes(
+    X: np.ndarray, spread: np.ndarray, units: np.ndarray, classes: np.ndarray | None, n_components: int
+) -> np.ndarray | None:
+    """Return RCA's directions for the classes as chunklets, those with the largest ratio of total to inner variance first.
+
+    With few rows per column they separate any labels, and the fit would end where it starts: the result is None then, as it is
+    for targets other than classes and for rows that vary in fewer directions.
     """
     # Departure 3 (NCA): The start is chosen from the data.
-    enough = n_rows >= _ROWS_PER_COLUMN * n_features and n_rows > n_features + (n_classes or 0)
-    if n_classes is not None and n_components <= min(n_features, n_classes - 1) and enough:
-        return "lda"
-    return "pca" if n_components < min(n_features, n_rows) else "identity"
+    n, d = X.shape
+    if classes is None or n < max(_ROWS_PER_COLUMN * d, d + 1 + classes.max()):
+        return None
+    sums = chunklet_scatter(X, ChunkletRows(np.arange(n), classes))
+    inverse_units = np.divide(1.0, units, out=np.zeros(d), where=spread > 0)
+    within = shrunk(sums.within / n, contrast_shrinkage(sums, inverse_units), inverse_units)
+    basis = range_basis(sums.total / n, tolerance=rank_tolerance(d, sums.resolution))
+    if basis is not None and basis.shape[1] < n_components:
+        return None
+    found = whitening(
+        within,
+        sums.total / n,
+        basis=basis,
+        n_components=n_components,
+        tolerance=rank_tolerance(d, sums.resolution),
+        resolution=sums.resolution,
+    )
+    return None if found is None else found.components
 
 
-def auto_kinds(n_components: int, n_features: int, n_rows: int, n_classes: int | None) -> list[str]:
-    """Return all directions that are worth a trial of a few iterations, by the shape of the problem.
+def best_scale(
+    score: Callable[[np.ndarray], float], A: np.ndarray, X: np.ndarray, steps: tuple[float, ...] = (1.0,)
+) -> tuple[float, np.ndarray]:
+    """Return ``(score, A * scale)`` at the scale with the highest score.
 
-    If the objective has many maxima, the start decides which one is found: on wine, vehicle and image segmentation, the
-    within-class whitening of RCA leads to far lower errors than the directions of `auto_kind`; on iris the latter are better.
+    The search goes up from the octave in which nearest neighbours are about as far apart as the kernel is wide, by steps of so many
+    octaves, and ends at the top of the parabola through the best three. Smaller steps may follow.
     """
-    kinds = [auto_kind(n_components, n_features, n_rows, n_classes), "whitening"]
-    if n_classes is not None and n_rows >= _ROWS_PER_COLUMN * n_features:
-        kinds.append("rca")
-    return kinds
-
-
-def _directions(
-    X: np.ndarray, kind: str, n_components: int, classes: np.ndarray | None, random_state: np.random.RandomState | None
-) -> np.ndarray:
-    if (
-        kind == "lda" and classes is not None and n_components < len(np.unique(classes))
-    ):  # a sample can lack the rows of a class
-        directions = _lda(X, classes, n_components)
-        if (
-            directions.shape[0] == n_components
-            and np.isfinite(directions).all()
-            and np.all(np.any(directions != 0, axis=1))
-        ):
-            return directions
-    if kind == "lda":  # the classes span fewer directions than requested
-        kind = "pca"
-    if kind in ("rca", "whitening"):
-        directions = _whitened(X, classes if kind == "rca" else None)
-        if len(directions) >= n_components:
-            return directions[:n_components]
-        kind = "pca"
-    if kind == "pca" and n_components <= min(X.shape):
-        return PCA(n_components=n_components, random_state=random_state).fit(X).components_
-    return np.eye(n_components, X.shape[1])
-
-
-def _whitened(X: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
-    """Return rows that whiten the shrunk covariance of X, or within classes.
-
-    The rows with the largest total variance relative to it come first.
-    """
-    X = X.astype(np.float64)
-    centred = X - X.mean(axis=0)
-    total = centred.T @ centred / len(X)
-    if classes is not None:
-        codes = np.unique(classes, return_inverse=True)[1]
-        sums = np.zeros((codes.max() + 1, X.shape[1]))
-        np.add.at(sums, codes, X)
-        centred = X - (sums / np.bincount(codes)[:, None])[codes]
-    within = ledoit_wolf(centred, assume_centered=True)[0]
-    moving = np.diag(total) > 0
-    if not moving.all() or not np.all(np.linalg.eigvalsh(within) > 0):
-        return np.empty((0, X.shape[1]))
-    if classes is None:
-        values, vectors = eigh(within)
-        vectors = vectors / np.sqrt(values)
-    else:
-        vectors = eigh(total, within)[1]
-    return np.ascontiguousarray((vectors * signs_of(vectors))[:, ::-1].T)
-
-
-def best_scale(score: Callable[[np.ndarray], float], A: np.ndarray, X: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return ``(score, A * scale)`` at the scale with the highest score: octaves first, then three
-    rounds of halves between the best one and its neighbours.
-
-    The octaves range from the scale at which the farthest tenth of the pairs just begins to lose weight to the
-    scale at which even nearest neighbours have none, and are extended as long as the last one is the best.
-    """
-    sample = X[:: max(len(X) // QUERIES, 1)]
-    # The distances of each row to all others, nearest first.
-    squares = prepare("reference", sample, leave_one_out=True).at(A).nearest(len(sample) - 1).scores
-    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # duplicates do not count as neighbours here
-    apart = squares[np.isfinite(squares)]
-    if apart.size == 0:
+    octave, known = _first_octave(A, X[:: max(len(X) // _DISTANCES_OF, 1)]), {}
+    if octave is None:
         return score(A), A
-    nearest = squares.min(axis=1)
-    low = 0.5 * np.log2(0.5 / np.quantile(apart, 0.9))
-    high = 0.5 * np.log2(50.0 / np.median(nearest[np.isfinite(nearest)]))
-    known: dict[float, float] = {}
 
     def at(octave: float) -> float:
         if octave not in known:
             known[octave] = score(A * 2.0**octave)
         return known[octave]
 
-    grid = [low + k for k in range(min(max(int(np.ceil(high - low)), 2), _OCTAVES) + 1)]
-    while len(grid) < _OCTAVES and max(grid, key=at) == grid[-1]:
-        grid.append(grid[-1] + 1.0)
-    centre = max(grid, key=at)
-    left, right = centre - 1.0, centre + 1.0
-    for _ in range(3):
-        for probe in (0.5 * (left + centre), 0.5 * (centre + right)):
-            at(probe)
-        best = max((o for o in known if left <= o <= right), key=known.__getitem__)
-        width = 0.25 * (right - left)
-        left, right, centre = best - width, best + width, best
-    return known[centre], A * 2.0**centre
+    for step in steps:
+        for _ in range(_OCTAVES):
+            best = max((octave, octave - step, octave + step), key=at)
+            if best == octave:
+                break
+            octave = best
+        below, top, above = (at(octave + offset) for offset in (-step, 0.0, step))
+        curvature = below - 2.0 * top + above
+        if curvature < 0:
+            at(octave + 0.5 * step * (below - above) / curvature)
+        octave = max(known, key=known.__getitem__)
+    return known[octave], A * 2.0**octave
 
 
-# -- the choice between starts, on held-out rows -------------------------------------------------------
-
-TRIAL_ITERATIONS = 5
-# Each row of the sample is held out once. More folds cost more and chose no better.
-_FOLDS = 3
-# With fewer rows, scores of held-out rows are too noisy, and the first kind is used.
-_FEWEST_ROWS = 60
-
-
-def best_start(
-    rows: Rows,
-    kinds: list[str],
-    *,
-    objective: str,
-    penalty: float | np.ndarray,
-    solver: str,
-    n_components: int,
-    diagonal: bool,
-    random_state: np.random.RandomState,
-) -> Start:
-    """Return the start of the kind that is best on held-out rows, after a few iterations on the others.
-
-    The objective of the training rows cannot decide: with many columns, it reaches its maximum from every start (on wine,
-    within 5e-4 after five iterations), and only held-out rows show a difference.
-    """
-    sample = Sample(rows)
-    units = auto_units(rows.X, rows.spread, sample.likelihood)
-
-    def start_for(kind: str, X: np.ndarray, judge: Sample, classes: np.ndarray | None) -> Start:
-        return auto_start(
-            X,
-            rows.spread,
-            judge.likelihood,
-            units,
-            kind=kind,
-            n_components=n_components,
-            classes=classes,
-            diagonal=diagonal,
-            random_state=random_state,
-        )
-
-    def held_out_value(kind: str) -> float:
-        """Return the sum of the objective over the rows of the sample, each under a matrix that was learned without it."""
-        total = 0.0
-        for held_out, others in folds:
-            start = start_for(kind, others.X, others, others.classes)
-
-            def evaluate(A: np.ndarray, others: Sample = others) -> Evaluation:
-                return with_penalty(others.objective(A, objective), A, penalty)
-
-            A = climb_briefly(evaluate, start, TRIAL_ITERATIONS, solver)
-            total += len(held_out) * sample.value(A, objective, held_out)
-        return total
-
-    on_trial = len(kinds) > 1 and units is not None and len(sample.X) >= _FEWEST_ROWS
-    folds = sample.folds(_FOLDS) if on_trial else []
-    chosen = kinds[int(np.argmax([held_out_value(kind) for kind in kinds]))] if folds else kinds[0]
-    classes = rows.targets.values if rows.targets.n_classes else None
-    return start_for(chosen, rows.X, sample, classes)
+def _first_octave(A: np.ndarray, X: np.ndarray) -> float | None:
+    """Return the logarithm of the scale at which the median row has a squared distance of one to its nearest; None if no two rows differ."""
+    Z = X @ A.T if A.ndim == 2 else X * A
+    largest = float(np.abs(Z).max(initial=0.0))
+    if not largest > 0:
+        return None
+    squares = cdist(Z / largest, Z / largest, "sqeuclidean")
+    squares[squares <= 1e-24 * squares.max()] = np.inf  # duplicates do not count as neighbours here
+    nearest = squares.min(axis=1)
+    apart = nearest[np.isfinite(nearest)]
+    return None if apart.size == 0 else float(-0.5 * np.log2(np.median(apart)) - np.log2(largest))

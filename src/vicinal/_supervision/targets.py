@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
 
 from vicinal._checks import check_choice, check_positive
 from vicinal._engine import Match, prepare
@@ -44,6 +45,14 @@ class Targets(NamedTuple):
     def match(self) -> Match:
         """Return the agreement of all rows with all rows."""
         return Match(self.kind, self.values)
+
+    def agreement(self) -> np.ndarray:
+        """Return ``m_ij`` of all pairs as a matrix, for a few hundred rows."""
+        if self.kind == "class":
+            return (self.values[:, None] == self.values).astype(np.float64)
+        if self.kind == "dot":
+            return self.values @ self.values.T
+        return np.exp(-0.5 * cdist(self.values, self.values, "sqeuclidean"))
 
     def alone(self) -> np.ndarray:
         """Return whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
