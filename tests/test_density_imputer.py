@@ -16,7 +16,7 @@ from sklearn.utils import get_tags
 
 import vicinal
 from vicinal import LCA, DensityImputer, LCAGauss, ManifoldParzen, ParzenWindows
-from vicinal._density.gaps import expect, gaussian_start
+from vicinal._leave_one_out import expect, gaussian_start
 from vicinal.cli import main
 
 RNG = np.random.default_rng(0)

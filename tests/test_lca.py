@@ -19,9 +19,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows, which_engine
 from vicinal._checks import count_twins
-from vicinal._fit_loops import _line_search
+from vicinal._fit_loops import Recorder, _line_search
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.steps import nearest_structured, one_pass
+from vicinal._lca.steps import nearest_structured
 from vicinal._leave_one_out import leave_one_out
 
 ALL_TWINS = (
@@ -152,15 +152,20 @@ def test_low_rank_step_is_the_best_of_its_structure():
 def test_gradient_by_finite_differences(rows, reg):
     X = rows[:25]
     weight = np.linspace(0.5, 1.5, 25)
-    problem = leave_one_out(X, weight, "reference", reg=Penalty(reg * np.eye(4)))
+    problem, penalty = leave_one_out(X, weight, "reference"), Penalty(reg * np.eye(4))
     A = np.random.default_rng(3).normal(size=(4, 4)) * 0.5
 
     def gradient(a):
         """(I - M) A^-T, with the matrix M of the EM step."""
         metric = a.reshape(4, 4)
-        return np.linalg.solve(metric, np.eye(4) - one_pass(problem, metric)[1]).T.ravel()
+        matrix = penalty.in_frame(metric).updated(problem.em_statistics(metric).scatter)
+        return np.linalg.solve(metric, np.eye(4) - matrix).T.ravel()
 
-    assert check_grad(lambda a: one_pass(problem, a.reshape(4, 4))[0], gradient, A.ravel()) < 1e-5
+    def objective(a):
+        metric = a.reshape(4, 4)
+        return problem.em_statistics(metric).log_likelihood - penalty.cost(metric)
+
+    assert check_grad(objective, gradient, A.ravel()) < 1e-5
     # design: A^-T - A S/n - nu A
     S = literal_step(X, np.linalg.inv(A.T @ A), reg, weight)
     np.testing.assert_allclose(gradient(A).reshape(4, 4), np.linalg.inv(A).T - A @ S, rtol=1e-8, atol=1e-8)
@@ -219,16 +224,16 @@ def test_a_trial_that_lowers_the_objective_is_shortened():
         tried.append(at.item())
         return (1.1 if at.item() < 1.0 else 1.0 - 1e-9), 0.5 - at
 
-    found = _line_search(
-        evaluate, lambda at, step: (at + step, step), np.zeros(1), 1.0, np.ones(1), 4.0 * np.ones(1), 5
-    )
+    def search(objective, direction, trials):
+        start = np.zeros(1), objective, np.ones(1), direction * np.ones(1)
+        return _line_search(evaluate, lambda at, step: (at + step, step), Recorder(), *start, trials)
+
+    found = search(1.0, 4.0, 5)
     assert tried[0] == 4.0
     assert tried[-1] < 1.0
     assert found[0].item() == tried[-1]
     assert found[1] == pytest.approx(0.1)
-    assert (
-        _line_search(evaluate, lambda at, step: (at + step, step), np.zeros(1), 1.2, np.ones(1), np.ones(1), 2) is None
-    )
+    assert search(1.2, 1.0, 2) is None
 
 
 def test_at_the_optimum_the_step_stands_still(rows):

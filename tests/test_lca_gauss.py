@@ -16,8 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LCAGauss, which_engine
-from vicinal._lca import gauss_steps, lca_gauss
-from vicinal._lca.gauss_steps import Split, all_local, split_at_one, transfer
+from vicinal._lca.gauss_steps import GaussRows, Split, all_local, split_at_one
 
 ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: refused, "
@@ -157,7 +156,7 @@ def test_proposition_1_is_the_minimum(seed):
 def test_eigenvalues_of_one_are_gaussian():
     split = split_at_one(np.diag([0.5, 1.0, 2.0]))
     np.testing.assert_array_equal(split.variances, [0.5])
-    moved = transfer(Split(np.eye(3), np.array([0.1, 0.2, 0.3]), np.empty((3, 0))), 2)
+    moved = Split(np.eye(3), np.array([0.1, 0.2, 0.3]), np.empty((3, 0))).transferred(2)
     np.testing.assert_array_equal(moved.variances, [0.1])
     np.testing.assert_array_equal(moved.gaussian, np.eye(3)[:, 1:])
     assert len(all_local(3).variances) == 3
@@ -374,9 +373,9 @@ def test_twins_and_lost_penalties(rows):
         LCAGauss(reg=1e-20, reg_gauss=1e-20).fit(rows[:4])
 
 
-def interrupt_at(monkeypatch, modules, name, call):
-    """Ctrl-C at the call-th call of a function, in whichever of the modules; the list counts the calls."""
-    calls, function = [], getattr(modules[0], name)
+def interrupt_at(monkeypatch, owner, name, call):
+    """Ctrl-C at the call-th call of a function of a module or class; the list counts the calls."""
+    calls, function = [], getattr(owner, name)
 
     def interrupted(*arguments, **options):
         calls.append(1)
@@ -384,8 +383,7 @@ def interrupt_at(monkeypatch, modules, name, call):
             raise KeyboardInterrupt
         return function(*arguments, **options)
 
-    for module in modules:
-        monkeypatch.setattr(module, name, interrupted)
+    monkeypatch.setattr(owner, name, interrupted)
     return calls
 
 
@@ -400,7 +398,7 @@ def test_an_interrupted_search_ends_at_once_with_the_best_so_far(rows, monkeypat
         "search": first + 3,
         "last run": whole.n_iter_,
     }[share]
-    calls = interrupt_at(monkeypatch, (lca_gauss, gauss_steps), "em_step", call)
+    calls = interrupt_at(monkeypatch, GaussRows, "em_statistics", call)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = LCAGauss(reduce=True, reg=0.0, reg_gauss=0.0).fit(X)
     assert len(calls) == call

@@ -13,10 +13,10 @@ from test_lca_gauss import clusters_and_noise, interrupt_at
 from vicinal import Engine, LCAGauss, StochasticEM
 from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca import stochastic as stochastic_module
-from vicinal._lca.gauss_steps import GaussProblem, all_local, directions, transfer
+from vicinal._lca.gauss_steps import GaussRows, all_local, mixture_of_directions
 from vicinal._lca.stochastic import Splits, minibatches, sweep_path
-from vicinal._leave_one_out import leave_one_out
+from vicinal._leave_one_out import LeaveOneOut, Minibatch, leave_one_out
+from vicinal._mixtures import SharedMixture
 from vicinal._row_sources import in_file
 from vicinal.io import load, save
 
@@ -38,13 +38,12 @@ def rows():
     return clusters_and_noise(600)[0]
 
 
-def problem_of(X, reg):
-    """Return the problem in whitened coordinates, and the root."""
+def model_of(X, reg):
+    """Return what is learned by sweeps, in whitened coordinates."""
     centred = X - X.mean(axis=0)
     root = np.linalg.inv(np.linalg.cholesky(np.cov(X.T, bias=True)))
     penalty = Penalty(reg * np.eye(X.shape[1]))
-    plain = leave_one_out(centred @ root.T, None, "reference", reg=penalty)
-    return GaussProblem(plain.rows, plain.weight, plain.log_others, plain.pairs, penalty, root)
+    return Splits(GaussRows(leave_one_out(centred @ root.T, None, "reference"), root, X.mean(axis=0)), penalty)
 
 
 # -- the paper, literally ---------------------------------------------------------------------------------------------
@@ -73,15 +72,15 @@ def literal_local(X, B_L, terms, points):
 def test_a_sweep_literally(rows, n_neighbors, reg):
     """Eq. 7 for the local covariance, in the coordinates of the data, and Proposition 1 after every minibatch."""
     X = rows[:60]
-    problem, C_G = problem_of(X, reg), np.cov(X.T, bias=True)
+    model, C_G = model_of(X, reg), np.cov(X.T, bias=True)
     start = 0.5 * np.eye(4)  # in whitened coordinates, without the penalty
     options = {"batch_size": 20, "n_neighbors": n_neighbors, "n_rows": 60, "discount": 0.5, "tol": 0.0, "max_iter": 1}
-    path = sweep_path(Splits(problem), start, Recorder(), rng=np.random.default_rng(7), **options)
+    path = sweep_path(model, start, Recorder(), rng=np.random.default_rng(7), **options)
     rng = np.random.default_rng(7)
     rng.choice(60, 60, replace=False)  # the measuring rows
     if n_neighbors < 60:
         rng.choice(60, n_neighbors, replace=False)
-    inverse = np.linalg.inv(problem.root)
+    inverse = np.linalg.inv(model.rows.root)
     C = inverse @ start @ inverse.T
     B_G, B_L = literal_directions(C, C_G, reg)
     for terms, points in minibatches(60, n_neighbors, 60, 20, rng):
@@ -90,7 +89,7 @@ def test_a_sweep_literally(rows, n_neighbors, reg):
         B_G, B_L = literal_directions(C, C_G, reg)
     assert path.n_iter == 1
     assert path.objectives[-1] == path.objectives[0]  # the sweep is the best point
-    gaussian, local = directions(path.parameters, problem.root)
+    gaussian, local = path.parameters.directions(model.rows.root)
     assert len(local) > 0
     np.testing.assert_allclose(local.T @ local, B_L @ B_L.T, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(gaussian.T @ gaussian, B_G @ B_G.T, rtol=1e-8, atol=1e-10)
@@ -98,18 +97,18 @@ def test_a_sweep_literally(rows, n_neighbors, reg):
 
 @pytest.mark.parametrize("reg", [Penalty(0.1 * np.eye(4)), Penalty(0.1 * np.eye(4), 0.5)])
 def test_directions_and_local_covariances_belong_to_each_other(rows, reg):
-    problem = problem_of(rows[:60], 0.0)._replace(reg=reg)
-    model = Splits(problem)
-    split = transfer(model.at(0.6 * np.eye(4) + np.diag([0.1, 0.2, 0.0, -0.1])), 1)
+    model = model_of(rows[:60], 0.0)._replace(reg=reg)
+    split = model.at(0.6 * np.eye(4) + np.diag([0.1, 0.2, 0.0, -0.1])).transferred(1)
     again = model.at(model.local_of(split))
     np.testing.assert_allclose(again.variances, split.variances, rtol=1e-10)
     np.testing.assert_allclose(again.gaussian @ again.gaussian.T, split.gaussian @ split.gaussian.T, atol=1e-10)
     # All Gaussian: an absorbing state, whatever the rows.
-    none = transfer(all_local(4), 4)
-    objective, local = model.sampled(none, np.arange(5), None)
+    none = all_local(4).transferred(4)
+    objective, local = model.em_statistics(none, Minibatch(model.problem, np.arange(5)))
     assert len(model.at(0.3 * model.local_of(none) + 0.7 * local).variances) == 0
-    everybody = transfer(split, len(split.variances))
-    assert objective == pytest.approx(model.sampled(everybody, np.arange(9), np.arange(30))[0], rel=1e-12)
+    everybody = split.transferred(len(split.variances))
+    batch = Minibatch(model.problem, np.arange(9), np.arange(30))
+    assert objective == pytest.approx(model.em_statistics(everybody, batch)[0], rel=1e-12)
 
 
 # -- the exact solution -----------------------------------------------------------------------------------------------
@@ -213,11 +212,11 @@ def test_the_callback_gets_all_directions_after_each_sweep(rows):
     assert seen == [(1, 16), (2, 16)]
 
 
-@pytest.mark.parametrize(("name", "call"), [("em_step", 4), ("sampled_neighbors", 2), ("sampled_neighbors", 9)])
-def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, call):
+@pytest.mark.parametrize(("problem", "call"), [(LeaveOneOut, 4), (Minibatch, 2), (Minibatch, 9)])
+def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, problem, call):
     """In the fit to a sample, in the fit to a sample of terms, and in a sweep."""
     X = clusters_and_noise(3200)[0]
-    calls = interrupt_at(monkeypatch, (stochastic_module,), name, call)
+    calls = interrupt_at(monkeypatch, problem, "neighbors", call)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = stochastic(tol=0.0).fit(X)
     assert not model.converged_
@@ -288,7 +287,9 @@ def density_of(model, X):
     """Return a copy of a model whose components are some rows."""
     copy = clone(model).set_params(engine=None)
     copy.__dict__ |= {name: value for name, value in vars(model).items() if name not in ("mixture_", "rows_", "engine")}
-    copy._keep_density(X, model.mean_, None)
+    columns = model.active_features_
+    directions = model.gaussian_components_[:, columns], model.components_[:, columns]
+    copy.mixture_ = SharedMixture(*mixture_of_directions(*directions, model.mean_[columns], X))
     return copy
 
 

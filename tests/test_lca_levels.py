@@ -5,8 +5,8 @@ import pytest
 
 from vicinal import LCA
 from vicinal._kernel_penalty import Penalty
+from vicinal._lca import base, stochastic
 from vicinal._lca import lca as lca_module
-from vicinal._lca import stochastic
 
 
 @pytest.fixture
@@ -55,7 +55,8 @@ def test_a_start_from_samples_leads_to_the_same_optimum_in_fewer_passes(rows, fe
 
 def test_auto_is_exact_where_few_pairs_are_expected(rows, few_are_many, monkeypatch):
     assert LCA(reg=0.0).fit(rows).solver_ == "accelerated"
-    monkeypatch.setattr(stochastic, "_EXACT_PAIRS", 1e3)
+    monkeypatch.setattr(base, "EXACT_PAIRS", 1e3)
+    monkeypatch.setattr(stochastic, "EXACT_PAIRS", 1e3)
     assert LCA(reg=0.0, random_state=0).fit(rows).solver_ == "stochastic"
 
 

@@ -10,7 +10,7 @@ from vicinal import LCA, LCAGauss, LocalLCA, Selection, Shrinkage, StochasticEM,
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca import penalty_search
 from vicinal._lca.penalty_search import Path, _chosen, _Tried
-from vicinal._lca.steps import nearest_structured, one_pass
+from vicinal._lca.steps import nearest_structured
 from vicinal._leave_one_out import leave_one_out
 
 IRIS = load_iris().data
@@ -47,9 +47,9 @@ def test_the_objective_rises_to_a_fixed_point_of_the_step(structure):
     assert np.all(np.diff(lca.objectives_) > -1e-12)
     # At the optimum, Sigma is the M-step (S/n + w T) / (1 + w) of its own neighbours.
     metric = lca.components_
-    problem = leave_one_out(rows, None, "reference", reg=Penalty(np.zeros((4, 4))))
+    problem = leave_one_out(rows, None, "reference")
     inverse = np.linalg.inv(metric)
-    local = inverse @ one_pass(problem, metric)[1] @ inverse.T
+    local = inverse @ problem.em_statistics(metric).scatter @ inverse.T
     step = nearest_structured((local + w * T) / (1 + w), *structure)
     np.testing.assert_allclose(lca.covariance_, step, atol=1e-6)
     fast = LCA(**options, tol=1e-12).fit(rows)
@@ -58,15 +58,20 @@ def test_the_objective_rises_to_a_fixed_point_of_the_step(structure):
 
 def test_gradient_by_finite_differences():
     rows, weight = IRIS[::6], np.linspace(0.5, 1.5, 25)
-    problem = leave_one_out(rows, weight, "reference", reg=Penalty(target(), 0.7))
+    problem, penalty = leave_one_out(rows, weight, "reference"), Penalty(target(), 0.7)
     A = np.random.default_rng(3).normal(size=16)
 
     def gradient(a):
         """(1 + w) (I - M) A^-T, with the matrix M of the EM step."""
         metric = a.reshape(4, 4)
-        return 1.7 * np.linalg.solve(metric, np.eye(4) - one_pass(problem, metric)[1]).T.ravel()
+        matrix = penalty.in_frame(metric).updated(problem.em_statistics(metric).scatter)
+        return 1.7 * np.linalg.solve(metric, np.eye(4) - matrix).T.ravel()
 
-    assert check_grad(lambda a: one_pass(problem, a.reshape(4, 4))[0], gradient, A) < 1e-5
+    def objective(a):
+        metric = a.reshape(4, 4)
+        return problem.em_statistics(metric).log_likelihood - penalty.cost(metric)
+
+    assert check_grad(objective, gradient, A) < 1e-5
 
 
 def test_a_large_weight_gives_the_target_and_a_small_one_the_plain_fit():

@@ -11,10 +11,9 @@ from test_lca import literal_objective
 from vicinal import LCA, StochasticEM, io
 from vicinal._fit_loops import Recorder
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca import stochastic
 from vicinal._lca.steps import Structure
-from vicinal._lca.stochastic import Metrics, Stream, blend, minibatches, sampled_covariance, sweep_path
-from vicinal._leave_one_out import leave_one_out
+from vicinal._lca.stochastic import Metrics, Stream, blend, minibatches, sweep_path
+from vicinal._leave_one_out import LeaveOneOut, Minibatch, leave_one_out
 
 FULL = Structure("full")
 
@@ -27,8 +26,8 @@ def rows():
     return (rng.normal(size=(3, 3)) * 4)[rng.integers(3, size=600)] + rng.normal(size=(600, 3)) @ mixing + 5.0
 
 
-def problem_of(X, weight=None, reg=0.0):
-    return leave_one_out(X, weight, "reference", reg=Penalty(reg * np.eye(X.shape[1])))
+def model_of(X, weight=None, reg=0.0):
+    return Metrics(leave_one_out(X, weight, "reference"), Penalty(reg * np.eye(X.shape[1])), FULL)
 
 
 def literal_local(X, sigma, terms, points, weight=None):
@@ -55,7 +54,8 @@ def test_a_sampled_covariance_is_the_local_covariance_of_some_rows_among_some_ro
     sigma = np.cov(X.T) / 4
     A = np.linalg.inv(np.linalg.cholesky(sigma))
     terms, points = rng.permutation(40)[:7], np.sort(rng.permutation(40)[:20])
-    objective, local = sampled_covariance(problem_of(X, weight), A, terms, points)
+    model = model_of(X, weight)
+    objective, local = model.em_statistics(A, Minibatch(model.problem, terms, points))
     np.testing.assert_allclose(local, literal_local(X, sigma, terms, points, weight), rtol=1e-9, atol=1e-12)
     if not weighted:
         literal = np.mean(
@@ -69,7 +69,8 @@ def test_a_sampled_covariance_is_the_local_covariance_of_some_rows_among_some_ro
             ]
         )
         assert objective == pytest.approx(literal, rel=1e-10)
-    everybody, _ = sampled_covariance(problem_of(X), A, np.arange(40))
+    model = model_of(X)
+    everybody, _ = model.em_statistics(A, Minibatch(model.problem, np.arange(40)))
     assert everybody == pytest.approx(literal_objective(X, sigma), rel=1e-10)
 
 
@@ -91,7 +92,7 @@ def test_a_sweep_literally(rows, n_neighbors):
     X, start = rows[:60], np.cov(rows[:60].T)
     options = {"batch_size": 20, "n_neighbors": n_neighbors, "n_rows": 60, "discount": 0.5, "tol": 0.0}
     rng = np.random.default_rng(7)
-    path = sweep_path(Metrics(problem_of(X, reg=0.1), FULL), start, Recorder(), max_iter=1, rng=rng, **options)
+    path = sweep_path(model_of(X, reg=0.1), start, Recorder(), max_iter=1, rng=rng, **options)
     rng = np.random.default_rng(7)
     rng.choice(np.arange(60), 60, replace=False)  # the measuring rows
     if n_neighbors < 60:
@@ -322,10 +323,13 @@ def test_small_sets_end_near_exact(rows, n, d):
         assert LCA(reg=0.0).fit(X).score() - LCA(solver="stochastic", random_state=seed, reg=0.0).fit(X).score() < 5e-3
 
 
-@pytest.mark.parametrize(("name", "call"), [("one_pass", 3), ("sampled_covariance", 2), ("sampled_covariance", 12)])
-def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, call):
+@pytest.mark.parametrize(
+    ("problem", "name", "call"),
+    [(LeaveOneOut, "em_statistics", 3), (Minibatch, "em_statistics", 2), (Minibatch, "neighbors", 12)],
+)
+def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, problem, name, call):
     X = np.random.default_rng(0).standard_t(5, size=(3200, 3)) @ [[1.0, 0.9, 0.0], [0.0, 0.1, 0.0], [0.0, 0.0, 1.0]]
-    calls, function = [], getattr(stochastic, name)
+    calls, function = [], getattr(problem, name)
 
     def interrupted(*arguments):
         calls.append(1)
@@ -333,7 +337,7 @@ def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, ca
             raise KeyboardInterrupt
         return function(*arguments)
 
-    monkeypatch.setattr(stochastic, name, interrupted)
+    monkeypatch.setattr(problem, name, interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         lca = LCA(solver="stochastic", random_state=0, tol=0.0, reg=0.0).fit(X)
     assert not lca.converged_
@@ -343,7 +347,7 @@ def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, ca
 
 def test_weights_of_any_size_among_few_neighbors(rows):
     weight = np.r_[1e18, np.ones(599)]
-    problem = problem_of(rows, weight * (600 / weight.sum()))
-    objective, local = sampled_covariance(problem, np.eye(3), np.arange(5), np.arange(5))
+    model = model_of(rows, weight * (600 / weight.sum()))
+    objective, local = model.em_statistics(np.eye(3), Minibatch(model.problem, np.arange(5), np.arange(5)))
     assert np.isfinite(objective)
     assert np.isfinite(local).all()

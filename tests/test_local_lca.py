@@ -368,13 +368,14 @@ def test_few_rows_are_lca(rows):
 
 
 def test_lca_that_does_not_converge_is_announced(rows, monkeypatch):
-    fit = LCA._fit_under_penalty
+    fit = LCA._fit
 
     def unfinished(self, *arguments):
         fit(self, *arguments)
         self.converged_ = False
+        return self
 
-    monkeypatch.setattr(LCA, "_fit_under_penalty", unfinished)
+    monkeypatch.setattr(LCA, "_fit", unfinished)
     with pytest.warns(ConvergenceWarning, match="LCA that gives the shared covariance did not converge"):
         LocalLCA(1, 7, 0.01, **GIVEN).fit(rows)
 
@@ -427,15 +428,15 @@ def test_penalty_of_folds_has_the_family_factor_and_weight_of_the_fit(tmp_path):
 
 def test_penalty_of_folds_after_a_collapse_is_the_larger_one_of_the_fit(rows, monkeypatch):
     """A fit that collapses takes another penalty than the best of its search, and the folds took that one."""
-    fit_metric, penalties = LCA._fit_metric, []
+    maximised, penalties = LCA._maximised, []
 
-    def collapse_once(self, X, weight, reg, *others):
-        penalties.append(reg)
+    def collapse_once(self, problem, steps, *others):
+        penalties.append(steps.reg)
         if len(penalties) == 1:
             raise CollapseError
-        return fit_metric(self, X, weight, reg, *others)
+        return maximised(self, problem, steps, *others)
 
-    monkeypatch.setattr(LCA, "_fit_metric", collapse_once)
+    monkeypatch.setattr(LCA, "_maximised", collapse_once)
     base = LCA().fit(rows)
     np.testing.assert_array_equal(base.reg_, penalties[1].matrix)
     assert base._reg_form == LEAST_PENALTY

@@ -133,6 +133,13 @@ def forget_fit(estimator: Any) -> None:
     for name in [name for name in vars(estimator) if name.endswith("_")]:
         if name not in ("n_features_in_", "feature_names_in_"):
             delattr(estimator, name)
+    forget_gaps(estimator)
+
+
+def forget_gaps(estimator: Any) -> None:
+    """Delete what a fit to rows with missing values stores beside the fitted attributes."""
+    for name in ("_left_out_scores", "_incomplete_rows"):
+        estimator.__dict__.pop(name, None)
 
 
 def _rows_and_names(X: Any) -> tuple[Any, list[str] | None]:

@@ -33,6 +33,8 @@ from sklearn.exceptions import ConvergenceWarning
 from vicinal._callers import callers_line
 from vicinal._checks import check_verbose
 
+_LONGEST = 30.0  # the largest factor by which a fixed point's move is lengthened
+
 # What the user passes as `callback`: called with the parameters of an iteration and the number of iterations.
 Callback = Callable[[np.ndarray, int], Any]
 
@@ -217,23 +219,36 @@ def fixed_point(
     max_iter: int,
     tol: float,
     may_lose: bool = False,
+    stretched: Callable[[Any, Any, float], Any] | None = None,
 ) -> FitPath:
     """Repeat ``objective, new = step(parameters)`` until the objective gains no more than `tol`.
 
     `step` evaluates the objective *at* the parameters it is given and returns the next ones. An EM step lowers the
     objective by rounding at most, so the last evaluated parameters are the result. For steps that may lower the objective
     (`may_lose`), the result is the parameters with the highest objective.
+
+    With ``beyond = stretched(parameters, new, factor)``, moves are lengthened as long as this helps (adaptive over-relaxation,
+    Salakhutdinov and Roweis, 2003). A pass that does not gain is undone, and a plain step is made instead.
     """
-    before = -np.inf
+    before, factor = -np.inf, 1.0
+    trial, last, following = parameters, parameters, None
     with record:
         for _ in range(max_iter):
-            objective, following = step(parameters)
-            record.add(parameters, objective, keep=None if may_lose else True)
-            record.iterated(parameters)
-            gained, before = record.objectives[-1] - before, record.objectives[-1]
-            if gained <= tol:
+            objective, after_trial = step(trial)
+            gained = objective - before
+            if factor > 1.0 and not gained > tol:  # too long a move
+                record.add(trial, objective, keep=False)
+                record.iterated(last)
+                trial, factor = following, 1.0
+                continue
+            record.add(trial, objective, keep=None if may_lose else True)
+            record.iterated(trial)
+            if factor == 1.0 and gained <= tol:
                 raise record.end(Reason.CONVERGED, f"a pass gained no more than tol={tol:g}")
-            parameters = following
+            if stretched is not None and following is not None:
+                factor = min(1.5 * factor, _LONGEST)
+            before, last, following = objective, trial, after_trial
+            trial = following if factor == 1.0 or stretched is None else stretched(last, following, factor)
         raise record.end(Reason.LIMIT, f"max_iter={max_iter} passes were used")
     return record.path()
 
@@ -352,9 +367,9 @@ def progress(name: str, verbose: bool | int) -> Callable[[int, float], None] | N
 
 
 def accelerated_fixed_point(
-    step: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    move: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
-    parameters: np.ndarray,
+    step: Callable[[Any], tuple[float, np.ndarray]],
+    move: Callable[[Any, np.ndarray], tuple[Any, np.ndarray]],
+    parameters: Any,
     record: Recorder,
     *,
     max_iter: int,
@@ -392,16 +407,11 @@ def accelerated_fixed_point(
         Its objectives have one entry per pass, rejected trials included; the last belongs to the parameters.
     """
     # Departure 2 (LCA): Quasi-Newton steps accelerate EM.
-
-    def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
-        objective, displacement = step(at)
-        record.add(at, objective, keep=objective >= record.objective)
-        return record.objectives[-1], displacement
-
     secants: deque = deque(maxlen=memory)
     confirm = False  # the next step is a plain one, because a quasi-Newton step with a small gain may be poor
     with record:
-        objective, displacement = evaluate(parameters)
+        objective, displacement = step(parameters)
+        record.add(parameters, objective)
         record.iterated(parameters)
         while len(record.objectives) < max_iter:
             plain = confirm or not secants
@@ -413,7 +423,7 @@ def accelerated_fixed_point(
                 direction = direction * min(1.0, longest / max(_size(direction), 1e-300))
             # A plain step can lower the objective only by rounding, so it is tried once.
             trials = min(1 if plain else 5, max_iter - len(record.objectives))
-            trial = _line_search(evaluate, move, parameters, objective, displacement, direction, trials)
+            trial = _line_search(step, move, record, parameters, objective, displacement, direction, trials)
             if trial is None:
                 if plain:
                     raise record.end(Reason.CONVERGED, "a plain step can gain no more than rounding")
@@ -434,21 +444,23 @@ def accelerated_fixed_point(
 
 
 def _line_search(
-    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    move: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
-    parameters: np.ndarray,
+    step: Callable[[Any], tuple[float, np.ndarray]],
+    move: Callable[[Any, np.ndarray], tuple[Any, np.ndarray]],
+    record: Recorder,
+    parameters: Any,
     objective: float,
     displacement: np.ndarray,
     direction: np.ndarray,
     trials: int,
-) -> tuple[np.ndarray, float, np.ndarray, np.ndarray] | None:
+) -> tuple[Any, float, np.ndarray, np.ndarray] | None:
     """Return the first point along the direction that does not lower the objective, or None."""
     slope, fraction = np.vdot(displacement, direction), 1.0
     for _ in range(trials):
-        there, made = move(parameters, fraction * direction)
-        reached, new_displacement = evaluate(there)
+        trial, made = move(parameters, fraction * direction)
+        reached, new_displacement = step(trial)
+        record.add(trial, reached, keep=reached >= record.objective)
         if reached >= objective:
-            return there, reached - objective, made, new_displacement
+            return trial, reached - objective, made, new_displacement
         # The zero of a straight line through the two slopes; the slopes are those of the
         # displacements.
         new_slope = np.vdot(new_displacement, direction)

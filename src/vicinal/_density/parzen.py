@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,12 +20,20 @@ from vicinal._checks import (
     own_rows,
 )
 from vicinal._dask import fits_collections
-from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, forget_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
-from vicinal._fit_loops import Recorder, warn_if_not_converged
-from vicinal._leave_one_out import Moments, leave_one_out, merged_twins, scatter_of_rows
+from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._leave_one_out import (
+    GAP_LIMITS,
+    Expectation,
+    IncompleteRows,
+    Moments,
+    leave_one_out,
+    merged_twins,
+    narrowed,
+    scatter_of_rows,
+)
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 
@@ -132,7 +140,6 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         """
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
-        forget_gaps(self)
         gaps = has_gaps(rows)
         given = not isinstance(self.bandwidth, str)  # this gives the kernel a width along constant columns as well
         if gaps:
@@ -160,44 +167,49 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
 
     def _fit_to_gaps(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
         """Find the covariance, and return the rows with their missing entries filled in."""
-        check_columns_known(X, getattr(self, "feature_names_in_", None))
+        names, d = getattr(self, "feature_names_in_", None), X.shape[1]
         if isinstance(self.bandwidth, str):
             check_choice(self.bandwidth, "bandwidth", _RULES)
         if np.count_nonzero(np.ones(len(X)) if weight is None else weight) < 2:
             raise ValueError("rows with missing values need at least one other row of positive weight, got none.")
-        known, d = X.astype(np.float64), X.shape[1]
-        filled, data_covariance = gaussian_start(known, weight)
-
-        def update(found: Any, mass: float) -> np.ndarray:
-            if self.bandwidth == "loo":
-                variance = np.trace(found.scatter) / (mass * d)
-                if variance <= _COLLAPSED * np.trace(data_covariance) / d:
-                    raise np.linalg.LinAlgError("the likelihood grows without bound as the bandwidth shrinks")
-                return variance * np.eye(d)
-            covariance = scatter_of_rows(found.rows, weight) + found.uncertainty / mass
-            effective = len(X) if weight is None else weight.sum() ** 2 / (weight**2).sum()
-            unbiased = effective / (effective - 1.0)  # as without missing values
-            return _thumb_factor(effective, d, self.bandwidth) * unbiased * covariance
-
-        if not isinstance(self.bandwidth, str):
-            fixed = bandwidth_covariance(self.bandwidth, d)
-            start = GapFit(fixed, filled)
-            path, found = fit_gaps(known, weight, self.engine, start, lambda *_: fixed, Recorder())
+        problem = IncompleteRows.of(X, weight, self.engine, names)
+        if isinstance(self.bandwidth, str):
+            start = narrowed(problem.covariance, len(X))
+            start = np.trace(start) / d * np.eye(d) if self.bandwidth == "loo" else start
         else:
-            narrow = narrowed(data_covariance, len(X))
-            first = np.trace(narrow) / d * np.eye(d) if self.bandwidth == "loo" else narrow
-            try:
-                path, found = fit_gaps(known, weight, self.engine, GapFit(first, filled), update, Recorder())
-            except np.linalg.LinAlgError:
-                raise ValueError(
-                    f"bandwidth={self.bandwidth!r} found no width for these rows with missing values, because their known values "
-                    "hardly differ, or repeat those of other rows. Pass bandwidth as a number."
-                ) from None
+            start = bandwidth_covariance(self.bandwidth, d)
+
+        def step(at: _FilledRows) -> tuple[float, _FilledRows]:
+            expectation = at.problem.expect(at.covariance)
+            update = self._updated(expectation, problem) if isinstance(self.bandwidth, str) else start
+            filled = at.problem._replace(rows=expectation.rows)
+            return at.problem.mean(expectation.scores), _FilledRows(update, filled)
+
+        try:
+            path = fixed_point(step, _FilledRows(start, problem), Recorder(), may_lose=True, **GAP_LIMITS)
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                f"bandwidth={self.bandwidth!r} found no width for these rows with missing values, because their known values "
+                "hardly differ, or repeat those of other rows. Pass bandwidth as a number."
+            ) from None
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
-        self.covariance_ = path.parameters.covariance
-        self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
+        self.covariance_, problem = path.parameters
+        self._left_out_scores, self._incomplete_rows = problem.expect(self.covariance_).scores, X.copy()
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        return path.parameters.centres.astype(X.dtype)
+        return problem.rows.astype(X.dtype)
+
+    def _updated(self, expectation: Expectation, problem: IncompleteRows) -> np.ndarray:
+        """Return the covariance of the rule for expected rows: EM's with a single width, or SciPy's factor."""
+        mass, weight, (n, d) = problem.mass, problem.weight, problem.known.shape
+        if self.bandwidth == "loo":
+            variance = np.trace(expectation.scatter) / (mass * d)
+            if variance <= _COLLAPSED * np.trace(problem.covariance) / d:
+                raise np.linalg.LinAlgError("the likelihood grows without bound as the bandwidth shrinks")
+            return variance * np.eye(d)
+        covariance = scatter_of_rows(expectation.rows, weight) + expectation.uncertainty / mass
+        effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
+        unbiased = effective / (effective - 1.0)  # as without missing values
+        return _thumb_factor(effective, d, self.bandwidth) * unbiased * covariance
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, or of scoring its rows if the fit has none."""
@@ -260,3 +272,10 @@ def _rule_of_thumb(moments: Moments, n: int, rule: str) -> np.ndarray:
 def _thumb_factor(effective: float, d: int, rule: Any) -> float:
     """Return SciPy's factor, squared, for an effective number of rows."""
     return (effective if rule == "scott" else effective * (d + 2) / 4.0) ** (-2.0 / (d + 4))
+
+
+class _FilledRows(NamedTuple):
+    """A point of a fit to rows with gaps: the kernel's covariance, and the problem of the rows with their gaps filled in."""
+
+    covariance: np.ndarray
+    problem: IncompleteRows

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import KFold, check_cv
 
-from vicinal._density.gaps import incomplete_rows_in
 from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
 from vicinal._detect.scores import Part, Ranks
 from vicinal._detect.steps import Steps, rows_as_passed
@@ -99,7 +98,8 @@ def constants_in(steps: Steps) -> np.ndarray:
 def gaps_in(steps: Steps) -> np.ndarray | None:
     """Return which values of the training rows were missing, for the density or for a step that filled them in; None if none were."""
     densities = [steps.density, *(getattr(step, "density_", None) for step in steps.before)]
-    rows = next((rows for rows in map(incomplete_rows_in, densities) if rows is not None), None)
+    incomplete = [getattr(density, "_incomplete_rows", None) for density in densities]
+    rows = next((rows for rows in incomplete if rows is not None), None)
     return None if rows is None else np.isnan(rows)
 
 

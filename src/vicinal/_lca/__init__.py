@@ -11,7 +11,7 @@
           penalty.py           the penalty: its validation, and the families that reg="auto" tries
           penalty_search.py    the search of reg="auto", by held-out rows
           stochastic.py        samples of the rows: minibatches, streams, and starts of exact fits to many rows
-          from_source.py       rows that do not fit into memory, as a leave-one-out problem
+          base.py              the base of both estimators: kinds of rows, the choice of the solver, what a fit stores
           checks.py            data without a solution, detected before the engine runs
 
 `steps.py` and `gauss_steps.py` contain the mathematics and do not depend on any estimator.

@@ -142,15 +142,6 @@ def check_representable(covariance: np.ndarray, reg_name: str, passed: Any) -> N
         )
 
 
-def check_two_rows(weight: np.ndarray | None) -> np.ndarray | None:
-    """Raise an error if only one row has a positive weight, because no row is left when it is left out."""
-    if weight is not None and np.count_nonzero(weight) < 2:
-        raise ValueError(
-            "sample_weight must be positive for at least 2 rows, got 1: no row is left when that row is left out."
-        )
-    return weight
-
-
 def _rank(X: np.ndarray, covariance: str) -> tuple[int, np.ndarray]:
     """Return the number of dimensions that the rows span, and which columns depend linearly on columns before them."""
     second_moments = scatter_of_rows(X)
@@ -192,9 +183,15 @@ def check_twins(X: np.ndarray, remedies: Remedies = LCA_REMEDIES) -> None:
 
 
 def collapse_message(
-    X: np.ndarray, weight: np.ndarray | None, covariance: str, remedies: Remedies = LCA_REMEDIES
+    X: np.ndarray, weight: np.ndarray | None, covariance: str, remedies: Remedies = LCA_REMEDIES, *, gaps: bool = False
 ) -> str:
-    """Return the message for a covariance that becomes singular during the fit."""
+    """Return the message for a covariance that becomes singular during the fit, perhaps to rows with missing values."""
+    if gaps:
+        return (
+            f"{remedies.method}: with missing values the kernel's covariance collapses: its variance in some direction goes to zero "
+            "and the leave-one-out likelihood to infinity. Pass a larger reg (a variance, in squared units of the data), drop "
+            "columns that depend on each other, or leave out rows with missing values."
+        )
     counted = X if weight is None else X[weight > 0]
     n, d = counted.shape
     twins = count_twins(counted)
@@ -212,13 +209,4 @@ def collapse_message(
         f"{remedies.method}: the kernel's covariance collapses: its variance in some direction goes to zero and the "
         f"leave-one-out likelihood to infinity. {clue} Pass a larger {remedies.reg_name} (a variance, in squared units "
         f"of the data), or reg='auto', {remedies.simpler if covariance == 'full' else ''}or drop such columns."
-    )
-
-
-def collapse_message_with_gaps(method: str) -> str:
-    """Return the message for a covariance that becomes singular during a fit to rows with missing values."""
-    return (
-        f"{method}: with missing values the kernel's covariance collapses: its variance in some direction goes to zero and the "
-        "leave-one-out likelihood to infinity. Pass a larger reg (a variance, in squared units of the data), drop columns "
-        "that depend on each other, or leave out rows with missing values."
     )

@@ -14,29 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._engine import Engine, Problem, Work
-from vicinal._fit_loops import FitPath, Reason, Recorder
+from vicinal._fit_loops import FitPath, Reason, Recorder, fixed_point
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.steps import COLLAPSE, CollapseError
-from vicinal._leave_one_out import leave_one_out, mean_of_rows
+from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
+from vicinal._leave_one_out import EMStatistics, IncompleteRows, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 from vicinal._row_sources import ArrayRows, RowsFile, in_file
 
 # Runs that differ by less need not be distinguished: the best one is continued to the user's tolerance. (With 1e-4, some
 # runs stop on a plateau.)
 ROUGH = 1e-5
-_LONGEST = 30.0  # factors by which EM's move may be multiplied
-
-
-class GaussProblem(NamedTuple):
-    """The problem: whitened rows, their weights, the penalty, and the pair problem of the engine."""
-
-    rows: np.ndarray  # (n, d), w = R (x - mu), those of positive weight
-    weight: np.ndarray  # (n,)
-    log_others: np.ndarray
-    pairs: Problem  # the pair problem of the whitened rows
-    reg: Penalty  # the penalty on the local covariance, in the coordinates of the data
-    root: np.ndarray  # (d, d), R
 
 
 class Split(NamedTuple):
@@ -46,35 +33,150 @@ class Split(NamedTuple):
     variances: np.ndarray  # (d2,), ascending
     gaussian: np.ndarray  # (d, d1)
 
+    @property
+    def metric(self) -> np.ndarray:
+        """The map of whitened rows to local coordinates, in which the kernel's covariance is the identity; shape (d2, d).
 
-Run = Callable[[Any, float], FitPath]  # a fit from a split to a tolerance
+        If there is no local direction, all rows are equally near, and the map is zero.
+        """
+        if len(self.variances) == 0:
+            return np.zeros((1, len(self.local)))
+        return (self.local / np.sqrt(self.variances)).T
+
+    @property
+    def kernel_covariance(self) -> np.ndarray:
+        """The kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
+        return np.eye(len(self.local)) - (self.local * (1.0 - self.variances)) @ self.local.T
+
+    def directions(self, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Gaussian and the local directions in the coordinates of the data: the rows of B_G' and of B_L'."""
+        return self.gaussian.T @ root, self.metric[: len(self.variances)] @ root
+
+    def transferred(self, moved: int) -> "Split":
+        """Return the split in which the `moved` local directions with the largest kernel variances are Gaussian."""
+        n_local = len(self.variances) - moved
+        gaussian = np.concatenate([self.local[:, n_local:], self.gaussian], axis=1)
+        return Split(self.local[:, :n_local], self.variances[:n_local], gaussian)
 
 
-def whitened(
-    X: np.ndarray,
-    weight: np.ndarray | None,
-    engine: Engine | str | None,
-    reg: Penalty,
-    root: np.ndarray,
-    work: Work,
-) -> tuple[np.ndarray, GaussProblem]:
-    """Return the rows in coordinates where the Gaussian's covariance is the identity, and the problem there.
+class GaussRows(NamedTuple):
+    """Complete rows in coordinates where the Gaussian's covariance is the identity."""
 
-    Parameters
-    ----------
-    X : array of shape (n, d)
-    weight : array of shape (n,), optional
-    engine : None, str or Engine
-    reg : Penalty
-        The penalty on the local covariance.
-    root : array of shape (d, d)
-        R with ``R M_1 R' = I``.
-    work : Work
-        The expected work, from which the engine chooses a backend.
+    whitened: Any  # LeaveOneOut or Minibatch of the rows w = R (x - mu)
+    root: np.ndarray  # (d, d), R with R (C_G + R_G) R' = I
+    mean: np.ndarray  # (d,)
+
+    def em_statistics(self, split: Split) -> EMStatistics:
+        """Return the log-likelihood per row, less the Gaussian's penalty, and the local covariance C_L in whitened coordinates."""
+        if len(split.variances) == 0:  # no direction is left to see neighbours in: all are equally near
+            return EMStatistics(self.log_likelihood_of_gaussian(split), np.eye(len(self.root)), self)
+        # Departure 3 (LCAGauss): The E-step uses the local directions.
+        # Departure 2 (LCAGauss): Equation 5 bounds a mean.
+        log_mean, local = self.whitened.neighbors(split.metric)
+        return EMStatistics(log_mean + self.log_likelihood_of_gaussian(split), local, self)
+
+    def log_likelihood_of_gaussian(self, split: Split) -> float:
+        """Return everything except the neighbours' term: log-norms, the Gaussian's exponent and its penalty."""
+        d = len(self.root)
+        # Departure 1 (LCAGauss): The density is normalised by the determinant itself.
+        log_norm = np.linalg.slogdet(self.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
+        # tr B_G' M_1 B_G = d1: the mean exponent and the Gaussian's penalty together.
+        return float(log_norm - 0.5 * split.gaussian.shape[1])
+
+
+class GaussGaps(NamedTuple):
+    """Rows with gaps: each pass fills them in again, which also changes the Gaussian."""
+
+    filled: IncompleteRows  # in the coordinates of the data
+    reg_gauss: np.ndarray  # (d, d), R_G
+    root: np.ndarray
+    mean: np.ndarray
+
+    def em_statistics(self, split: Split) -> EMStatistics:
+        """Return what `GaussRows.em_statistics` returns, for the known values, in the whitened coordinates of the next pass."""
+        gaussian, local = split.directions(self.root)
+        centres, covariance = mixture_of_directions(gaussian, local, self.mean, self.filled.rows)
+        expectation = self.filled._replace(rows=centres).expect(covariance)
+        log_likelihood = self.filled.mean(expectation.scores)
+        log_likelihood -= 0.5 * float(np.sum(self.reg_gauss * (gaussian.T @ gaussian)))
+        filled = self.filled._replace(rows=expectation.rows)
+        added = expectation.uncertainty / filled.mass
+        root = inverse_root(scatter_of_rows(filled.rows, filled.weight) + added + self.reg_gauss)
+        following = GaussGaps(filled, self.reg_gauss, root, mean_of_rows(filled.rows, filled.weight))
+        if len(split.variances) == 0:
+            return EMStatistics(log_likelihood, np.eye(len(root)), following)
+        scatter = filled.complete().neighbors(local)[1] + added
+        return EMStatistics(log_likelihood, root @ scatter @ root.T, following)
+
+    def left_out_scores(self, split: Split) -> np.ndarray:
+        """Return the log-density of the known values of each row under the kernels of the others."""
+        centres, covariance = mixture_of_directions(*split.directions(self.root), self.mean, self.filled.rows)
+        return self.filled._replace(rows=centres).expect(covariance).scores
+
+
+class GaussPoint(NamedTuple):
+    """A point of a fit: the split, and the problem, which each pass changes if rows have gaps."""
+
+    split: Split
+    problem: Any  # GaussRows or GaussGaps
+
+    def transferred(self, moved: int) -> "GaussPoint":
+        """Return the point at which the `moved` local directions with the largest kernel variances are Gaussian."""
+        return self._replace(split=self.split.transferred(moved))
+
+    def stretched(self, following: "GaussPoint", factor: float) -> "GaussPoint":
+        """Return the point beyond EM's next one: its move from here, on the geodesic of covariances, made `factor` times as long.
+
+        This applies only if as many directions stay local as EM keeps; otherwise it is EM's own next point.
+        """
+        before, after = self.split.kernel_covariance, following.split.kernel_covariance
+        values, vectors = np.linalg.eigh(before)
+        root, inverse = (vectors * values**power @ vectors.T for power in (0.5, -0.5))
+        moved = inverse @ after @ inverse
+        values, vectors = np.linalg.eigh(0.5 * (moved + moved.T))
+        if values[0] <= 0.0:
+            return following
+        further = root @ (vectors * values**factor) @ vectors.T @ root
+        try:
+            split_beyond = split_at_one(0.5 * (further + further.T))
+        except CollapseError:
+            return following
+        same = len(split_beyond.variances) == len(following.split.variances)
+        return following._replace(split=split_beyond) if same else following
+
+
+def em_step(at: GaussPoint, reg: Penalty) -> tuple[float, GaussPoint]:
+    """Return the penalised objective per row at a point, and the next point.
+
+    .. math::
+
+        F = \\frac1W \\sum_i w_i \\Big( \\log|\\det B| - \\tfrac d2 \\log 2\\pi - \\tfrac12 |B_G'(x_i -
+        \\mu)|^2
+            + \\log \\Big[ \\frac{1}{W - w_i} \\sum_{j \\ne i} w_j e^{-|B_L'(x_i - x_j)|^2 / 2} \\Big] \\Big)
+            - \\tfrac12 \\operatorname{tr} B_G' R_G B_G - \\tfrac12 \\operatorname{tr} B_L' R B_L
     """
-    rows = ((X - mean_of_rows(X, weight)) @ root.T).astype(X.dtype, copy=False)
-    plain = leave_one_out(rows, weight, engine, reg=reg, n_queries=work.n_queries, passes=work.passes)
-    return rows, GaussProblem(plain.rows, plain.weight, plain.log_others, plain.pairs, reg, root)
+    log_likelihood, local, problem = at.problem.em_statistics(at.split)  # C_L of Eq. 5, in whitened coordinates
+    objective = log_likelihood - penalty_of_directions(reg, *at.split.directions(at.problem.root))
+    if len(at.split.variances) == 0:
+        # Departure 6 (LCAGauss): The state in which all directions are Gaussian is absorbing. The scatter of all rows is twice
+        # the covariance, so all stay Gaussian.
+        return objective, GaussPoint(at.split, problem)
+    matrix = reg.in_frame(problem.root).updated(local)
+    return objective, GaussPoint(split_at_one(0.5 * (matrix + matrix.T)), problem)  # Proposition 1 solves Eq. 6
+
+
+def relaxed_em(at: GaussPoint, reg: Penalty, record: Recorder, *, max_iter: int, tol: float) -> FitPath:
+    """Run EM with moves that are lengthened as long as this helps: directions that are nearly Gaussian make EM slow."""
+    limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol}
+    return fixed_point(lambda at: em_step(at, reg), at, record, stretched=GaussPoint.stretched, **limits)
+
+
+Run = Callable[[GaussPoint, float], FitPath]  # a fit from a point to a tolerance
+
+
+def whitened_rows(X: np.ndarray, weight: np.ndarray | None, root: np.ndarray) -> np.ndarray:
+    """Return the rows in coordinates where the Gaussian's covariance is the identity; ``root`` is R with ``R M_1 R' = I``."""
+    return ((X - mean_of_rows(X, weight)) @ root.T).astype(X.dtype, copy=False)
 
 
 def all_local(d: int) -> Split:
@@ -90,31 +192,6 @@ def split_at_one(matrix: np.ndarray) -> Split:
         raise CollapseError
     n_local = int(np.searchsorted(values, 1.0))
     return Split(vectors[:, :n_local], values[:n_local], vectors[:, n_local:])
-
-
-def transfer(split: Split, moved: int) -> Split:
-    """Make the `moved` local directions with the largest kernel variances Gaussian."""
-    n_local = len(split.variances) - moved
-    return Split(
-        split.local[:, :n_local],
-        split.variances[:n_local],
-        np.concatenate([split.local[:, n_local:], split.gaussian], axis=1),
-    )
-
-
-def local_metric(split: Split) -> np.ndarray:
-    """Return the map of whitened rows to local coordinates, in which the kernel's covariance is the identity; shape (d2, d).
-
-    If there is no local direction, all rows are equally near, and the map is zero.
-    """
-    if len(split.variances) == 0:
-        return np.zeros((1, len(split.local)))
-    return (split.local / np.sqrt(split.variances)).T
-
-
-def directions(split: Split, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Gaussian and the local directions in the coordinates of the data: the rows of B_G' and of B_L'."""
-    return split.gaussian.T @ root, local_metric(split)[: len(split.variances)] @ root
 
 
 def mixture_of_directions(
@@ -147,102 +224,6 @@ def _moved(mean: np.ndarray, projection: np.ndarray, rows: np.ndarray) -> np.nda
     return mean + (rows - mean) @ projection.T
 
 
-def em_step(problem: GaussProblem, split: Split) -> tuple[float, Split]:
-    """Return the penalised objective per row at a split, and the next split.
-
-    .. math::
-
-        F = \\frac1W \\sum_i w_i \\Big( \\log|\\det B| - \\tfrac d2 \\log 2\\pi - \\tfrac12 |B_G'(x_i -
-        \\mu)|^2
-            + \\log \\Big[ \\frac{1}{W - w_i} \\sum_{j \\ne i} w_j e^{-|B_L'(x_i - x_j)|^2 / 2} \\Big] \\Big)
-            - \\tfrac12 \\operatorname{tr} B_G' R_G B_G - \\tfrac12 \\operatorname{tr} B_L' R B_L
-    """
-    if len(split.variances) == 0:
-        # Departure 6 (LCAGauss): The state in which all directions are Gaussian is absorbing. No direction is left to see neighbours in,
-        # so all are equally near, their scatter is twice the covariance, and all stay Gaussian.
-        return gaussian_part(problem, split), split
-    # Departure 3 (LCAGauss): The E-step uses the local directions.
-    fit, scatter = _neighbors(problem, local_metric(split))
-    matrix = problem.reg.in_frame(problem.root).updated(scatter)
-    return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
-
-
-def _neighbors(problem: GaussProblem, metric: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the neighbours' term of F, and the local scatter per unit of weight."""
-    sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
-    # Departure 2 (LCAGauss): Equation 5 bounds a mean.
-    mass = problem.weight.sum()
-    return float(problem.weight @ (sums - problem.log_others) / mass), scatter / mass
-
-
-def stretched(split: Split, following: Split, factor: float) -> Split:
-    """Return the split beyond EM's next one: its move from `split`, on the geodesic of covariances, made `factor` times as long.
-
-    This applies only if as many directions stay local as EM keeps; otherwise it is EM's own split.
-    """
-    before, after = (kernel_covariance(at) for at in (split, following))
-    values, vectors = np.linalg.eigh(before)
-    root, inverse = (vectors * values**power @ vectors.T for power in (0.5, -0.5))
-    moved = inverse @ after @ inverse
-    values, vectors = np.linalg.eigh(0.5 * (moved + moved.T))
-    if values[0] <= 0.0:
-        return following
-    further = root @ (vectors * values**factor) @ vectors.T @ root
-    try:
-        split_beyond = split_at_one(0.5 * (further + further.T))
-    except CollapseError:
-        return following
-    return split_beyond if len(split_beyond.variances) == len(following.variances) else following
-
-
-def kernel_covariance(split: Split) -> np.ndarray:
-    """Return the kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
-    return np.eye(len(split.local)) - (split.local * (1.0 - split.variances)) @ split.local.T
-
-
-def relaxed_em(
-    step: Callable[[Split], tuple[float, Split]], split: Split, record: Recorder, *, max_iter: int, tol: float
-) -> FitPath:
-    """Run EM, ``objective, next split = step(split)``, from a split, with moves that are lengthened as long as this helps (adaptive over-relaxation, Salakhutdinov and
-    Roweis, 2003): directions that are nearly Gaussian make EM slow.
-
-    A pass that lowers the objective is undone, and a plain EM step, which cannot lower it, is made instead. The loop ends
-    with a plain EM step that gains no more than `tol`.
-    """
-    with record:
-        objective, following = step(split)
-        record.add(split, objective, keep=True)
-        record.iterated(split)
-        factor = 1.0
-        while len(record.objectives) < max_iter:
-            trial = stretched(split, following, factor) if factor > 1.0 else following
-            new_objective, new_following = step(trial)
-            gained = new_objective - objective
-            overshot = factor > 1.0 and not gained > tol
-            record.add(trial, new_objective, keep=not overshot)
-            if overshot:
-                record.iterated(split)
-                factor = 1.0
-                continue
-            record.iterated(trial)
-            if factor == 1.0 and gained <= tol:
-                raise record.end(Reason.CONVERGED, f"a pass gained no more than tol={tol:g}")
-            split, objective, following = trial, new_objective, new_following
-            factor = min(1.5 * factor, _LONGEST)
-        raise record.end(Reason.LIMIT, f"max_iter={max_iter} passes were used")
-    return record.path()
-
-
-def gaussian_part(problem: GaussProblem, split: Split) -> float:
-    """Return everything in F except the neighbours' term: log-norms, the Gaussian's exponent, the penalties."""
-    d = problem.rows.shape[1]
-    # Departure 1 (LCAGauss): The density is normalised by the determinant itself.
-    log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
-    # tr B_G' M_1 B_G = d1: the mean exponent and the Gaussian's penalty together.
-    exponent = -0.5 * split.gaussian.shape[1]
-    return float(log_norm + exponent - penalty_of_directions(problem.reg, *directions(split, problem.root)))
-
-
 def penalty_of_directions(reg: Penalty, gaussian: np.ndarray, local: np.ndarray) -> float:
     """Return the penalty of the local covariance at the rows of B_G' and of B_L'.
 
@@ -262,7 +243,6 @@ def search_directions(
     tol: float,
     n: float,
     rounds: int | None = None,
-    move: Callable[[Any, int], Any] | None = None,
 ) -> FitPath:
     """Run LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
 
@@ -272,7 +252,7 @@ def search_directions(
     Parameters
     ----------
     run : callable
-        ``path = run(split, tol)``: a run of `relaxed_em` from a split.
+        ``path = run(point, tol)``: a run of EM from a point.
     path : FitPath
         The path of EM without the search.
     tol : float
@@ -281,8 +261,6 @@ def search_directions(
         The number of rows.
     rounds : int, optional
         The maximum number of rounds of golden sections; by default they end when a round gains nothing.
-    move : callable, optional
-        ``split = move(split, moved)``: `transfer`, or the same for another kind of split.
 
     Returns
     -------
@@ -294,12 +272,12 @@ def search_directions(
     def worth(round_path: FitPath) -> float:
         if round_path is not path and round_path.objectives[-1] < path.objectives[-1]:
             return -np.inf
-        return round_path.objectives[-1] - _n_parameters(round_path.parameters) / n
+        return round_path.objectives[-1] - _n_parameters(round_path.parameters.split) / n
 
     # Departure 7 (LCAGauss): The search moves the directions of largest kernel variance. They are the most Gaussian-like;
     # this, the score (the penalised leave-one-out objective, corrected) and the bracket (none to all) are our reading.
     for _ in range(rounds) if rounds else count():
-        round_path = _golden_round(lambda split: run(split, rough), best, record, worth, move or transfer)
+        round_path = _golden_round(lambda at: run(at, rough), best, record, worth)
         gained = worth(round_path) - worth(best)
         best = round_path if gained > 0 or round_path.reason.by_user else best
         if gained <= rough or round_path.reason.by_user:
@@ -323,10 +301,9 @@ def _golden_round(
     path: FitPath,
     record: list[np.ndarray],
     worth: Callable[[FitPath], float],
-    move: Callable[[Any, int], Any],
 ) -> FitPath:
     """Return the best of the runs of a golden-section search over the number of transferred directions."""
-    split = path.parameters
+    start = path.parameters
     tried = {0: path}
 
     def ended() -> Reason:
@@ -336,13 +313,13 @@ def _golden_round(
     def value(moved: int) -> float:
         if moved not in tried and not ended().by_user:
             try:
-                tried[moved] = _run_or_keep(lambda: run(move(split, moved)), path)
+                tried[moved] = _run_or_keep(lambda: run(start.transferred(moved)), path)
                 record.append(tried[moved].objectives)
             except CollapseError:
                 tried[moved] = path._replace(objectives=np.array([-np.inf]))
         return worth(tried.get(moved, path))
 
-    low, high = 0, len(split.variances)
+    low, high = 0, len(start.split.variances)
     while high - low > 2 and not ended().by_user:
         left = low + round(0.382 * (high - low))
         right = max(low + round(0.618 * (high - low)), left + 1)

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, DensityMixin, clone
-from sklearn.utils import Tags
+from sklearn.base import clone
 
-from vicinal._checks import (
-    bandwidth_covariance,
-    check_callback,
-    check_choice,
-    check_integer,
-    check_random_state,
-    check_rows,
-    check_verbose,
-    check_weights,
-    has_gaps,
-    log_weights,
-    own_rows,
-)
+from vicinal._checks import bandwidth_covariance, check_choice, check_integer, check_rows, forget_gaps
 from vicinal._dask import fits_collections
-from vicinal._density.gaps import (
-    MAX_PASSES,
-    TOL,
-    GapFit,
-    check_columns_known,
-    fit_gaps,
-    forget_gaps,
-    gaussian_start,
-    narrowed,
-)
-from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin, rows_out_of_folds
-from vicinal._engine import (
-    Engine,
-    fit_engine,
-    large_source,
-    one_blas_thread_beside_pairs,
-)
-from vicinal._fit_loops import Callback, FitPath, Recorder, accelerated_fixed_point, fixed_point, warn_if_not_converged
+from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
+from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
+from vicinal._fit_loops import Callback, FitPath, Recorder, accelerated_fixed_point, fixed_point
 from vicinal._kernel_penalty import Penalty
+from vicinal._lca.base import LocalComponents, collapse_error
 from vicinal._lca.checks import (
     LCA_REMEDIES,
     Remedies,
@@ -53,13 +25,9 @@ from vicinal._lca.checks import (
     check_representable,
     check_scale,
     check_twins,
-    check_two_rows,
     check_variances,
-    collapse_message,
-    collapse_message_with_gaps,
     is_answerable,
 )
-from vicinal._lca.from_source import SourceRows, draw_rows, problem_of_source
 from vicinal._lca.penalty import (
     AUTO_SHARE,
     LEAST_PENALTY,
@@ -70,58 +38,32 @@ from vicinal._lca.penalty import (
     as_parameter,
     check_penalty,
     check_reg,
-    fit_under_penalty,
     free_parameters,
     has_plenty,
 )
 from vicinal._lca.penalty_search import search_penalty, warn_at_edge
-from vicinal._lca.steps import (
-    COLLAPSE,
-    CollapseError,
-    Steps,
-    Structure,
-    inverse_root,
-    nearest_structured,
-    one_pass,
-    ordered_metric,
-)
+from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_root, nearest_structured, ordered_metric
 from vicinal._lca.stochastic import (
-    PASSES,
     SAMPLE,
     Metrics,
     StochasticEM,
-    StochasticMixin,
     Stream,
     exact_is_affordable,
     metric_of,
     multilevel_start,
-    sampled_start,
 )
-from vicinal._leave_one_out import LeaveOneOut, counted_rows, leave_one_out, perplexities, scatter_of_rows
-from vicinal._metric import LinearMetricMixin
+from vicinal._leave_one_out import IncompleteRows, LeaveOneOut, counted_rows, leave_one_out, narrowed, scatter_of_rows
 from vicinal._mixtures import SharedMixture
-from vicinal._records import Record, RecordParametersMixin, as_record
-from vicinal._row_sources import RowSource
+from vicinal._rows import TrainingRows
 
 # From this number of rows on, an exact fit starts from fits to samples.
 _LEVELS_FROM_ROWS = 20_000
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
-_SOLVERS = ("auto", "em", "accelerated", "stochastic")
-
-# The default max_iter and tol, exact and stochastic.
-LIMITS = (500, 1e-8), (50, 1e-3)
 _FEWEST_REFITTED = 20  # rows that a detector fits again in folds
 
 
-class LCA(
-    StochasticMixin,
-    RecordParametersMixin,
-    LinearMetricMixin,
-    MixtureDensityMixin,
-    DensityMixin,
-    BaseEstimator,
-):
+class LCA(LocalComponents):
     r"""Local Component Analysis: learn the metric that makes data locally isotropic, without labels.
 
     PCA whitens by the spread of the whole data set, whereas LCA whitens by the spread of each row about its
@@ -270,11 +212,15 @@ class LCA(
     -1.286
     """
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "solver": StochasticEM, "engine": Engine}
-    _exact_solver = "accelerated"
+    _solvers = ("auto", "accelerated", "em", "stochastic")
+    _passes = 20
+    _limits: ClassVar[dict[str, tuple[int, float]]] = {
+        "exact": (500, 1e-8),
+        "stochastic": (50, 1e-3),
+        "gaps": (100, 1e-3),
+    }
     _stream: dict[str, Any] | None
     _reg_form: Form | None  # the penalty of reg="auto" as a function of the rows; None for a given one
-    reg_search_: dict[str, Any] | None
 
     def __init__(
         self,
@@ -303,11 +249,6 @@ class LCA(
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric and the density of the rows of X.
@@ -325,135 +266,59 @@ class LCA(
         -------
         self
         """
-        source = large_source(X, self.engine)
-        if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
-            self._fit_to_source(source, sample_weight)
-            return self
-        rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
-        weight = check_two_rows(check_weights(sample_weight, rows))
-        structure = self._check_parameters(rows.shape[1])
-        if has_gaps(rows):
-            self._fit_to_gaps(rows, weight, check_reg(self.reg, rows.shape[1]), structure)
-            return self
-        rows, reg = self._penalty(rows, weight, structure)
-        self._fit_under_penalty(lambda reg: self._fit_metric(rows, weight, reg, structure, X), rows, weight, reg)
+        return self._fit(self._open(X, sample_weight))
+
+    def _fit(self, rows: TrainingRows, remedies: Remedies = LCA_REMEDIES, share: float = AUTO_SHARE) -> Self:
+        """Fit to validated rows; with gaps, "auto" means `share` times the covariance of the data."""
+        structure = self._check_parameters(rows.values.shape[1])
+        # The problem scores each row by all others. The penalty R is the user's, or chosen by held-out rows.
+        rows, problem, covariance, penalty = self._prepared(rows, structure, remedies, share)
+        for reg in self._penalties(penalty, rows):
+            try:
+                # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
+                start, reference = self._start(problem, covariance, reg, structure)
+                path, neighbors = self._maximised(problem, Steps(reg, structure, start, reference), start, rows)
+                break
+            except (CollapseError, np.linalg.LinAlgError):
+                self._reg_form = LEAST_PENALTY
+        else:
+            raise collapse_error(rows, self.covariance_type, remedies)
+        self._keep(path, rows, covariance, neighbors)
+        self._keep_path(path, reg)
         return self
 
-    def _fit_under_penalty(
-        self,
-        fit_metric: Callable[[Penalty], FitPath],
-        X: np.ndarray,
-        weight: np.ndarray | None,
-        reg: Penalty,
-        remedies: Remedies = LCA_REMEDIES,
-    ) -> None:
-        """Find the metric by ``fit_metric(reg)``, with a larger penalty if "auto" found no solution; keep the path."""
-        auto = isinstance(self.reg, str)
-        path, used = fit_under_penalty(fit_metric, reg, X, weight, self.covariance_type, remedies, may_widen=auto)
-        if used is not reg:
-            self._reg_form = LEAST_PENALTY
-        self.reg_ = as_parameter(used, self._in_all_columns)
-        warn_if_not_converged("LCA", path)
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+    def _prepared(self, rows: TrainingRows, structure: Structure, remedies: Remedies, share: float) -> _Prepared:
+        """Return the columns that vary, their problem, the covariance of the data, and the penalty."""
+        self._stream = None
+        if rows.incomplete:
+            names, columns = getattr(self, "feature_names_in_", None), np.arange(rows.values.shape[1])
+            incomplete = IncompleteRows.of(rows.values, rows.weight, self.engine, names)
+            given = check_reg(self.reg, len(columns))
+            reg = Penalty(share * incomplete.covariance) if given is None else given
+            self._constants, self.reg_search_, self._reg_form = None, None, None
+            return _Prepared(rows, incomplete, incomplete.covariance, check_penalty(reg, columns, names))
+        rows, reg = self._penalty(rows, structure, remedies)
+        problem = self._problem(rows)
+        known = (rows.values, rows.weight) if rows.file else (problem.rows, problem.weight)
+        return _Prepared(rows, problem, scatter_of_rows(*known), reg)
 
-    def _fit_metric(
-        self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty, structure: Structure, given: ArrayLike
-    ) -> FitPath:
-        """Find the metric under a penalty, and store it with its density; X was made from the `given` rows."""
-        queries = self._pair_work(*X.shape).n_queries
-        problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=PASSES)
-        self.engine_ = problem.pairs.backend
-        covariance = scatter_of_rows(problem.rows, problem.weight)
-        # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
-        start, record, neighbors = self._initial_metric(covariance, reg, structure), Recorder.of(self), None
-        reference = self._metric_of_data(covariance, reg, structure)
-        start = self._choose_solver(problem, start, structure, reference)
-        limits = self._limits(*LIMITS[self.solver_ == "stochastic"])
+    def _maximised(
+        self, problem: Any, steps: Steps, start: np.ndarray, rows: TrainingRows
+    ) -> tuple[FitPath, np.ndarray | None]:
+        """Return the path to the maximum of the penalised likelihood (Eq. 1), and a sample of neighbours for sweeps."""
+        self.solver_, start = self._solver_and_start(problem, steps, start)
+        record = Recorder.of(self, lambda at: getattr(at, "metric", at))
         if self.solver_ == "stochastic":
             # Local covariances of minibatches, each blended with the current covariance (Eq. 7).
-            path, neighbors = self._sweep(Metrics(problem, structure), start, record, limits)
-        else:
-            # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
-            # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
-            steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
-            with one_blas_thread_beside_pairs(*problem.rows.shape):  # this includes the algebra between the passes
-                if self.solver_ == "em":
-                    path = fixed_point(steps.em, start, record, **limits)
-                else:
-                    path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
-        self._keep(path.parameters, covariance)
-        self._keep_density(own_rows(X, given), weight, problem, neighbors)
-        return path
-
-    def _fit_to_gaps(
-        self,
-        X: np.ndarray,
-        weight: np.ndarray | None,
-        reg: Penalty | None,
-        structure: Structure,
-        *,
-        data_share: float = AUTO_SHARE,
-    ) -> None:
-        """Fit to rows with missing values.
-
-        The penalty is `reg` or, if that is None, `data_share` times the covariance of the data.
-        """
-        check_columns_known(X, getattr(self, "feature_names_in_", None))
-        rows = X.astype(np.float64)
-        filled, data_covariance = gaussian_start(rows, weight)
-        ridge = Penalty(data_share * data_covariance) if reg is None else reg
-        check_penalty(ridge, np.arange(X.shape[1]), getattr(self, "feature_names_in_", None))
-        if isinstance(self.init, str):
-            check_choice(self.init, "init", ("covariance",))
-            initial = ridge.updated(narrowed(data_covariance, len(X)))
-        else:
-            initial = bandwidth_covariance(self.init, X.shape[1], name="init")
-        start, limits = GapFit(nearest_structured(initial, *structure), filled), self._limits(MAX_PASSES, TOL)
-
-        def update(expectation: Any, mass: float) -> np.ndarray:
-            return _check_collapse(
-                nearest_structured(ridge.updated(expectation.scatter / mass), *structure), data_covariance
-            )
-
-        record = Recorder.of(self, lambda at: inverse_root(at.covariance))
-        try:
-            path, expectation = fit_gaps(rows, weight, self.engine, start, update, record, penalty=ridge, **limits)
-        except (CollapseError, np.linalg.LinAlgError):
-            raise ValueError(collapse_message_with_gaps("LCA")) from None
-        warn_if_not_converged("LCA", path)
-        best = path.parameters
-        problem = leave_one_out(best.centres, weight, self.engine, reg=ridge)
-        self._constants, self.reg_, self.reg_search_, self._reg_form = None, as_parameter(ridge), None, None
-        self.solver_, self.engine_, self._stream = "em", problem.pairs.backend, None
-        self._keep(inverse_root(best.covariance), scatter_of_rows(best.centres, weight))
-        self._keep_density(best.centres.astype(X.dtype), weight, problem)
-        self._left_out_scores, self._incomplete_rows = expectation.scores, X.copy()
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-
-    def _fit_to_source(self, source: RowSource, sample_weight: ArrayLike | None) -> None:
-        """Fit by the stochastic solver to rows that do not fit into memory."""
-        structure = self._check_parameters(source.shape[1])
-        draw = draw_rows(self, source, sample_weight)
-        sample, reg = self._penalty(draw.sample, draw.shares, structure, varies=draw.varies)
-        draw = draw.active(self)
-        covariance = scatter_of_rows(sample, draw.shares)
-        rows = SourceRows(draw.source, draw.counted)
-
-        def fit_metric(reg: Penalty) -> Any:
-            problem = problem_of_source(rows, draw, self, reg)
-            start = self._initial_metric(covariance, reg, structure)
-            self.solver_, self.engine_ = "stochastic", problem.pairs.backend
-            record, options = Recorder.of(self), self._limits(*LIMITS[True])
-            path, among = self._sweep(Metrics(problem, structure), start, record, options, most=draw.most)
-            self._keep(path.parameters, covariance)
-            metric = self.components_[:, self.active_features_]
-            self.effective_neighbors_ = problem.pairs.some(among).at(metric).perplexities()
-            self.certified_row_error_ = problem.pairs.certified_row_error
-            return path
-
-        self._fit_under_penalty(fit_metric, sample, draw.shares, reg)
-        centres, log_shares = draw.components()
-        self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
+            path, neighbors = self._sweep(Metrics(problem, steps.reg, steps.structure), start, rows, record)
+            return path._replace(parameters=Point(path.parameters, problem)), neighbors
+        # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
+        # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
+        at, limits = Point(start, problem), self._limits_of("gaps" if rows.incomplete else "exact")
+        with one_blas_thread_beside_pairs(*problem.rows.shape):  # this includes the algebra between the passes
+            if self.solver_ == "em":
+                return fixed_point(steps.em, at, record, may_lose=rows.incomplete, **limits), None
+            return accelerated_fixed_point(steps.displacement, steps.move, at, record, **limits), None
 
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
@@ -483,8 +348,8 @@ class LCA(
         rows = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
         structure, options = self._check_parameters(rows.shape[1]), self._stochastic_options()
         if fresh:
-            rows, reg = self._penalty(rows, None, structure)
-            self.reg_ = as_parameter(reg, self._in_all_columns)
+            opened, reg = self._penalty(TrainingRows(rows, None, X), structure, LCA_REMEDIES)
+            rows, self._stream, self.reg_ = opened.values, None, as_parameter(reg, self._in_all_columns)
         given = check_reg(self.reg, self.n_features_in_) or check_reg(self.reg_, self.n_features_in_)
         assert given is not None
         reg = given.of_columns(self.active_features_)
@@ -499,15 +364,16 @@ class LCA(
                 )
             metric = metric_of(stream.local, reg, structure)
         except CollapseError:
-            raise ValueError(collapse_message(stream.reservoir, None, self.covariance_type)) from None
+            raise collapse_error(TrainingRows(stream.reservoir, None, X), self.covariance_type, LCA_REMEDIES) from None
         forget_gaps(self)
         self._stream = {"local": stream.local, "seed": stream.seed}
         self.solver_, self.converged_ = "stream", False
         self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
-        problem = leave_one_out(stream.reservoir, None, self.engine, reg=reg)
-        self.engine_ = problem.pairs.backend
-        self._keep(metric, scatter_of_rows(stream.reservoir))
-        self._keep_density(stream.reservoir, None, problem)
+        problem = leave_one_out(stream.reservoir, None, self.engine)
+        self._keep_metric(metric, scatter_of_rows(stream.reservoir))
+        self.mixture_ = self._shared_mixture(stream.reservoir, None)
+        sample = TrainingRows(stream.reservoir, None, X)
+        self._keep_neighbors(problem, self.components_[:, self.active_features_], sample, stream.reservoir, None)
         return self
 
     def _open_stream(
@@ -516,10 +382,10 @@ class LCA(
         """Return the stream before the rows of X, which may come from `fit` or from the last call, and its objectives."""
         if fresh:
             seed = self._seed()
-            problem = leave_one_out(X, None, self.engine, reg=reg, passes=PASSES)
-            start = self._initial_metric(scatter_of_rows(X), reg, structure)
+            problem = leave_one_out(X, None, self.engine, passes=self._passes)
+            start, _ = self._start(problem, scatter_of_rows(X), reg, structure)
             if isinstance(self.init, str):
-                fit = sampled_start(problem, start, structure, size, np.random.default_rng(seed))
+                fit = Metrics(problem, reg, structure).fit_sample(start, size, np.random.default_rng(seed))
                 start = start if fit is None else fit.parameters
             local = reg.local_part(np.linalg.inv(start.T @ start))
             return Stream(X[:0], local, 0, size, seed), []
@@ -534,40 +400,28 @@ class LCA(
         )
         return Stream(centres[reservoir].astype(np.float64), reg.local_part(self.covariance_), n, size, seed), []
 
-    def _penalty(
-        self,
-        X: np.ndarray,
-        weight: np.ndarray | None,
-        structure: Structure,
-        remedies: Remedies = LCA_REMEDIES,
-        varies: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, Penalty]:
-        """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto".
-
-        `varies` states which columns vary in the rows of which X is a sample.
-        """
-        forget_gaps(self)
-        self._stream = None
-        given = check_reg(self.reg, X.shape[1])
+    def _penalty(self, rows: TrainingRows, structure: Structure, remedies: Remedies) -> tuple[TrainingRows, Penalty]:
+        """Return the columns that vary and their penalty; raise for data without a solution, and search for "auto"."""
+        X, given = rows.values, check_reg(self.reg, rows.values.shape[1])
         # A penalty gives the kernel a width along constant columns, so they are kept.
         kept_columns = None if given is None else np.diag(given.matrix) > 0
-        if varies is not None:
-            kept_columns = varies if kept_columns is None else varies | kept_columns
+        if rows.file is not None:  # X is a sample, in which a column may be constant that varies elsewhere
+            kept_columns = rows.file.varies if kept_columns is None else rows.file.varies | kept_columns
         if structure.covariance in ("spherical", "low_rank") and given is not None and given.weight is None:
             kept_columns = np.full(X.shape[1], not given.is_zero or bool(np.ptp(X, axis=0).any()))
-        X = self._keep_active(X, weight, width="reg", kept=kept_columns)
-        rows, weight = counted_rows(X, weight)
+        rows = rows.of_columns(self._keep_active(X, rows.weight, width="reg", kept=kept_columns), self.active_features_)
+        X, weight = counted_rows(rows.values, rows.weight)
         if given is None or given.is_zero:
-            check_scale(rows, structure.covariance, self._active_names)
+            check_scale(X, structure.covariance, self._active_names)
         if given is None:
-            self._reg_form = self._search(rows, weight, structure, remedies)
-            return X, self._reg_form.of_rows(rows, weight)
+            self._reg_form = self._search(X, weight, structure, remedies)
+            return rows, self._reg_form.of_rows(X, weight)
         self.reg_search_, self._reg_form = None, None
         given = check_penalty(given, self.active_features_, self._active_names)
         if given.is_zero:
-            check_answerable(rows, *structure, names=self._active_names, remedies=remedies)
-            check_twins(rows, remedies)
-        return X, given
+            check_answerable(X, *structure, names=self._active_names, remedies=remedies)
+            check_twins(X, remedies)
+        return rows, given
 
     def _search(self, X: np.ndarray, weight: np.ndarray | None, structure: Structure, remedies: Remedies) -> Form:
         """Return the penalty for ``reg="auto"``, from rows of positive weight."""
@@ -582,26 +436,21 @@ class LCA(
         self.reg_search_ = choice.table
         return choice.form
 
-    def _choose_solver(
-        self, problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray
-    ) -> np.ndarray:
-        """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
-        n = len(problem.rows)
-        self.solver_ = self._pick_solver(n)
-        takes_levels = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
+    def _solver_and_start(self, problem: Any, steps: Steps, start: np.ndarray) -> tuple[str, np.ndarray]:
+        """Return the solver, and a start for it: that of an exact fit of many rows comes from samples of them."""
+        n, solver = len(problem.rows), "em"
+        if isinstance(problem, IncompleteRows):
+            return solver, start
+        solver = self._pick_solver(n)
+        takes_levels = n > _LEVELS_FROM_ROWS and isinstance(self.init, str) and isinstance(problem.rows, np.ndarray)
         with one_blas_thread_beside_pairs(*problem.rows.shape):
-            unsure = self.solver == "auto" and self.solver_ == "stochastic" and takes_levels
-            if unsure and exact_is_affordable(problem, start, structure, reference):
-                self.solver_ = "accelerated"
-            if self.verbose and self.solver == "auto":
-                self._print(f"solver={self.solver_!r} for {n} rows")
-            if takes_levels and self.solver_ == "accelerated":
-                return multilevel_start(problem, start, structure, reference, self._print if self.verbose else None)
-        return start
-
-    def _print(self, text: str) -> None:
-        if self.verbose:
-            print(f"[LCA] {text}", file=sys.stderr, flush=True)
+            if self.solver == "auto" and solver == "stochastic" and takes_levels:
+                solver = "accelerated" if exact_is_affordable(problem, steps, start) else solver
+            if self.solver == "auto":
+                self._print(f"solver={solver!r} for {n} rows")
+            if takes_levels and solver == "accelerated":
+                return solver, multilevel_start(problem, steps, start, self._print)
+        return solver, start
 
     def _held_out_rows(self, rows: np.ndarray) -> Iterable[HeldOutRows]:
         """Return training rows with the density without them: without their fold, if rows are few for the kernel's parameters."""
@@ -622,11 +471,8 @@ class LCA(
 
     def _check_parameters(self, n_features: int) -> Structure:
         """Return the structure; raise an error for invalid parameters."""
-        check_callback(self.callback)
+        self._check_solver()
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
-        as_record(self.solver, StochasticEM, "solver", _SOLVERS)
-        check_verbose(self.verbose)
-        check_random_state(self.random_state)
         rank = None if self.rank is None else check_integer(self.rank, "rank")
         if self.covariance_type == "low_rank":
             if rank is None:
@@ -638,44 +484,55 @@ class LCA(
                 )
         return Structure(self.covariance_type, rank if self.covariance_type == "low_rank" else None)
 
-    def _initial_metric(self, data_covariance: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarray:
-        """Return the metric to start from: the inverse root of a covariance of the structure."""
-        if not isinstance(self.init, str):
-            covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
-            covariance = covariance[np.ix_(self.active_features_, self.active_features_)]
-            return inverse_root(nearest_structured(covariance, *structure))
-        check_choice(self.init, "init", ("covariance",))
-        return self._metric_of_data(data_covariance, reg, structure)
+    def _start(
+        self, problem: Any, covariance: np.ndarray, reg: Penalty, structure: Structure
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the metric to start from, and that of the data: inverse roots of covariances of the structure.
 
-    def _metric_of_data(self, covariance: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarray:
-        """Return the metric of the data's own covariance."""
-        structured = nearest_structured(reg.start(covariance), *structure)
+        Rows with gaps start from a kernel of the width of Scott's rule.
+        """
+        incomplete = isinstance(problem, IncompleteRows)
+        of_data = reg.updated(narrowed(covariance, len(problem.rows))) if incomplete else reg.start(covariance)
+        structured = nearest_structured(of_data, *structure)
         check_variances(structured, self._active_names)
         if not reg.is_zero:
             check_representable(structured, "reg", self.reg)
-        return inverse_root(structured)
+        reference = inverse_root(structured)
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("covariance",))
+            return reference, reference
+        given = bandwidth_covariance(self.init, self.n_features_in_, name="init")
+        given = given[np.ix_(self.active_features_, self.active_features_)]
+        return inverse_root(nearest_structured(given, *structure)), reference
 
-    def _keep(self, metric: np.ndarray, covariance: np.ndarray) -> None:
-        """Store the fitted metric."""
+    def _keep(self, path: FitPath, rows: TrainingRows, covariance: np.ndarray, neighbors: np.ndarray | None) -> None:
+        """Store the metric and the density."""
+        metric, problem = path.parameters
+        if isinstance(problem, IncompleteRows):  # the rows of the density are those of the best pass, without gaps
+            self._incomplete_rows = rows.values.copy()
+            self._keep_metric(metric, scatter_of_rows(problem.rows, rows.weight))
+            self._left_out_scores = problem.expect(self.covariance_).scores
+            rows, problem = rows._replace(values=problem.rows.astype(rows.values.dtype)), problem.complete()
+            X = problem.rows
+        else:
+            self._keep_metric(metric, covariance)
+            X = rows.values
+        self.mixture_ = self._shared_mixture(*rows.kept())
+        self._keep_neighbors(problem, self.components_[:, self.active_features_], rows, X, neighbors)
+
+    def _keep_metric(self, metric: np.ndarray, covariance: np.ndarray) -> None:
+        """Store the metric, its rows ordered by the covariance of the data."""
         diagonal = self.covariance_type in ("diag", "spherical")
         metric = np.abs(metric) if diagonal else ordered_metric(metric, covariance)
         inverse = np.linalg.inv(metric)
         self.components_ = self._in_all_columns(metric)
         self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric
 
-    def _keep_density(
-        self, X: np.ndarray, weight: np.ndarray | None, problem: LeaveOneOut, neighbors: np.ndarray | None = None
-    ) -> None:
-        """Store the density, and the effective number of neighbours (among these positions) of each row."""
-        self.mixture_ = SharedMixture(X, self.covariance_, log_weights(weight), self.engine, self._active_names)
-        metric = self.components_[:, self.active_features_]
-        self.effective_neighbors_ = perplexities(problem, metric, X, weight, neighbors)
-        self.certified_row_error_ = problem.pairs.certified_row_error
 
+class _Prepared(NamedTuple):
+    """What a fit needs: the rows of the columns that vary, their problem, their covariance, and the penalty."""
 
-def _check_collapse(covariance: np.ndarray, data_covariance: np.ndarray) -> np.ndarray:
-    """Return the covariance if its smallest variance, in units of the data's spread, is not lost in rounding."""
-    whitened = np.linalg.solve(data_covariance, covariance)
-    if not np.isfinite(covariance).all() or not np.linalg.eigvals(whitened).real.min() > COLLAPSE:
-        raise CollapseError
-    return covariance
+    rows: TrainingRows
+    problem: LeaveOneOut | IncompleteRows
+    covariance: np.ndarray
+    penalty: Penalty

@@ -2,74 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import (
-    check_callback,
-    check_random_state,
-    check_rows,
-    check_verbose,
-    check_weights,
-    has_gaps,
-    log_weights,
-    own_rows,
-)
+from vicinal._checks import check_flag
 from vicinal._dask import answers_collections, fits_collections, float_numbers
-from vicinal._density.gaps import (
-    TOL,
-    check_columns_known,
-    expect,
-    forget_gaps,
-    gaussian_start,
-)
-from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, fit_engine, large_source
-from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point, warn_if_not_converged
+from vicinal._engine import Engine, fit_engine
+from vicinal._fit_loops import Callback, FitPath, Recorder, fixed_point
 from vicinal._kernel_penalty import Penalty
+from vicinal._lca.base import LocalComponents, collapse_error
 from vicinal._lca.checks import (
     Remedies,
     check_answerable,
     check_representable,
     check_scale,
     check_twins,
-    check_two_rows,
-    collapse_message_with_gaps,
     is_answerable,
 )
-from vicinal._lca.from_source import SourceRows, draw_rows, moments_of_source, problem_of_source
 from vicinal._lca.gauss_steps import (
-    GaussProblem,
-    Split,
+    GaussGaps,
+    GaussPoint,
+    GaussRows,
     all_local,
-    directions,
     em_step,
-    local_metric,
     mixture_of_directions,
-    penalty_of_directions,
     relaxed_em,
     search_directions,
-    split_at_one,
-    whitened,
 )
 from vicinal._lca.penalty import (
     AUTO_SHARE,
     LEAST_PENALTY,
     NO_PENALTY,
     Shrinkage,
-    as_parameter,
     check_matrix,
     check_penalty,
     check_reg,
-    fit_under_penalty,
     has_plenty,
 )
 from vicinal._lca.penalty_search import (
@@ -84,30 +56,14 @@ from vicinal._lca.penalty_search import (
     split_folds,
 )
 from vicinal._lca.steps import CollapseError, Structure, inverse_root
-from vicinal._lca.stochastic import Splits, StochasticEM, StochasticMixin
-from vicinal._leave_one_out import counted_rows, leave_one_out, mean_of_rows, perplexities, scatter_of_rows
-from vicinal._metric import LinearMetricMixin
-from vicinal._mixtures import SharedMixture
-from vicinal._records import Record, RecordParametersMixin, as_record
-from vicinal._row_sources import RowSource
+from vicinal._lca.stochastic import Splits, StochasticEM
+from vicinal._leave_one_out import IncompleteRows, counted_rows, mean_and_covariance, mean_of_rows
+from vicinal._rows import TrainingRows
 
 LCA_GAUSS_REMEDIES = Remedies("LCAGauss", simpler="")
 
 
-_SOLVERS = ("auto", "em", "stochastic")
-
-# The default max_iter and tol, exact and stochastic.
-_LIMITS = (500, 1e-7), (50, 1e-3)
-
-
-class LCAGauss(
-    StochasticMixin,
-    RecordParametersMixin,
-    LinearMetricMixin,
-    MixtureDensityMixin,
-    DensityMixin,
-    BaseEstimator,
-):
+class LCAGauss(LocalComponents):
     r"""LCA-Gauss: find the directions in which data are not Gaussian, a local metric for them, and the density.
 
     The rows are modelled as a Gaussian along some directions and as Parzen windows along the others,
@@ -245,9 +201,13 @@ class LCAGauss(
     1
     """
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"reg": Shrinkage, "solver": StochasticEM, "engine": Engine}
-    _exact_solver, _passes = "em", 50
-    reg_search_: dict[str, Any] | None
+    _solvers = ("auto", "em", "stochastic")
+    _passes = 50
+    _limits: ClassVar[dict[str, tuple[int, float]]] = {
+        "exact": (500, 1e-7),
+        "stochastic": (50, 1e-3),
+        "gaps": (500, 1e-3),
+    }
 
     def __init__(
         self,
@@ -274,11 +234,6 @@ class LCAGauss(
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the local and the Gaussian directions and the density of the rows of X.
@@ -296,192 +251,84 @@ class LCAGauss(
         -------
         self
         """
-        source = large_source(X, self.engine)
-        if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
-            self._fit_to_source(source, sample_weight)
-            return self
         self._check_parameters()
-        rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
-        weight = check_two_rows(check_weights(sample_weight, rows))
-        if has_gaps(rows):
-            self._fit_to_gaps(rows, weight, *self._given_penalties(rows.shape[1]), self._limits(*_LIMITS[0]))
-            return self
-        forget_gaps(self)
-        rows, reg, reg_gauss = self._penalties(rows, weight)
-        self._fit_under_penalties(
-            lambda reg: self._fit_directions(rows, weight, reg, reg_gauss, X), rows, weight, reg, reg_gauss
-        )
+        rows, problem, penalty, reg_gauss = self._prepared(self._open(X, sample_weight))
+        for reg in self._penalties(penalty, rows):
+            try:
+                path, neighbors = self._maximised(problem, reg, rows)
+                break
+            except (CollapseError, np.linalg.LinAlgError):
+                continue
+        else:
+            raise collapse_error(rows, "full", LCA_GAUSS_REMEDIES)
+        self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
+        self._keep(path, rows, neighbors)
+        self._keep_path(path, reg)
         return self
 
-    def _fit_under_penalties(
-        self,
-        fit_directions: Callable[[Penalty], FitPath],
-        X: np.ndarray,
-        weight: np.ndarray | None,
-        reg: Penalty,
-        reg_gauss: np.ndarray,
-    ) -> None:
-        """Find the directions by ``fit_directions(reg)``, with a larger penalty if "auto" found no solution."""
-        auto = isinstance(self.reg, str)
-        path, reg = fit_under_penalty(fit_directions, reg, X, weight, "full", LCA_GAUSS_REMEDIES, may_widen=auto)
-        self.reg_ = as_parameter(reg, self._in_all_columns)
-        self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
-        warn_if_not_converged("LCAGauss", path)
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+    def _maximised(self, problem: Any, reg: Penalty, rows: TrainingRows) -> tuple[FitPath, np.ndarray | None]:
+        """Return the path to the maximum of the penalised likelihood (Eq. 5), and a sample of neighbours for sweeps."""
+        passes, start = count(1), GaussPoint(all_local(len(problem.root)), problem)
 
-    def _fit_directions(
-        self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty, reg_gauss: np.ndarray, given: ArrayLike
-    ) -> FitPath:
-        """Find the directions under two penalties, and store them with their density; X was made from the `given` rows."""
+        def recorder() -> Recorder:
+            def both(at: Any) -> np.ndarray:  # a point, or the split of a sweep
+                split, root = (at.split, at.problem.root) if isinstance(at, GaussPoint) else (at, problem.root)
+                return self._in_all_columns(np.concatenate(split.directions(root)))
+
+            return Recorder.of(self, both, passes)
+
+        self.solver_ = "em" if rows.incomplete else self._pick_solver(len(problem.whitened.rows))
+        if self.solver_ == "stochastic":
+            # C_L of minibatches, each blended with the current one (Eq. 7), then the B that solves Eq. 6.
+            path, neighbors = self._sweep(Splits(problem, reg, self.reduce), start.split, rows, recorder())
+            return path._replace(parameters=GaussPoint(path.parameters, problem)), neighbors
+        limits = self._limits_of("gaps" if rows.incomplete else "exact")
+
+        def em(at: GaussPoint, tol: float) -> FitPath:  # Algorithm 1
+            return fixed_point(
+                lambda at: em_step(at, reg),
+                at,
+                recorder(),
+                max_iter=limits["max_iter"],
+                tol=tol,
+                may_lose=rows.incomplete,
+            )
+
+        def run(at: GaussPoint, tol: float) -> FitPath:
+            return (
+                em(at, tol)
+                if rows.incomplete
+                else relaxed_em(at, reg, recorder(), max_iter=limits["max_iter"], tol=tol)
+            )
+
+        # C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
+        path = em(start, limits["tol"])
+        if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
+            path = search_directions(run, path, limits["tol"], rows.mass)
+        return path, None
+
+    def _prepared(self, rows: TrainingRows) -> _Prepared:
+        """Return the columns that vary, their problem, and the two penalties."""
+        if rows.incomplete:
+            names, columns = getattr(self, "feature_names_in_", None), np.arange(rows.values.shape[1])
+            reg, reg_gauss = self._given_penalties(len(columns))
+            filled = IncompleteRows.of(rows.values, rows.weight, self.engine, names)
+            reg = check_penalty(Penalty(AUTO_SHARE * filled.covariance) if reg is None else reg, columns, names)
+            reg_gauss = np.zeros_like(filled.covariance) if reg_gauss is None else reg_gauss
+            self._constants, self.reg_search_ = None, None
+            root = inverse_root(filled.covariance + reg_gauss)
+            return _Prepared(
+                rows, GaussGaps(filled, reg_gauss, root, mean_of_rows(filled.rows, rows.weight)), reg, reg_gauss
+            )
+        rows, reg, reg_gauss = self._both_penalties(rows)
         # Departure 4 (LCAGauss): The Gaussian's covariance divides by n. Its limit is the Gaussian of maximum likelihood.
-        root, mean = self._root(scatter_of_rows(X, weight), reg_gauss), mean_of_rows(X, weight)
-        # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + R_G, is the identity.
-        work = self._pair_work(*X.shape)
-        rows, problem = whitened(X, weight, fit_engine(self), reg, root, work)
-        path, neighbors = self._find_directions(problem)
-        self._keep_directions(path.parameters, root, mean)
-        self._keep_density(own_rows(X, given), mean, log_weights(weight))
-        self.effective_neighbors_ = perplexities(problem, local_metric(path.parameters), rows, weight, neighbors)
-        return path
-
-    def _root(self, covariance: np.ndarray, reg_gauss: np.ndarray) -> np.ndarray:
-        """Return R with ``R (C_G + R_G) R' = I``."""
+        mean, covariance = mean_and_covariance(rows)
         gaussian = covariance + reg_gauss
         if reg_gauss.any():
             check_representable(gaussian, "reg_gauss", self.reg_gauss)
-        return inverse_root(gaussian)
-
-    def _find_directions(self, problem: GaussProblem, most: int | None = None) -> tuple[FitPath, np.ndarray | None]:
-        """Find the directions of a problem, with at most `most` candidates at a time.
-
-        Return the path, and a sample of rows as possible neighbours if the solver is stochastic.
-        """
-        n, d = problem.rows.shape
-        self.engine_, self.solver_ = problem.pairs.backend, self._pick_solver(n)
-        iterations, neighbors = count(1), None
-        limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
-
-        def recorder() -> Recorder:
-            return Recorder.of(
-                self, lambda at: self._in_all_columns(np.concatenate(directions(at, problem.root))), iterations
-            )
-
-        def step(at: Split) -> tuple[float, Split]:
-            return em_step(problem, at)
-
-        def run(split: Split, tol: float) -> FitPath:
-            return relaxed_em(step, split, recorder(), max_iter=limits["max_iter"], tol=tol)
-
-        if self.solver_ == "stochastic":
-            # C_L of minibatches, each blended with the current one (Eq. 7), then the B that solves Eq. 6.
-            path, neighbors = self._sweep(Splits(problem, self.reduce), all_local(d), recorder(), limits, most)
-        else:
-            # EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
-            path = fixed_point(step, all_local(d), recorder(), **limits)  # Algorithm 1
-            if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
-                path = search_directions(run, path, limits["tol"], problem.weight.sum())
-        self.certified_row_error_ = problem.pairs.certified_row_error
-        return path, neighbors
-
-    def _fit_to_gaps(
-        self,
-        X: np.ndarray,
-        weight: np.ndarray | None,
-        reg: Penalty | None,
-        reg_gauss: np.ndarray | None,
-        limits: dict[str, Any],
-    ) -> None:
-        """Fit to rows with missing values, with at most `max_iter` passes of a tolerance `tol` of the limits."""
-        check_columns_known(X, getattr(self, "feature_names_in_", None))
-        known, d = X.astype(np.float64), X.shape[1]
-        w = np.ones(len(X)) if weight is None else weight
-        mass = float(w.sum())
-        filled, data_covariance = gaussian_start(known, weight)
-        reg = Penalty(AUTO_SHARE * data_covariance) if reg is None else reg
-        check_penalty(reg, np.arange(d), getattr(self, "feature_names_in_", None))
-        reg_gauss = np.zeros((d, d)) if reg_gauss is None else reg_gauss
-        root = inverse_root(data_covariance + reg_gauss)
-        start = _filled_split(np.empty((0, d)), root, np.ones(d), mean_of_rows(filled, weight), filled)
-
-        def step(at: _FilledSplit) -> tuple[float, _FilledSplit]:
-            expectation = expect(known, at.centres, at.covariance, weight, self.engine)
-            penalty = 0.5 * float(np.sum(reg_gauss * (at.gaussian.T @ at.gaussian)))
-            penalty += penalty_of_directions(reg, at.gaussian, at.local)
-            objective = float(w @ expectation.scores) / mass - penalty
-            added = expectation.uncertainty / mass
-            whole = scatter_of_rows(expectation.rows, weight) + added + reg_gauss
-            root, mean = inverse_root(whole), mean_of_rows(expectation.rows, weight)
-            if not len(at.local):  # all Gaussian: the state absorbs, as with complete rows
-                return objective, _filled_split(root, at.local, at.variances, mean, expectation.rows)
-            pairs = leave_one_out(expectation.rows, weight, self.engine).pairs
-            scatter = pairs.at(at.local).scatter(w[w > 0], space="rows").scatter
-            matrix = root @ reg.updated(scatter / mass + added) @ root.T
-            split = split_at_one(0.5 * (matrix + matrix.T))
-            gaussian, local = directions(split, root)
-            return objective, _filled_split(gaussian, local, split.variances, mean, expectation.rows)
-
-        iterations = count(1)
-
-        def run(split: _FilledSplit, tol: float) -> Any:
-            record = Recorder.of(self, lambda at: np.concatenate([at.gaussian, at.local]), iterations)
-            return fixed_point(step, split, record, max_iter=limits["max_iter"], tol=tol, may_lose=True)
-
-        tol = max(limits["tol"], TOL)
-        try:
-            path = run(start, tol)
-            if self.reduce and not path.reason.by_user:
-                path = search_directions(run, path, tol, mass, move=_transfer)
-        except (CollapseError, np.linalg.LinAlgError):
-            raise ValueError(collapse_message_with_gaps("LCAGauss")) from None
-        warn_if_not_converged("LCAGauss", path)
-        self._constants, self.reg_search_ = None, None
-        self.reg_, self.reg_gauss_ = as_parameter(reg), reg_gauss
-        self._keep_gaps(X, weight, path)
-
-    def _keep_gaps(self, X: np.ndarray, weight: np.ndarray | None, path: Any) -> None:
-        """Store the result of a fit to rows with missing values."""
-        best = path.parameters
-        both = np.concatenate([best.gaussian, best.local])
-        self.gaussian_components_, self.components_ = best.gaussian, best.local
-        self.n_components_, self.mean_ = len(best.local), best.mean
-        self.precision_, self.covariance_ = both.T @ both, best.covariance
-        names = getattr(self, "feature_names_in_", None)
-        self.mixture_ = SharedMixture(
-            best.centres.astype(X.dtype), best.covariance, log_weights(weight), self.engine, names
-        )
-        self.rows_ = best.rows.astype(X.dtype)
-        expectation = expect(X.astype(np.float64), best.centres, best.covariance, weight, self.engine)
-        self._left_out_scores, self._incomplete_rows = expectation.scores, X.copy()
-        problem = leave_one_out(best.rows, weight, self.engine)
-        self.solver_ = "em"
-        self.engine_, self.certified_row_error_ = problem.pairs.backend, problem.pairs.certified_row_error
-        metric = best.local if len(best.local) else np.zeros((1, X.shape[1]))
-        self.effective_neighbors_ = perplexities(problem, metric, best.rows, weight)
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-
-    def _fit_to_source(self, source: RowSource, sample_weight: ArrayLike | None) -> None:
-        """Fit by the stochastic solver to rows that do not fit into memory; the Gaussian is that of all rows."""
-        self._check_parameters()
-        draw = draw_rows(self, source, sample_weight)
-        sample, reg, reg_gauss = self._penalties(draw.sample, draw.shares, draw.varies)
-        draw = draw.active(self)
-        mean, covariance = moments_of_source(draw, mean_of_rows(sample, draw.shares))
-
-        def fit_directions(reg: Penalty) -> Any:
-            root = self._root(covariance, reg_gauss)
-            problem = GaussProblem(
-                *problem_of_source(SourceRows(draw.source, draw.counted, (mean, root)), draw, self, reg)[:4], reg, root
-            )
-            path, among = self._find_directions(problem, draw.most)
-            assert among is not None
-            self._keep_directions(path.parameters, root, mean)
-            metric = local_metric(path.parameters)
-            self.effective_neighbors_ = problem.pairs.some(among).at(metric).perplexities()
-            return path
-
-        self._fit_under_penalties(fit_directions, sample, draw.shares, reg, reg_gauss)
-        components, log_shares = draw.components()
-        self._keep_density(components, mean, log_shares)
+        root = inverse_root(gaussian)
+        # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + R_G, is the identity.
+        return _Prepared(rows, GaussRows(self._problem(rows, (mean, root)), root, mean), reg, reg_gauss)
 
     def _given_penalties(self, n_features: int) -> tuple[Penalty | None, np.ndarray | None]:
         """Return the penalties that the user passed; None for "auto"."""
@@ -490,38 +337,36 @@ class LCAGauss(
         forms = "'auto', a number, a vector of variances or a matrix"
         return check_reg(self.reg, n_features), check_matrix(self.reg_gauss, n_features, "reg_gauss", forms)
 
-    def _penalties(
-        self, X: np.ndarray, weight: np.ndarray | None, varies: np.ndarray | None = None
-    ) -> tuple[np.ndarray, Penalty, np.ndarray]:
+    def _both_penalties(self, rows: TrainingRows) -> tuple[TrainingRows, Penalty, np.ndarray]:
         """Return the columns that vary, and the two penalties on them.
 
-        Raise an error for data without a solution, and search for "auto". `varies` states which columns vary in the rows of
-        which X is a sample.
+        Raise an error for data without a solution, and search for "auto".
         """
-        reg, reg_gauss = self._given_penalties(X.shape[1])
+        reg, reg_gauss = self._given_penalties(rows.values.shape[1])
         # Penalties give both parts a width along constant columns, so these are kept.
-        kept_columns = varies
+        kept_columns = None if rows.file is None else rows.file.varies
         if reg is not None and reg_gauss is not None:
             wide = (np.diag(reg.matrix) > 0) & (np.diag(reg_gauss) > 0)
-            kept_columns = wide if varies is None else varies | wide
-        X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept_columns)
-        rows, weight = counted_rows(X, weight)
+            kept_columns = wide if kept_columns is None else kept_columns | wide
+        values = self._keep_active(rows.values, rows.weight, width="reg and reg_gauss", kept=kept_columns)
         active = self.active_features_
+        rows = rows.of_columns(values, active)
+        X, weight = counted_rows(rows.values, rows.weight)
         reg = None if reg is None else check_penalty(reg, active, self._active_names)
         reg_gauss = None if reg_gauss is None else reg_gauss[np.ix_(active, active)]
         zero = {"reg": reg is not None and reg.is_zero, "reg_gauss": reg_gauss is not None and not reg_gauss.any()}
         zeros = [name for name, is_zero in zero.items() if is_zero]
         if zeros or reg is None or reg_gauss is None:
-            check_scale(rows, "full", self._active_names)
+            check_scale(X, "full", self._active_names)
         if zeros:
             remedies = LCA_GAUSS_REMEDIES._replace(reg_name=" and ".join(zeros))
-            check_answerable(rows, "full", names=self._active_names, remedies=remedies)
+            check_answerable(X, "full", names=self._active_names, remedies=remedies)
         if zero["reg"]:  # twins are not a problem for the Gaussian
-            check_twins(rows, LCA_GAUSS_REMEDIES)
+            check_twins(X, LCA_GAUSS_REMEDIES)
         self.reg_search_ = None
         if reg is not None and reg_gauss is not None:
-            return X, reg, reg_gauss
-        return X, *self._search(rows, weight, reg, reg_gauss)
+            return rows, reg, reg_gauss
+        return rows, *self._search(X, weight, reg, reg_gauss)
 
     def _search(
         self, X: np.ndarray, weight: np.ndarray | None, reg: Penalty | None, reg_gauss: np.ndarray | None
@@ -545,31 +390,31 @@ class LCAGauss(
 
     def _check_parameters(self) -> None:
         """Raise an error for invalid parameters."""
-        if not isinstance(self.reduce, (bool, np.bool_)):
-            raise TypeError(f"reduce must be True or False, got {type(self.reduce).__name__}.")
-        as_record(self.solver, StochasticEM, "solver", _SOLVERS)
-        check_verbose(self.verbose)
-        check_random_state(self.random_state)
-        self._limits(*_LIMITS[0])
-        check_callback(self.callback)
+        check_flag(self.reduce, "reduce")
+        self._check_solver()
 
-    def _keep_directions(self, split: Split, root: np.ndarray, mean: np.ndarray) -> None:
-        """Store the fitted directions."""
-        gaussian, local = directions(split, root)
+    def _keep(self, path: FitPath, rows: TrainingRows, neighbors: np.ndarray | None) -> None:
+        """Store the directions and the density; its centres are the rows, moved to the mean along the Gaussian directions."""
+        split, problem = path.parameters
+        gaussian, local = split.directions(problem.root)
         both = np.concatenate([gaussian, local])
-        inverse = np.linalg.inv(both)
-        self.precision_, self.covariance_ = both.T @ both, inverse @ inverse.T
+        self.precision_ = both.T @ both
         self.gaussian_components_, self.components_ = self._in_all_columns(gaussian), self._in_all_columns(local)
         self.n_components_ = len(split.variances)
-        self.mean_ = mean if self._constants is None else self._constants.copy()
-        self.mean_[self.active_features_] = mean
-
-    def _keep_density(self, rows: Any, mean: np.ndarray, log_shares: np.ndarray | None) -> None:
-        """Store the density; its centres are the rows, moved to the mean along the Gaussian directions."""
-        gaussian, local = (both[:, self.active_features_] for both in (self.gaussian_components_, self.components_))
-        centres = mixture_of_directions(gaussian, local, mean, rows)[0].astype(rows.dtype, copy=False)
-        self.mixture_ = SharedMixture(centres, self.covariance_, log_shares, self.engine, self._active_names)
-        self.rows_ = rows
+        self.mean_ = problem.mean if self._constants is None else self._constants.copy()
+        self.mean_[self.active_features_] = problem.mean
+        if isinstance(problem, GaussGaps):  # the rows of the density are those of the best pass, without gaps
+            self._left_out_scores, self._incomplete_rows = problem.left_out_scores(split), rows.values.copy()
+            X, metric, pairs = problem.filled.rows, split.metric @ problem.root, problem.filled.complete()
+            kept, log_shares = X, rows.kept()[1]
+        else:
+            metric, pairs = split.metric, problem.whitened
+            X = ((rows.values - problem.mean) @ problem.root.T).astype(rows.values.dtype, copy=False)
+            kept, log_shares = rows.kept()
+        centres, self.covariance_ = mixture_of_directions(gaussian, local, problem.mean, kept)
+        self.mixture_ = self._shared_mixture(centres.astype(rows.values.dtype, copy=False), log_shares)
+        self.rows_ = kept.astype(rows.values.dtype, copy=False)
+        self._keep_neighbors(pairs, metric, rows, X, neighbors)
 
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
@@ -592,27 +437,10 @@ class LCAGauss(
         return self._mixture().left_out_scores_of(self.rows_)
 
 
-class _FilledSplit(NamedTuple):
-    """A point of the fit to rows with missing values: its directions, mean, rows, and the mixture that they make."""
+class _Prepared(NamedTuple):
+    """What a fit needs: the rows of the columns that vary, their problem, and the two penalties."""
 
-    gaussian: np.ndarray
-    local: np.ndarray
-    variances: np.ndarray  # of the kernel along the local directions, ascending, in units of the Gaussian
-    mean: np.ndarray
-    rows: np.ndarray
-    covariance: np.ndarray
-    centres: np.ndarray
-
-
-def _filled_split(
-    gaussian: np.ndarray, local: np.ndarray, variances: np.ndarray, mean: np.ndarray, rows: np.ndarray
-) -> _FilledSplit:
-    centres, covariance = mixture_of_directions(gaussian, local, mean, rows)
-    return _FilledSplit(gaussian, local, variances, mean, rows, covariance, centres)
-
-
-def _transfer(at: _FilledSplit, moved: int) -> _FilledSplit:
-    """Make the `moved` local directions with the largest kernel variances Gaussian."""
-    n_local = len(at.variances) - moved
-    gaussian = np.concatenate([at.local[n_local:] * np.sqrt(at.variances[n_local:, None]), at.gaussian])
-    return _filled_split(gaussian, at.local[:n_local], at.variances[:n_local], at.mean, at.rows)
+    rows: TrainingRows
+    problem: GaussRows | GaussGaps
+    reg: Penalty
+    reg_gauss: np.ndarray

@@ -9,7 +9,6 @@ directions: on wdbc it costs a nat per row.) `penalty_search.py` chooses among t
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,11 +17,9 @@ from numpy.typing import ArrayLike
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from vicinal._checks import check_positive, count_twins, shown_columns
-from vicinal._fit_loops import FitPath
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.checks import Remedies, collapse_message
-from vicinal._lca.steps import CollapseError, Structure
-from vicinal._leave_one_out import counted_rows, mean_of_rows, scatter_of_rows
+from vicinal._lca.steps import Structure
+from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 from vicinal._records import Record
 
 FAMILIES = ("diagonal", "shrunk", "sample")
@@ -250,40 +247,3 @@ class Form(NamedTuple):
 NO_PENALTY = Form("diagonal", 0.0)  # the paper's plain estimator
 # The penalty that is used if none is needed except in directions in which the rows do not differ.
 LEAST_PENALTY = Form("shrunk", SMALLEST["shrunk"])
-
-
-def fit_under_penalty(
-    fit: Callable[[Penalty], FitPath],
-    reg: Penalty,
-    X: np.ndarray,
-    weight: np.ndarray | None,
-    covariance: str,
-    remedies: Remedies,
-    *,
-    may_widen: bool,
-) -> tuple[FitPath, Penalty]:
-    """Return the path of ``fit(reg)`` and its penalty; if there is no solution, that of a larger penalty or an error.
-
-    Parameters
-    ----------
-    fit : callable
-    reg : Penalty
-    X : array of shape (n, d)
-    weight : array of shape (n,), optional
-    covariance : str
-        The structure of the kernel's covariance, for the message.
-    remedies : Remedies
-    may_widen : bool
-        Whether a larger penalty may be used.
-    """
-    errors = (CollapseError, np.linalg.LinAlgError)
-    try:
-        return fit(reg), reg
-    except errors:
-        if (
-            may_widen
-        ):  # values that repeat (a grid of integers) leave directions without width even if there are many rows
-            reg = LEAST_PENALTY.of_rows(*counted_rows(X, weight))
-            with suppress(*errors):
-                return fit(reg), reg
-    raise ValueError(collapse_message(X, weight, covariance, remedies))

@@ -26,21 +26,12 @@ import numpy as np
 
 from vicinal._callers import callers_line
 from vicinal._checks import constant_columns, shown_columns
-from vicinal._engine import Engine, Work, one_blas_thread_beside_pairs
+from vicinal._engine import Engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point, fixed_point
 from vicinal._kernel_penalty import Penalty
-from vicinal._lca.gauss_steps import (
-    GaussProblem,
-    Split,
-    all_local,
-    em_step,
-    local_metric,
-    relaxed_em,
-    search_directions,
-    whitened,
-)
+from vicinal._lca.gauss_steps import GaussPoint, GaussRows, all_local, em_step, relaxed_em, search_directions
 from vicinal._lca.penalty import FAMILIES, NO_PENALTY, SMALLEST, Form, family_matrix, shrinkage, shrunk_covariance
-from vicinal._lca.steps import CollapseError, Steps, Structure, inverse_root, nearest_structured, one_pass
+from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 from vicinal._search import fixed_folds
@@ -537,8 +528,8 @@ class LCAFold:
     def fit(self, form: Form, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Fit with a penalty from a metric (None: the usual one); return the metric and the held-out score."""
         with one_blas_thread_beside_pairs(*self._problem.rows.shape):
-            problem = self._problem._replace(reg=form.with_matrix(self._matrix(form.family)))
-            metric = rough_metric(problem, self._covariance, self._structure, start)
+            reg = form.with_matrix(self._matrix(form.family))
+            metric = rough_metric(self._problem, reg, self._covariance, self._structure, start)
             return metric, self._score(metric)
 
     def score_of_kernel(self, family: str, factor: float) -> float:
@@ -556,29 +547,29 @@ class LCAFold:
 
 
 def rough_metric(
-    problem: LeaveOneOut, covariance: np.ndarray, structure: Structure, start: np.ndarray | None
+    problem: LeaveOneOut, reg: Penalty, covariance: np.ndarray, structure: Structure, start: np.ndarray | None
 ) -> np.ndarray:
     """Return LCA's metric of some rows, with the few digits that a choice by folds needs.
 
     Parameters
     ----------
     problem : LeaveOneOut
-        The problem with its penalty.
+    reg : Penalty
     covariance : array of shape (d, d)
         The covariance of the rows.
     structure : Structure
     start : array of shape (d, d), optional
         The metric to start from; the default is that of the rows' covariance.
     """
-    assert problem.reg is not None
-    covariance = nearest_structured(problem.reg.start(covariance), *structure)
+    covariance = nearest_structured(reg.start(covariance), *structure)
     if not (np.diag(covariance) > 0).all():  # one row has all the weight
         raise CollapseError
     reference = inverse_root(covariance)
     start = reference if start is None else start
-    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
+    steps = Steps(reg, structure, start, reference)
     limits: dict[str, Any] = {"max_iter": _MAX_PASSES, "tol": _TOL}
-    return accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
+    path = accelerated_fixed_point(steps.displacement, steps.move, Point(start, problem), Recorder(), **limits)
+    return path.parameters.metric
 
 
 class LCAGaussFold:
@@ -609,19 +600,19 @@ class LCAGaussFold:
     def score(self, penalty: Penalties) -> float:
         """Return the mean log-density of the held-out rows after a fit with two penalties to the training rows."""
         weight, test_weight = self._weights
-        problem, split = rough_split(self._train, weight, penalty, self._reduce, self._engine)
-        d = self._train.shape[1]
-        rows = (self._test - mean_of_rows(self._train, weight)) @ problem.root.T
-        log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
+        split, problem = rough_split(self._train, weight, penalty, self._reduce, self._engine)
+        whitened, root = problem.whitened, problem.root
+        rows = (self._test - problem.mean) @ root.T
+        log_norm = np.linalg.slogdet(root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * len(root) * LOG_2PI
         scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
         if len(split.variances):
-            scores += problem.pairs.at(local_metric(split)).log_sums(rows) - np.log(problem.weight.sum())
+            scores += whitened.pairs.at(split.metric).log_sums(rows) - np.log(whitened.weight.sum())
         return float(np.average(scores, weights=test_weight))
 
 
 def rough_split(
     train: np.ndarray, weight: np.ndarray | None, penalty: Penalties, reduce: bool, engine: Engine | str | None
-) -> tuple[GaussProblem, Split]:
+) -> GaussPoint:
     """Return LCA-Gauss's directions of some rows, with the few digits that a choice by folds needs.
 
     Parameters
@@ -633,21 +624,19 @@ def rough_split(
         Whether to search for the number of local directions.
     engine : None, str or Engine
     """
-    gaussian = scatter_of_rows(train, weight) + penalty.gaussian(train, weight)
-    reg = penalty.local(train, weight)
-    n, d = train.shape
-    _, problem = whitened(train, weight, engine, reg, inverse_root(gaussian), Work(n, n, d, _PASSES))
+    mean, gaussian = mean_of_rows(train, weight), scatter_of_rows(train, weight) + penalty.gaussian(train, weight)
+    reg, root = penalty.local(train, weight), inverse_root(gaussian)
+    rows = ((train - mean) @ root.T).astype(train.dtype, copy=False)
+    problem = leave_one_out(rows, weight, engine, passes=_PASSES)
 
-    def step(at: Split) -> tuple[float, Split]:
-        return em_step(problem, at)
+    def run(at: GaussPoint, tol: float) -> FitPath:
+        return relaxed_em(at, reg, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
-    def run(split: Split, tol: float) -> FitPath:
-        return relaxed_em(step, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
-
-    with one_blas_thread_beside_pairs(*problem.rows.shape):
+    with one_blas_thread_beside_pairs(*rows.shape):
         # The fit starts as in Algorithm 1, because EM hardly ever makes a direction local again that is Gaussian under a larger R.
+        start = GaussPoint(all_local(len(root)), GaussRows(problem, root, mean))
         limits: dict[str, Any] = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
-        path = fixed_point(step, all_local(d), Recorder(), **limits)
+        path = fixed_point(lambda at: em_step(at, reg), start, Recorder(), **limits)
         if reduce:
             path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
-    return problem, path.parameters
+    return path.parameters

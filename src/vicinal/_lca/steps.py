@@ -17,18 +17,12 @@ and the EM matrix in the frame, :math:`M = S_z / W + A R A'` (Eqs. 3 and 4 with 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._kernel_penalty import Penalty
 from vicinal._metric import signs_of
-from vicinal._mixtures import LOG_2PI
-
-if TYPE_CHECKING:
-    from vicinal._leave_one_out import LeaveOneOut
-
 
 # A direction whose variance falls below this share of the data's variance is collapsing, because distances along it have no
 # digits left. Data of twins reach this in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.
@@ -51,32 +45,6 @@ def inverse_root(covariance: np.ndarray) -> np.ndarray:
     scale = np.sqrt(np.diag(covariance))
     lower = np.linalg.cholesky(covariance / np.outer(scale, scale))
     return np.linalg.inv(lower) / scale
-
-
-def one_pass(problem: "LeaveOneOut", metric: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the objective per row at a metric, and the EM matrix M in its frame."""
-    assert problem.reg is not None
-    with one_blas_thread_beside_pairs(*problem.rows.shape):
-        sums, scatter = problem.pairs.at(metric).scatter(problem.weight)
-    return (
-        penalised_objective(
-            float(problem.weight @ (sums - problem.log_others) / problem.weight.sum()), metric, problem.reg
-        ),
-        em_matrix(scatter, problem.weight, metric, problem.reg),
-    )
-
-
-def penalised_objective(log_mean: float, metric: np.ndarray, reg: Penalty) -> float:
-    """Return F(A) from the (weighted) mean of the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
-    log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
-    return float(log_mean + log_norm - reg.cost(metric))
-
-
-# Departure 1 (LCA): The penalty is added in the M-step. It is 1/2 tr(Sigma^-1 R) per row; Algorithm 1 has R = nu I.
-def em_matrix(scatter: np.ndarray, weight: np.ndarray, metric: np.ndarray, reg: Penalty) -> np.ndarray:
-    """Return M = S_z / W + A R A' (or that of a penalty that draws towards a target), exactly symmetric."""
-    matrix = reg.in_frame(metric).updated(scatter / weight.sum())
-    return 0.5 * (matrix + matrix.T)
 
 
 # -- the structures that a covariance may have -----------------------------------------------------------
@@ -103,8 +71,15 @@ def nearest_structured(matrix: np.ndarray, covariance: str, rank: int | None = N
     return rest * np.eye(len(values)) + (top * (values[len(values) - rank :] - rest)) @ top.T
 
 
+class Point(NamedTuple):
+    """A point of an exact fit: the metric A, and the leave-one-out problem, whose centres move if rows have gaps."""
+
+    metric: np.ndarray
+    problem: Any  # LeaveOneOut, Minibatch or IncompleteRows
+
+
 class Steps:
-    """EM's step at a metric, and moves along displacements, for one structure.
+    """EM's step at a metric, and moves along displacements, for one structure and one penalty.
 
     A displacement is a symmetric matrix D in the frame of the metric A: it leads to the covariance
     ``A^-1 exp(D) A^-T``, and the new frame is ``exp(-D/2) A``. In these moving frames EM's displacement is
@@ -114,8 +89,7 @@ class Steps:
 
     Parameters
     ----------
-    evaluate : callable
-        ``objective, M = evaluate(metric)``.
+    reg : Penalty
     structure : Structure
     start : array of shape (d, d)
         The metric at the start.
@@ -125,43 +99,46 @@ class Steps:
     """
 
     def __init__(
-        self,
-        evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
-        structure: Structure,
-        start: np.ndarray,
-        reference: np.ndarray | None = None,
+        self, reg: Penalty, structure: Structure, start: np.ndarray, reference: np.ndarray | None = None
     ) -> None:
-        self.evaluate, self.structure = evaluate, structure
+        self.reg, self.structure = reg, structure
         self._root = np.linalg.inv(start if reference is None else reference)
         self._largest = max(1.0, self._narrowness(start) / len(start)) / COLLAPSE
+        self._problem: Any = None  # the problem after the last pass
 
     def _narrowness(self, metric: np.ndarray) -> float:
         return np.square(metric @ self._root).sum()
 
-    def displacement(self, metric: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the objective at the metric and EM's displacement from it."""
+    # Departure 1 (LCA): The penalty is added in the M-step. It is 1/2 tr(Sigma^-1 R) per row; Algorithm 1 has R = nu I.
+    def displacement(self, at: Point) -> tuple[float, np.ndarray]:
+        """Return the objective at a point and EM's displacement from it."""
+        metric = at.metric
         if self._narrowness(metric) > self._largest:
             raise CollapseError
-        objective, matrix = self.evaluate(metric)
+        log_likelihood, scatter, self._problem = at.problem.em_statistics(metric)  # Eq. 1, and lambda_ij of Eq. 3
+        matrix = self.reg.in_frame(metric).updated(scatter)  # Eq. 4 with the penalty, in the frame: M = A Sigma A'
+        matrix = 0.5 * (matrix + matrix.T)
         if self.structure.covariance != "full":
             inverse = np.linalg.inv(metric)
             update = nearest_structured(inverse @ matrix @ inverse.T, *self.structure)
             matrix = metric @ update @ metric.T
-        return objective, symmetric_function(matrix, _log)
+        return log_likelihood - self.reg.cost(metric), symmetric_function(matrix, _log)
 
-    def em(self, metric: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the objective at the metric, and the metric after EM's step."""
-        objective, displacement = self.displacement(metric)
-        return objective, self.move(metric, displacement)[0]
+    def em(self, at: Point) -> tuple[float, Point]:
+        """Return the objective at a point, and the point after EM's step (Algorithm 1)."""
+        objective, displacement = self.displacement(at)
+        return objective, Point(self.move(at, displacement)[0].metric, self._problem)
 
-    def move(self, metric: np.ndarray, displacement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the metric at the end of a displacement (or the nearest of the structure), and the move made."""
+    def move(self, at: Point, displacement: np.ndarray) -> tuple[Point, np.ndarray]:
+        """Return the point at the end of a displacement (or the nearest of the structure), and the move made."""
+        metric = at.metric
         if self.structure.covariance == "low_rank":
             inverse = np.linalg.inv(metric)
             covariance = inverse @ symmetric_function(displacement, np.exp) @ inverse.T
             covariance = nearest_structured(0.5 * (covariance + covariance.T), *self.structure)
             displacement = symmetric_function(metric @ covariance @ metric.T, _log)
-        return symmetric_function(displacement, lambda values: np.exp(-0.5 * values)) @ metric, displacement
+        moved = symmetric_function(displacement, lambda values: np.exp(-0.5 * values)) @ metric
+        return Point(moved, at.problem), displacement
 
 
 def symmetric_function(matrix: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -24,32 +24,22 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from vicinal._checks import check_integer, check_positive, check_random_state
-from vicinal._engine import Engine, Problem, Work
+from vicinal._checks import check_integer, check_positive
+from vicinal._engine import Engine
 from vicinal._fit_loops import FitPath, Reason, Recorder, accelerated_fixed_point
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.gauss_steps import (
     ROUGH,
-    GaussProblem,
+    GaussPoint,
+    GaussRows,
     Split,
-    em_step,
-    gaussian_part,
-    kernel_covariance,
-    local_metric,
+    penalty_of_directions,
     relaxed_em,
     search_directions,
     split_at_one,
 )
-from vicinal._lca.steps import (
-    CollapseError,
-    Steps,
-    Structure,
-    inverse_root,
-    nearest_structured,
-    one_pass,
-    penalised_objective,
-)
-from vicinal._leave_one_out import LeaveOneOut, leave_one_out, some_rows, weight_of_others
+from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_root, nearest_structured
+from vicinal._leave_one_out import LeaveOneOut, Minibatch, leave_one_out, log_norm, some_rows
 from vicinal._records import Record
 
 # The number of rows on which progress is measured, the same ones after every sweep.
@@ -81,63 +71,6 @@ def metric_of(local: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarr
     return metric
 
 
-class SampledProblem(Protocol):
-    """A leave-one-out problem whose rows can be drawn: `LeaveOneOut`, or that of LCA-Gauss."""
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The rows of positive weight."""
-
-    @property
-    def weight(self) -> np.ndarray:
-        """Their weights."""
-
-    @property
-    def log_others(self) -> np.ndarray:
-        """The logarithm of the weight that remains when a row is left out."""
-
-    @property
-    def pairs(self) -> Problem:
-        """The pair problem of the engine."""
-
-
-def sampled_neighbors(
-    problem: SampledProblem, metric: np.ndarray, queries: np.ndarray, points: np.ndarray | None = None
-) -> tuple[float, np.ndarray]:
-    """Return the mean log of the mean kernel of some rows, and their local covariance, with some rows as neighbours.
-
-    Parameters
-    ----------
-    problem : SampledProblem
-    metric : array of shape (k, d)
-    queries : array of row positions
-    points : array of row positions, sorted, optional
-        None means all rows. A row is never its own neighbour.
-    """
-    weight = problem.weight[queries]
-    if points is None:
-        log_others = problem.log_others[queries]
-        sums, scatter = problem.pairs.at(metric).scatter(weight, queries, space="rows")
-    else:
-        places = np.minimum(np.searchsorted(points, queries), len(points) - 1)
-        left_out = np.where(points[places] == queries, places, -1)
-        seen = problem.weight[points]
-        log_others = np.log(np.where(left_out >= 0, weight_of_others(seen)[left_out], seen.sum()))
-        placed = problem.pairs.some(points).at(metric)
-        sums, scatter = placed.scatter(weight, problem.rows[queries], left_out, space="rows")
-    mass = weight.sum()
-    return float(weight @ (sums - log_others) / mass), scatter / mass
-
-
-def sampled_covariance(
-    problem: LeaveOneOut, metric: np.ndarray, queries: np.ndarray, points: np.ndarray | None = None
-) -> tuple[float, np.ndarray]:
-    """Return LCA's objective for some rows at a metric, and their local covariance; see `sampled_neighbors`."""
-    assert problem.reg is not None
-    log_mean, local = sampled_neighbors(problem, metric, queries, points)
-    return penalised_objective(log_mean, metric, problem.reg), local
-
-
 def minibatches(
     n: int, n_neighbors: int, n_rows: int, batch_size: int, rng: np.random.Generator
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
@@ -165,8 +98,8 @@ class Sweepable(Protocol):
     """What is learned by sweeps: parameters that follow from a local covariance."""
 
     @property
-    def problem(self) -> SampledProblem:
-        """The rows, their weights, and the pair problem."""
+    def problem(self) -> LeaveOneOut:
+        """The rows that are drawn."""
 
     def at(self, local: np.ndarray) -> Any:
         """Return the parameters of a local covariance: the M-step."""
@@ -174,14 +107,14 @@ class Sweepable(Protocol):
     def local_of(self, parameters: Any) -> np.ndarray:
         """Return a local covariance that has these parameters, without the penalty's share."""
 
-    def sampled(self, parameters: Any, queries: np.ndarray, points: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Return the objective of some rows at the parameters, and their local covariance among some rows."""
+    def em_statistics(self, parameters: Any, batch: Minibatch) -> tuple[float, np.ndarray]:
+        """Return the objective of a minibatch at the parameters, and its local covariance."""
 
     def fit_sample(self, start: Any, size: int, rng: np.random.Generator) -> FitPath | None:
         """Return the exact fit to a sample of rows, or None if there is none."""
 
-    def fit_terms(self, start: Any, terms: np.ndarray, points: np.ndarray | None) -> FitPath | None:
-        """Return the fit to some terms among some rows, from a start, or None if there is none."""
+    def fit_terms(self, start: Any, batch: Minibatch) -> FitPath | None:
+        """Return the fit to a minibatch from a start, or None if there is none."""
 
 
 def sweep_path(
@@ -214,20 +147,20 @@ def sweep_path(
         The parameters are those of the best sweep; its objectives are those of the measuring rows after
         each sweep.
     """
-    weight = model.problem.weight
-    n = len(weight)
+    problem, n = model.problem, len(model.problem.weight)
     measured = np.sort(rng.choice(n, min(_MONITORED, n), replace=False))
     neighbors_of_measured = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
+    monitored = Minibatch(problem, measured, neighbors_of_measured)
     parameters = model.at(local)
-    record.begin(parameters, model.sampled(parameters, measured, neighbors_of_measured)[0])
+    record.begin(parameters, model.em_statistics(parameters, monitored)[0])
     idle = 0
     with record:
         for _ in range(max_iter):
             for terms, points in minibatches(n, n_neighbors, n_rows, batch_size, rng):
-                _, estimate = model.sampled(parameters, terms, points)
-                local = blend(local, estimate, discount, weight[terms].sum() / n_rows)
+                _, estimate = model.em_statistics(parameters, Minibatch(problem, terms, points))
+                local = blend(local, estimate, discount, problem.weight[terms].sum() / n_rows)
                 parameters = model.at(local)
-            objective, best = model.sampled(parameters, measured, neighbors_of_measured)[0], record.objective
+            objective, best = model.em_statistics(parameters, monitored)[0], record.objective
             record.add(parameters, objective)
             record.iterated(parameters)
             idle = 0 if objective > best + tol else idle + 1
@@ -246,72 +179,51 @@ START_TOL = 1e-3
 START_PASSES = 50
 
 
-def sampled_start(
-    problem: LeaveOneOut, start: np.ndarray, structure: Structure, size: int, rng: np.random.Generator
-) -> FitPath | None:
-    """Return the exact fit to a sample of rows (or to all rows, if there are no more), or None if these are too few.
-
-    The paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
-    """
-    # Departure 3 (LCA): Stochastic fits start from a sample.
-    n = len(problem.rows)
-    size = min(size, n)
-    if size <= 4 * len(start):
-        return None
-    sample = some_rows(problem, np.sort(rng.choice(n, size, replace=False)))
-    return _quick_fit(lambda metric: one_pass(sample, metric), start, structure)
-
-
 class Metrics(NamedTuple):
     """The metrics of LCA as what is learned by sweeps; see `Sweepable`."""
 
     problem: LeaveOneOut
+    reg: Penalty
     structure: Structure
-
-    @property
-    def _reg(self) -> Penalty:
-        assert self.problem.reg is not None
-        return self.problem.reg
 
     def at(self, local: np.ndarray) -> np.ndarray:
         """Return the metric of a local covariance."""
-        return metric_of(local, self._reg, self.structure)
+        return metric_of(local, self.reg, self.structure)
 
     def local_of(self, parameters: np.ndarray) -> np.ndarray:
         """Return the local covariance of a metric."""
-        return self._reg.local_part(np.linalg.inv(parameters.T @ parameters))
+        return self.reg.local_part(np.linalg.inv(parameters.T @ parameters))
 
-    def sampled(
-        self, parameters: np.ndarray, queries: np.ndarray, points: np.ndarray | None
-    ) -> tuple[float, np.ndarray]:
-        """Return the objective and the local covariance of some rows."""
-        return sampled_covariance(self.problem, parameters, queries, points)
+    def em_statistics(self, parameters: np.ndarray, batch: Minibatch) -> tuple[float, np.ndarray]:
+        """Return the objective and the local covariance of a minibatch."""
+        log_mean, local = batch.neighbors(parameters)
+        return log_mean + log_norm(parameters) - self.reg.cost(parameters), local
 
     def fit_sample(self, start: np.ndarray, size: int, rng: np.random.Generator) -> FitPath | None:
-        """Return the fit to a sample of rows."""
-        return sampled_start(self.problem, start, self.structure, size, rng)
+        """Return the exact fit to a sample of rows (or to all rows, if there are no more), or None if these are too few.
 
-    def fit_terms(self, start: np.ndarray, terms: np.ndarray, points: np.ndarray | None) -> FitPath | None:
-        """Return the fit to some terms among some rows."""
+        The paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
+        """
+        # Departure 3 (LCA): Stochastic fits start from a sample.
+        n = len(self.problem.rows)
+        size = min(size, n)
+        if size <= 4 * len(start):
+            return None
+        return self._quick_fit(start, some_rows(self.problem, np.sort(rng.choice(n, size, replace=False))))
 
-        def evaluate(metric: np.ndarray) -> tuple[float, np.ndarray]:
-            objective, local = self.sampled(metric, terms, points)
-            matrix = metric @ self._reg.updated(local) @ metric.T
-            return objective, 0.5 * (matrix + matrix.T)
+    def fit_terms(self, start: np.ndarray, batch: Minibatch) -> FitPath | None:
+        """Return the fit to a minibatch."""
+        return self._quick_fit(start, batch)
 
-        return _quick_fit(evaluate, start, self.structure)
-
-
-def _quick_fit(
-    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, structure: Structure
-) -> FitPath | None:
-    steps = Steps(evaluate, structure, start)
-    try:
-        return accelerated_fixed_point(
-            steps.displacement, steps.move, start, Recorder(), max_iter=START_PASSES, tol=START_TOL
-        )
-    except CollapseError:
-        return None  # the fit to a sample may collapse even if the fit to all rows does not
+    def _quick_fit(self, start: np.ndarray, problem: LeaveOneOut | Minibatch) -> FitPath | None:
+        steps = Steps(self.reg, self.structure, start)
+        try:
+            path = accelerated_fixed_point(
+                steps.displacement, steps.move, Point(start, problem), Recorder(), max_iter=START_PASSES, tol=START_TOL
+            )
+        except CollapseError:
+            return None  # the fit to a sample may collapse even if the fit to all rows does not
+        return path._replace(parameters=path.parameters.metric)
 
 
 def stochastic_path(
@@ -357,7 +269,7 @@ def stochastic_path(
             # neighbours (or as many as fit into memory) follows.
             terms = np.sort(rng.choice(n, min(max(2000, 20 * d), n), replace=False))
             drawn = np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False)) if n_neighbors < n else None
-            fits.append(model.fit_terms(_last(fits, start), terms, drawn))
+            fits.append(model.fit_terms(_last(fits, start), Minibatch(model.problem, terms, drawn)))
     local = model.local_of(_last(fits, start))
     size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}
     if not _interrupted(fits):
@@ -389,16 +301,22 @@ _SAMPLE_PASSES = 200
 class Splits(NamedTuple):
     """The directions of LCA-Gauss as what is learned by sweeps; see `Sweepable`."""
 
-    problem: GaussProblem
+    rows: GaussRows
+    reg: Penalty
     reduce: bool = False  # whether the fit to a sample searches for the number of local directions
 
     @property
-    def _reg(self) -> Penalty:
-        return self.problem.reg.in_frame(self.problem.root)
+    def problem(self) -> LeaveOneOut:
+        """The whitened rows."""
+        return self.rows.whitened
+
+    @property
+    def _whitened_reg(self) -> Penalty:
+        return self.reg.in_frame(self.rows.root)
 
     def at(self, local: np.ndarray) -> Split:
         """Return the directions of a local covariance."""
-        matrix = self._reg.updated(local)
+        matrix = self._whitened_reg.updated(local)
         return split_at_one(0.5 * (matrix + matrix.T))
 
     def local_of(self, parameters: Split) -> np.ndarray:
@@ -408,47 +326,45 @@ class Splits(NamedTuple):
         covariance.
         """
         twice = parameters.gaussian @ parameters.gaussian.T
-        return self._reg.local_part(kernel_covariance(parameters) + twice)
+        return self._whitened_reg.local_part(parameters.kernel_covariance + twice)
 
-    def sampled(self, parameters: Split, queries: np.ndarray, points: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Return the objective and the local covariance of some rows.
+    def em_statistics(self, parameters: Split, batch: Minibatch) -> tuple[float, np.ndarray]:
+        """Return the objective and the local covariance of a minibatch.
 
         The Gaussian's term is that of all rows, which is known without a pass.
         """
+        log_likelihood, local, _ = self.rows._replace(whitened=batch).em_statistics(parameters)
         if len(parameters.variances) == 0:  # see departure 6: all directions stay Gaussian
-            return gaussian_part(self.problem, parameters), self.local_of(parameters)
-        fit, local = sampled_neighbors(self.problem, local_metric(parameters), queries, points)
-        return fit + gaussian_part(self.problem, parameters), local
+            local = self.local_of(parameters)
+        return log_likelihood - penalty_of_directions(self.reg, *parameters.directions(self.rows.root)), local
 
     def fit_sample(self, start: Split, size: int, rng: np.random.Generator) -> FitPath:
         """Return the exact fit to a sample of rows, of at least 3000 if there are so many."""
         # Departure 8 (LCAGauss): Stochastic fits start from a sample, on which LCA-Gauss-Red searches. Sweeps are measured on too few
         # rows to compare numbers of directions by them.
         n = len(self.problem.weight)
-        positions = np.sort(rng.choice(n, min(max(size, SAMPLE), n), replace=False))
-        rows_of_sample = some_rows(LeaveOneOut(*self.problem[:4]), positions)
-        sample = GaussProblem(*rows_of_sample[:4], self.problem.reg, self.problem.root)
+        sample = some_rows(self.problem, np.sort(rng.choice(n, min(max(size, SAMPLE), n), replace=False)))
+        return self._quick_fit(start, sample, ROUGH, _SAMPLE_PASSES, self.reduce)
 
-        def run(split: Split, tol: float) -> FitPath:
-            return relaxed_em(lambda at: em_step(sample, at), split, Recorder(), max_iter=_SAMPLE_PASSES, tol=tol)
+    def fit_terms(self, start: Split, batch: Minibatch) -> FitPath:
+        """Return the fit to a minibatch."""
+        return self._quick_fit(start, batch, START_TOL, START_PASSES)
 
-        path = run(start, ROUGH)
-        if self.reduce and not path.reason.by_user:
-            path = search_directions(run, path, ROUGH, sample.weight.sum())
-        return path
+    def _quick_fit(self, start: Split, problem: Any, tol: float, max_iter: int, reduce: bool = False) -> FitPath:
+        def run(at: GaussPoint, tol: float) -> FitPath:
+            return relaxed_em(at, self.reg, Recorder(), max_iter=max_iter, tol=tol)
 
-    def fit_terms(self, start: Split, terms: np.ndarray, points: np.ndarray | None) -> FitPath:
-        """Return the fit to some terms among some rows."""
-
-        def step(split: Split) -> tuple[float, Split]:
-            objective, local = self.sampled(split, terms, points)
-            return objective, self.at(local)
-
-        return relaxed_em(step, start, Recorder(), max_iter=START_PASSES, tol=START_TOL)
+        path = run(GaussPoint(start, self.rows._replace(whitened=problem)), tol)
+        if reduce and not path.reason.by_user:
+            path = search_directions(run, path, tol, problem.weight.sum())
+        return path._replace(parameters=path.parameters.split)
 
 
 # -- levels --------------------------------------------------------------------------------------------
 
+# The maximum number of pairs in a pass of an exact fit. Such a pass takes seconds on two cores, and the accelerated solver
+# needs 10 to 30 of them.
+EXACT_PAIRS = 2e9
 # The number of rows of the first sample, of which a dense pass takes tens of milliseconds, and the growth factor of samples.
 FIRST_LEVEL, GROWTH = 5000, 4
 # The fit to a sample is only a start: this tolerance, in nats per row, is below the gain from the rows of the next sample.
@@ -477,35 +393,32 @@ def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: Penalty | None = N
     return inverse_root(reg.updated(factor * reg.local_part(inverse @ inverse.T)))
 
 
-def exact_is_affordable(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> bool:
+def exact_is_affordable(problem: LeaveOneOut, steps: Steps, start: np.ndarray) -> bool:
     """Return whether an exact pass at the best metric is expected to visit few pairs: a function of the rows and parameters alone.
 
     The metric is that of a sample, narrowed to all rows; the share of the pairs is counted on a sample of rows.
     """
     n = len(problem.rows)
     size = min(FIRST_LEVEL, n)
-    metric = _fit_level(_sample(problem, size), start, structure, reference).parameters
-    share = problem.pairs.at(narrowed(metric, size, n, problem.reg)).expected_share
-    return share * float(n) ** 2 <= _EXACT_PAIRS
+    metric = _fit_level(_sample(problem, size), steps, start).parameters.metric
+    share = problem.pairs.at(narrowed(metric, size, n, steps.reg)).expected_share
+    return share * float(n) ** 2 <= EXACT_PAIRS
 
 
 def multilevel_start(
-    problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray,
-    say: Callable[[str], None] | None = None,
-) -> np.ndarray:  # fmt: skip
+    problem: LeaveOneOut, steps: Steps, start: np.ndarray, report: Callable[[str], None]
+) -> np.ndarray:
     """Return a metric close to the best for all rows, from a start at any distance."""
     n, metric = len(problem.rows), start
     sizes = level_sizes(n)
     for size, following in zip(sizes, [*sizes[1:], n], strict=True):
         began, sample = time.perf_counter(), _sample(problem, size)
-        path = _fit_level(sample, metric, structure, reference)
-        if say is not None:
-            say(
-                f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row in "
-                f"{time.perf_counter() - began:.1f} s; the last visited about "
-                f"{100 * sample.pairs.at(path.parameters).expected_share:.2g}% of the pairs"
-            )
-        metric = narrowed(path.parameters, size, following, problem.reg)
+        path = _fit_level(sample, steps, metric)
+        report(
+            f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row in "
+            f"{time.perf_counter() - began:.1f} s"
+        )
+        metric = narrowed(path.parameters.metric, size, following, steps.reg)
     return metric
 
 
@@ -515,10 +428,9 @@ def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
     return some_rows(problem, np.sort(chosen))
 
 
-def _fit_level(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> FitPath:
-    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
+def _fit_level(problem: LeaveOneOut, steps: Steps, start: np.ndarray) -> FitPath:
     path = accelerated_fixed_point(
-        steps.displacement, steps.move, start, Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL
+        steps.displacement, steps.move, Point(start, problem), Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL
     )
     if path.reason is Reason.INTERRUPTED:  # before the first pass over all rows, there is no result to keep
         raise KeyboardInterrupt
@@ -560,8 +472,9 @@ class Stream:
         # Departure 5 (LCA): A stream counts the rows seen so far. It has no n, and no set of all rows to draw neighbours from.
         points = np.concatenate([self.reservoir, batch])
         terms = np.arange(len(self.reservoir), len(points))
-        problem = leave_one_out(points, None, engine, reg=reg, n_queries=len(batch))
-        objective, estimate = sampled_covariance(problem, metric_of(self.local, reg, structure), terms)
+        problem = leave_one_out(points, None, engine, n_queries=len(batch))
+        model = Metrics(problem, reg, structure)
+        objective, estimate = model.em_statistics(model.at(self.local), Minibatch(problem, terms))
         self.local = blend(self.local, estimate, discount, len(batch) / (self.seen + len(batch)))
         self._remember(batch)
         return objective
@@ -579,13 +492,7 @@ class Stream:
                 self.reservoir[place] = row
 
 
-# -- the options and the choice of the solver ----------------------------------------------------------
-
-# The maximum number of pairs in a pass of an exact fit. Such a pass takes seconds on two cores, and the accelerated solver
-# needs 10 to 30 of them.
-_EXACT_PAIRS = 2e9
-# The approximate number of passes (or sweeps) of a fit, from which the engine chooses a backend.
-PASSES = 20
+# -- options -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -625,71 +532,3 @@ class StochasticEM(Record):
             raise ValueError(
                 f"discount must be less than 1, got {self.discount:g}: with 1, new rows would have no influence."
             )
-
-
-class StochasticMixin:
-    """Mixin of estimators with a stochastic solver."""
-
-    # Attributes of the estimator.
-    solver: Any
-    engine: Any
-    max_iter: int | None
-    tol: float | None
-    random_state: Any
-    _exact_solver: str  # the one that "auto" means if there are not too many rows
-    _passes = PASSES  # of a fit
-
-    def _stochastic_options(self) -> StochasticEM:
-        """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
-        return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _pick_solver(self, n: int) -> str:
-        if isinstance(self.solver, StochasticEM):
-            return "stochastic"
-        if self.solver != "auto":
-            return self.solver
-        return self._exact_solver if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
-
-    def _pair_work(self, n_samples: int, n_features: int) -> Work:
-        """Return the pair work of a fit: all pairs in each pass, or those of a sweep."""
-        queries = n_samples
-        if self._pick_solver(n_samples) == "stochastic":
-            queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
-        return Work(queries, n_samples, n_features, self._passes)
-
-    def _limits(self, max_iter: int, tol: float) -> dict[str, Any]:
-        """Return the user's max_iter and tol, or these defaults."""
-        return {
-            "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
-            "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
-        }
-
-    def _sweep(
-        self,
-        model: Sweepable,
-        start: Any,
-        record: Recorder,
-        limits: dict[str, Any],
-        most: int | None = None,
-    ) -> tuple[FitPath, np.ndarray]:
-        """Make sweeps of minibatches with at most `most` candidates; return the path and a sample of rows as possible neighbours."""
-        options = self._stochastic_options()
-        rng = np.random.default_rng(self._seed())
-        path = stochastic_path(
-            model,
-            start,
-            record,
-            n_candidates=options.n_candidates,
-            warm=isinstance(getattr(self, "init", ""), str),
-            rng=rng,
-            batch_size=options.batch_size,
-            most=most,
-            discount=options.discount,
-            **limits,
-        )
-        n = len(model.problem.weight)
-        sample = np.sort(rng.choice(n, min(options.n_candidates or min(SAMPLE, most or n), n), replace=False))
-        return path, sample

@@ -17,9 +17,7 @@ from vicinal._checks import check_choice, check_integer, check_positive, check_r
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin, rows_out_of_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
-from vicinal._fit_loops import FitPath
-from vicinal._kernel_penalty import Penalty
-from vicinal._lca.checks import Remedies, check_two_rows
+from vicinal._lca.checks import Remedies
 from vicinal._lca.lca import LCA
 from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg
 from vicinal._lca.steps import inverse_root
@@ -36,6 +34,7 @@ from vicinal._local.local_search import (
 )
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, frame_work
 from vicinal._records import Record, RecordParametersMixin
+from vicinal._rows import TrainingRows, check_two_rows
 from vicinal._search import Selection, fixed_folds, warn_at_smallest
 
 # Kernels with a smaller share in the density at a point do not contribute to its metric.
@@ -247,14 +246,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
         """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
         base = LCA(reg=self._reg_of_base(), solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
-        rows, structure = check_rows(base, X, reset=True, min_rows=2), base._check_parameters(X.shape[1])
-        rows, reg = base._penalty(rows, weight, structure, _REMEDIES)
-
-        def fit_metric(reg: Penalty) -> FitPath:
-            return base._fit_metric(rows, weight, reg, structure, X)
-
-        base._fit_under_penalty(fit_metric, rows, weight, reg, _REMEDIES)
-        return base
+        return base._fit(TrainingRows(check_rows(base, X, reset=True, min_rows=2), weight, X), _REMEDIES)
 
     def _reg_of_base(self) -> Any:
         """Return the penalty for the columns that vary."""

@@ -168,9 +168,9 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA | No
     try:
         with np.errstate(divide="raise", invalid="raise"):
             reg = penalty_of_fold(train, weight, base)
-            problem = leave_one_out(train, weight, engine, reg=reg, passes=_PASSES)
+            problem = leave_one_out(train, weight, engine, passes=_PASSES)
         with one_blas_thread_beside_pairs(*train.shape):
-            inverse = np.linalg.inv(rough_metric(problem, scatter_of_rows(train, weight), _FULL, start))
+            inverse = np.linalg.inv(rough_metric(problem, reg, scatter_of_rows(train, weight), _FULL, start))
         covariance = inverse @ inverse.T
         np.linalg.cholesky(covariance)
     except (CollapseError, np.linalg.LinAlgError, FloatingPointError):

@@ -10,7 +10,6 @@ from sklearn.pipeline import Pipeline
 
 from vicinal._detect.steps import fit_prepared
 from vicinal._engine import Engine
-from vicinal._lca.lca import LIMITS
 from vicinal._tables import Note, PreparedTable
 from vicinal.cli import large_tables
 from vicinal.cli.blocks import TableBlocks, open_table
@@ -151,7 +150,7 @@ def _report_passes(estimator: Any, console: Console) -> None:
 
     def report_pass(parameters: Any, n_iter: int) -> None:
         # LCA's own limit depends on the solver, which is known when the passes begin.
-        most = estimator.max_iter or LIMITS[getattr(estimator, "solver_", None) == "stochastic"][0]
+        most = estimator.max_iter or estimator.default_max_iter(estimator.solver_)
         console.progress(min(n_iter, most), most, f"pass {n_iter} of at most {most}", at_most=True)
 
     estimator.callback = report_pass

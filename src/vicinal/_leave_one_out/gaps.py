@@ -17,19 +17,18 @@ and never lowers the leave-one-out likelihood of the known values. Because the c
 such a proof: every pass is scored, and the best one is kept.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from vicinal._engine import prepare
-from vicinal._fit_loops import FitPath, Recorder, fixed_point
-from vicinal._kernel_penalty import Penalty
-from vicinal._leave_one_out import mean_of_rows, scatter_of_rows, weight_of_others
-from vicinal._mixtures import LOG_2PI
+from vicinal._leave_one_out.moments import mean_of_rows, scatter_of_rows, weight_of_others
+from vicinal._leave_one_out.problem import LOG_2PI, EMStatistics, LeaveOneOut, leave_one_out
 
-MAX_PASSES, TOL = 100, 1e-3
+# The default limits of fits to rows with gaps: the maximum number of passes, and the tolerance in nats per row.
+GAP_LIMITS: dict[str, Any] = {"max_iter": 100, "tol": 1e-3}
 _GAUSSIAN_PASSES = 30
 # A ridge for the initial covariance, as a share of the variance of each column: two columns may have few common rows.
 _RIDGE = 1e-3
@@ -77,17 +76,6 @@ def check_columns_known(X: np.ndarray, names: Any = None) -> None:
     if len(empty):
         shown = ", ".join(str(j if names is None else names[j]) for j in empty[:5])
         raise ValueError(f"{len(empty)} of {X.shape[1]} columns hold no value at all ({shown}). Drop them.")
-
-
-def incomplete_rows_in(density: Any) -> np.ndarray | None:
-    """Return the training rows as they were passed, NaN where a value is missing; None if no value was missing."""
-    return getattr(density, "_incomplete_rows", None)
-
-
-def forget_gaps(density: Any) -> None:
-    """Delete the attributes of an earlier fit to rows with missing values."""
-    for name in ("_left_out_scores", "_incomplete_rows"):
-        density.__dict__.pop(name, None)
 
 
 def conditionals(
@@ -204,53 +192,45 @@ def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray
     return rows, 0.5 * (covariance + covariance.T)
 
 
-class GapFit(NamedTuple):
-    """A point of a fit to rows with gaps: the kernel's covariance, and the centres."""
+class IncompleteRows(NamedTuple):
+    """The leave-one-out problem of rows with gaps: a pass also fills in the gaps of the centres again."""
 
-    covariance: np.ndarray
-    centres: np.ndarray
+    known: np.ndarray  # (n, d), NaN where a value is missing
+    weight: np.ndarray | None  # (n,)
+    rows: np.ndarray  # (n, d), the centres of the kernels: the rows with their gaps filled in
+    covariance: np.ndarray  # (d, d), of the data, with a small ridge
+    engine: Any
 
+    @classmethod
+    def of(cls, X: np.ndarray, weight: np.ndarray | None, engine: Any, names: Any = None) -> "IncompleteRows":
+        """Return the problem of rows whose gaps are filled in under a Gaussian; raise for columns without any value."""
+        check_columns_known(X, names)
+        known = X.astype(np.float64)
+        return cls(known, weight, *gaussian_start(known, weight), engine)
 
-def fit_gaps(
-    X: np.ndarray,
-    weight: np.ndarray | None,
-    engine: Any,
-    start: GapFit,
-    update: Callable[[Expectation, float], np.ndarray],
-    record: Recorder,
-    *,
-    penalty: Penalty | None = None,
-    max_iter: int = MAX_PASSES,
-    tol: float = TOL,
-) -> tuple[FitPath, Expectation]:
-    """Make passes over rows with missing values, and keep the best one.
+    @property
+    def mass(self) -> float:
+        """The sum of the weights."""
+        return float(len(self.known) if self.weight is None else self.weight.sum())
 
-    Parameters
-    ----------
-    start : GapFit
-    update : callable
-        ``covariance = update(expectation, mass)``: the next covariance.
-    penalty : Penalty, optional
-        The penalty of the objective.
+    def mean(self, scores: np.ndarray) -> float:
+        """Return the (weighted) mean of numbers per row."""
+        return float(scores.sum() if self.weight is None else self.weight @ scores) / self.mass
 
-    Returns
-    -------
-    FitPath
-        The path of `GapFit`s.
-    Expectation
-        The expectations at the one that was kept.
-    """
-    w = np.ones(len(X)) if weight is None else weight
-    mass = float(w.sum())
+    def expect(self, covariance: np.ndarray) -> Expectation:
+        """Return the expectations of all rows under the kernels of the others."""
+        return expect(self.known, self.rows, covariance, self.weight, self.engine)
 
-    def step(at: GapFit) -> tuple[float, GapFit]:
-        found = expect(X, at.centres, at.covariance, weight, engine)
-        paid = 0.0 if penalty is None else penalty.cost_of(at.covariance)
-        return float(w @ found.scores) / mass - paid, GapFit(update(found, mass), found.rows)
+    def em_statistics(self, metric: np.ndarray) -> EMStatistics:
+        """Return the log-likelihood of the known values per row, and the expected scatter in the frame of the metric."""
+        inverse = np.linalg.inv(metric)
+        expectation = self.expect(inverse @ inverse.T)
+        scatter = metric @ (expectation.scatter / self.mass) @ metric.T
+        return EMStatistics(self.mean(expectation.scores), scatter, self._replace(rows=expectation.rows))
 
-    path = fixed_point(step, start, record, max_iter=max_iter, tol=tol, may_lose=True)
-    kept = path.parameters
-    return path, expect(X, kept.centres, kept.covariance, weight, engine)
+    def complete(self) -> LeaveOneOut:
+        """Return the problem of the rows with their gaps filled in."""
+        return leave_one_out(self.rows, self.weight, self.engine)
 
 
 def narrowed(covariance: np.ndarray, n: int) -> np.ndarray:
