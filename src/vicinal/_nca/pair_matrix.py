@@ -2,12 +2,11 @@
 
 A pass over 100 rows takes 0.1 ms, where the engine's blocks and general sums take 1 ms, so that the fit of a small table is about as fast as
 scikit-learn's.  Distances come from matrix products if these are accurate, else from differences.  One kind of pass is left to the engine,
-whose results keep all digits there: rows whose class mates have underflowed when the objective is the likelihood.
+whose results keep all digits there: rows whose class mates have underflowed when the objective is the likelihood, or whose images overflow.
 """
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from scipy.special import entr
 
 from vicinal._checks import log_weights
 from vicinal._engine import products_are_accurate
@@ -36,21 +35,21 @@ class PairMatrix:
         self._X = X.astype(np.float64, copy=False)
         self._agreement, self._weight, self._log_weights = agreement, weight, log_weights(weight)
         self._share = np.full(n, 1.0 / n) if weight is None else weight / weight.sum()
-        self._kernel, self._pulls = np.empty((n, n)), np.empty((n, n))  # written in every pass
+        self._kernel, self._scores = np.empty((n, n)), np.empty((n, n))  # written in every pass
 
     def objective(self, A: np.ndarray, kind: str) -> Evaluation | None:
         """Return Eq. 3 or 6 per row and its gradient by A (Eq. 5 or 7); None if the engine has to compute them."""
         Z = self._images(A)
         kernel, totals = self._softmax(Z, None)
         agreement = np.einsum("ij,ij->i", kernel, self._agreement) / totals  # Eq. 2
+        if not _is_accurate(agreement, kind):
+            return None
         slope = self._share / totals
         if kind == "likelihood":
-            if agreement.min() < _LEAST_SHARE:
-                return None
             slope /= agreement
         value = mean_term(np.log(agreement) if kind == "likelihood" else agreement, self._weight)
         # The signed weights v_ij = w_i p_ij (a_i - m_ij), divided by a_i in Eq. 7, are slope_i pulls_ij; their rows sum to zero.
-        pulls = np.subtract(agreement[:, None], self._agreement, out=self._pulls)
+        pulls = np.subtract(agreement[:, None], self._agreement, out=self._scores)
         pulls *= kernel
         pull = (slope @ pulls)[:, None] * Z - pulls.T @ (slope[:, None] * Z) - slope[:, None] * (pulls @ Z)
         gradient = 2.0 * (pull.T @ self._X if A.ndim == 2 else np.einsum("ij,ij->j", pull, self._X))
@@ -61,7 +60,7 @@ class PairMatrix:
         Z = self._images(A)
         kernel, totals = self._softmax(Z, queries)
         agreement = np.einsum("ij,ij->i", kernel, self._agreement[queries]) / totals
-        if kind == "likelihood" and agreement.min() < _LEAST_SHARE:
+        if not _is_accurate(agreement, kind):
             return None
         weight = None if self._weight is None else self._weight[queries]
         return mean_term(np.log(agreement) if kind == "likelihood" else agreement, weight)
@@ -69,7 +68,9 @@ class PairMatrix:
     def perplexities(self, A: np.ndarray) -> np.ndarray:
         """Return the effective number of neighbours of each row."""
         kernel, totals = self._softmax(self._images(A), None)
-        return np.exp(entr(kernel / totals[:, None]).sum(axis=1))
+        scores = self._scores
+        scores.flat[:: len(scores) + 1] = 0.0
+        return np.exp(np.log(totals) - np.einsum("ij,ij->i", kernel, scores) / totals)
 
     def _images(self, A: np.ndarray) -> np.ndarray:
         return self._X @ A.T if A.ndim == 2 else self._X * A
@@ -79,7 +80,7 @@ class PairMatrix:
         rows = Z if queries is None else Z[queries]
         squares = np.einsum("ij,ij->i", Z, Z)
         farthest = 4.0 * squares.max()
-        scores = self._kernel if queries is None else np.empty((len(rows), len(Z)))
+        scores, kernel = self._scores[: len(rows)], self._kernel[: len(rows)]
         if products_are_accurate(farthest, np.float64):  # without the square of the query, which cancels
             offsets = -squares if self._log_weights is None else self._log_weights - squares
             np.matmul(np.column_stack([2.0 * rows, np.ones(len(rows))]), np.column_stack([Z, offsets]).T, out=scores)
@@ -89,9 +90,16 @@ class PairMatrix:
             )
         own = np.arange(len(rows)), np.arange(len(Z)) if queries is None else queries
         scores[own] = -np.inf
-        scores -= scores.max(axis=1)[:, None]
+        with np.errstate(invalid="ignore"):  # if squares of images overflow
+            scores -= scores.max(axis=1)[:, None]
         if farthest > -_LEAST_SCORE or self._log_weights is not None:
             np.maximum(scores, _LEAST_SCORE, out=scores)
-        kernel = np.exp(scores, out=scores)
+        np.exp(scores, out=kernel)
         kernel[own] = 0.0
         return kernel, kernel @ np.ones(len(Z))
+
+
+def _is_accurate(agreement: np.ndarray, kind: str) -> bool:
+    """Return whether shares have all their digits, as this objective needs them."""
+    least = agreement.min()
+    return bool(least >= _LEAST_SHARE if kind == "likelihood" else not np.isnan(least))
