@@ -9,7 +9,6 @@ from scipy.stats import multivariate_normal, norm
 
 from vicinal._mixtures import (
     FrameMixture,
-    LocalFrameMixture,
     Replacements,
     SharedMixture,
     column_conditionals,
@@ -92,7 +91,7 @@ def mixtures(dtype=np.float64, noise=0.05):
     return {
         "shared": SharedMixture(centres, covariance, log_weights),
         "frames": FrameMixture(centres, frames, variances, noise, log_weights),
-        "shared and frames": LocalFrameMixture(centres, noise * covariance, frames, variances / noise, log_weights),
+        "shared and frames": FrameMixture(centres, frames, variances / noise, noise * covariance, log_weights),
     }
 
 
@@ -100,7 +99,7 @@ def covariances_of(mixture):
     """The covariance of each component, written out."""
     if isinstance(mixture, SharedMixture):
         return np.repeat(mixture.covariance[None], len(mixture.centres), axis=0)
-    if isinstance(mixture, FrameMixture):
+    if isinstance(mixture, FrameMixture) and np.ndim(mixture.covariance) == 0:
         frames = mixture.frames.astype(np.float64)
         scatter = np.einsum("ln,lni,lnj->nij", mixture.variances, frames, frames)
         return mixture.noise * np.eye(mixture.n_features) + scatter

@@ -66,8 +66,6 @@ OWN_BLOCKS = {
     "_local/kernels.py": _FRAMES,
     "_retrieval/search.py": "blocks of a corpus that may be larger than memory; the engine searches each of them",
     "_local/held_out_frames.py": _FRAMES,
-    "_local/manifold_parzen.py": _FRAMES,
-    "_local/search.py": _FRAMES,
 }
 PAIR_LIBRARIES = ("scipy.spatial", "sklearn.neighbors", "sklearn.metrics.pairwise")
 # Estimators without sums over pairs: they centre chunklets, alternate assignments and means, or look at columns.

@@ -156,7 +156,7 @@ def test_a_mixture_is_placed_once_for_each_engine(kind, monkeypatch):
     np.testing.assert_allclose(mixture.score_samples(X), expected, atol=2e-4)
     # What is kept is neither stored nor copied, and a copy makes its own.
     assert set(vars(mixture)) == {
-        "centres", "frames", "variances", "noise", "engine", "feature_names", "log_weights"
+        "centres", "frames", "variances", "covariance", "_lower", "engine", "feature_names", "log_weights"
     }  # fmt: skip
     again = pickle.loads(pickle.dumps(mixture))
     np.testing.assert_array_equal(again.score_samples(X), mixture.score_samples(X))

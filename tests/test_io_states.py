@@ -272,7 +272,7 @@ def with_entry(value):
         ("LCA", changed_array("components_", lambda A: A > 0), "LCA has components_=.*dtype bool"),
         ("LCA", changed_array("mixture_.centres", lambda A: A[:5]), r"SharedMixture has log_weights=.*where n=5"),
         ("LCA:stream", changed_field("_stream", {"is": "dict", "items": []}), "LCA has _stream=a dict, expected None or"),
-        ("LocalLCA:noise", changed_array("mixture_.frames", lambda A: 2 * A), "LocalFrameMixture has frames=.*at most 1.001"),
+        ("LocalLCA:noise", changed_array("mixture_.frames", lambda A: 2 * A), "FrameMixture has frames=.*at most 1.001"),
         ("ManifoldParzen", changed_array("_neighbors", with_entry(10**6)), "_neighbors=.* at least 0 and less than n.*n=14"),
         ("ManifoldParzen", changed_array("_neighbors", with_entry(-1)), "ManifoldParzen has _neighbors="),
         ("ManifoldParzen", changed_array("mixture_.variances", lambda v: -v - 1), "FrameMixture has variances=.*at least 0"),

@@ -16,9 +16,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
 from vicinal._lca.penalty import LEAST_PENALTY, as_parameter, family_matrix
 from vicinal._lca.steps import CollapseError
-from vicinal._local import local_search
-from vicinal._local.local_search import LocalFold, Member, penalty_of_fold
-from vicinal._mixtures import LocalFrameMixture, column_conditionals
+from vicinal._local import local_lca
+from vicinal._local.kernels import Member, Table
+from vicinal._local.local_lca import penalty_of_fold
+from vicinal._mixtures import FrameMixture, column_conditionals
 from vicinal.datasets import make_spiral
 
 GIVEN = {"shared": 0.5, "center": "mean", "reg": 0.1}
@@ -167,7 +168,7 @@ def test_the_table_of_the_search_is_what_fits_without_the_held_out_rows_score(ro
     """For members that were tried: fit to the training part of each split, LCA included, and score the held-out rows."""
     # A fold's LCA is made to few digits; here it is made to all of them.
     exact = lambda train, weight, base, engine: LCA(reg=0.01, solver="accelerated").fit(train, None, weight).covariance_  # noqa: E731
-    monkeypatch.setattr(local_search, "fold_covariance", exact)
+    monkeypatch.setattr(local_lca, "fold_covariance", exact)
     selection = Selection(cv=3, n_neighbors=[5, 12], n_components=[0, 1, 2], noise=[1e-3, 1e-2])
     model = LocalLCA(reg=0.01, selection=selection).fit(rows)
     table, splits = model.cv_results_, selection.splits(rows, np.zeros(60, dtype=int))
@@ -187,9 +188,9 @@ def test_a_fold_knows_nothing_of_the_held_out_rows(rows, reg):
     """Its LCA ends at that of its own rows, to few digits, although the fit to all rows had wilder ones."""
     train, wild = rows[:40], np.r_[rows[:40], 4 * rows[40:]]
     base = LCA(reg=reg).fit(wild)
-    found = local_search.fold_covariance(train, None, base, Engine())
+    found = local_lca.fold_covariance(train, None, base, Engine())
     family = (
-        {"reg": base.reg_} if reg != "auto" else {"reg": as_parameter(local_search.penalty_of_fold(train, None, base))}
+        {"reg": base.reg_} if reg != "auto" else {"reg": as_parameter(local_lca.penalty_of_fold(train, None, base))}
     )
     own = LCA(**family).fit(train)
     away = np.linalg.norm(base.covariance_ - own.covariance_)
@@ -200,7 +201,7 @@ def test_the_fit_to_all_rows_is_not_the_start_of_a_fold():
     """With few rows, LCA's likelihood has several maxima, and a start that knows the held-out rows finds one near them."""
     X = np.random.default_rng(0).normal(size=(35, 12))
     bases = [LCA(reg=0.05).fit(rows) for rows in (X, np.r_[X[:28], X[:7] + 0.01])]
-    first, second = (local_search.fold_covariance(X[:28], None, base, Engine()) for base in bases)
+    first, second = (local_lca.fold_covariance(X[:28], None, base, Engine()) for base in bases)
     assert np.array_equal(first, second)
     assert not np.allclose(bases[0].covariance_, bases[1].covariance_, rtol=0.1)
 
@@ -257,8 +258,9 @@ def test_held_out_rows_are_those_of_fixed_folds(rows):
     model = LocalLCA(1, 6, 0.01, **GIVEN).fit(rows, None, WEIGHT)
     scores = model.held_out_score_samples()
     part = next(iter(Selection().splits(rows, np.zeros(60, dtype=int))))
-    fold = LocalFold(rows[part[0]], WEIGHT[part[0]], model.base_, Engine())
-    expected = fold.score_samples(rows[part[1]], Member(0.5, 0.01, 6, 1, "mean"))
+    member = Member(0.5, 0.01, 6, 1, "mean")
+    kernels = model._kernels_of(rows, WEIGHT, part[0], Engine())
+    expected = kernels.log_densities(rows[part[1]], Table(member.shape, [1.0], 6, [1], "mean"))[0, 0]
     np.testing.assert_allclose(scores[part[1]], expected, rtol=1e-9)
 
 
@@ -336,7 +338,7 @@ def test_a_detector_explains_by_it(rows):
     [
         ({"n_components": 3, "n_neighbors": 5}, "n_components=3 needs at least 3 features that vary, got 2"),
         ({"n_components": 2, "n_neighbors": 1}, "n_components=2 needs at least as many neighbours, got n_neighbors=1"),
-        ({"n_neighbors": 60}, "n_neighbors=60 needs at least 61 training rows in every split, got 48"),
+        ({"n_neighbors": 60}, "n_neighbors=60 needs at least 61 training rows in every split and class, got 48"),
         (
             {"n_neighbors": 60, "n_components": 1, "noise": 1, "shared": 1, "center": "row"},
             "needs at least 61 training",
@@ -397,7 +399,7 @@ def test_pickles_and_model_files_bring_back_every_bit(rows, tmp_path):
     io.save(model, tmp_path / "model.vicinal")
     frame = pd.DataFrame(NEW, columns=["a", "b"])
     for again in (pickle.loads(pickle.dumps(model)), io.load(tmp_path / "model.vicinal")):
-        assert isinstance(again.mixture_, LocalFrameMixture)
+        assert isinstance(again.mixture_, FrameMixture)
         np.testing.assert_array_equal(again.score_samples(frame), model.score_samples(frame))
         np.testing.assert_array_equal(again.held_out_score_samples(), model.held_out_score_samples())
         np.testing.assert_array_equal(again.local_metric(frame), model.local_metric(frame))

@@ -22,7 +22,7 @@ from vicinal import (
     ParzenMeanShift,
     ParzenWindows,
 )
-from vicinal._mixtures import FrameMixture, LocalFrameMixture, Mixture, SharedMixture
+from vicinal._mixtures import FrameMixture, Mixture, SharedMixture
 
 rng = np.random.default_rng(0)
 y = np.repeat(["left", "right"], [25, 20])
@@ -37,7 +37,7 @@ DENSITIES = {
     "ParzenWindows": (ParzenWindows(), SharedMixture),
     "LCA": (LCA(reg=0.0), SharedMixture),
     "LCAGauss": (LCAGauss(reg=0.0, reg_gauss=0.0), SharedMixture),
-    "LocalLCA": (LocalLCA(2, 8, 0.05, shared=0.5, center="mean", reg=0.0), LocalFrameMixture),
+    "LocalLCA": (LocalLCA(2, 8, 0.05, shared=0.5, center="mean", reg=0.0), FrameMixture),
     "ManifoldParzen": (ManifoldParzen(2, 8, 0.05), FrameMixture),
 }
 

@@ -80,7 +80,9 @@ class Selection(Record):
         """Whether there is one density per class, from which rows are held out."""
         return self.criterion != "log_likelihood"
 
-    def splits(self, X: np.ndarray, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    def splits(
+        self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray | None = None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the positions of the training and of the held-out rows of each split; none if too few rows differ.
 
         Parameters
@@ -89,21 +91,26 @@ class Selection(Record):
             The training rows.
         codes : integer array of shape (n,)
             The class of each row; all zero without classes.
+        weight : array of shape (n,), optional
+            Rows of weight 0 are not part of the folds. Splits that the user passes include all rows; those of weight 0 are left out.
         """
         everyone = np.arange(len(X))
+        counted = everyone if weight is None or not isinstance(self.cv, int) else np.flatnonzero(weight)
         if not isinstance(self.cv, int):
-            found = check_cv(self.cv, codes if self.classifies else None, classifier=self.classifies).split(X, codes)
-            # Lists, ranges and masks become arrays of positions.
-            splits = [(everyone[np.asarray(train)], everyone[np.asarray(test)]) for train, test in found]
+            parts = check_cv(self.cv, codes if self.classifies else None, classifier=self.classifies).split(X, codes)
         elif self.classifies:
-            groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
+            groups = np.unique(X[counted], axis=0, return_inverse=True)[1].ravel()
             folds = StratifiedGroupKFold(self.cv, shuffle=True, random_state=0)
-            splits = list(folds.split(X, codes, groups))
+            parts = folds.split(X[counted], codes[counted], groups)
         else:
-            parts = fixed_folds(X, self.cv)
-            splits = [(np.setdiff1d(everyone, part, assume_unique=True), part) for part in parts]
-        most = len(X) if self.max_rows is None else -(-self.max_rows // max(len(splits), 1))
-        return [(train, _some(test, most)) for train, test in splits]
+            parts = ((np.delete(everyone[: len(counted)], part), part) for part in fixed_folds(X[counted], self.cv))
+        # Lists, ranges and masks become arrays of positions.
+        splits = [(counted[np.asarray(train)], counted[np.asarray(test)]) for train, test in parts]
+        most = len(counted) if self.max_rows is None else -(-self.max_rows // max(len(splits), 1))
+        splits = [(train, _some(test, most)) for train, test in splits]
+        if weight is None:
+            return splits
+        return [(train[weight[train] > 0], test[weight[test] > 0]) for train, test in splits]
 
 
 def _some(positions: np.ndarray, most: int) -> np.ndarray:
@@ -149,6 +156,32 @@ def fixed_folds(X: np.ndarray, n_folds: int = 5, most_rows: int | None = None) -
     fold_of[order[:kept]] = np.minimum((last[:kept] - 1) * n_folds // last[kept - 1], n_folds - 1)
     folds = [np.flatnonzero(fold_of[of_row.ravel()] == f) for f in range(n_folds)]
     return [fold for fold in folds if len(fold)]
+
+
+def top_of_parabola(places: np.ndarray, scores: np.ndarray) -> float:
+    """Return the place of the top of the parabola through the best score and its neighbours; the best place if there is none.
+
+    Parameters
+    ----------
+    places : array of shape (n,)
+        In increasing order.
+    scores : array of shape (n,)
+    """
+    best = int(np.argmax(scores))
+    if best in (0, len(places) - 1):
+        return float(places[best])
+    x, y = places[best - 1 : best + 2] - places[best], scores[best - 1 : best + 2] - scores[best]
+    if not np.isfinite(y).all():
+        return float(places[best])
+    a, b, _ = np.polyfit(x, y, 2)
+    return float(places[best] + np.clip(-b / (2 * a), x[0], x[2])) if a < 0 else float(places[best])
+
+
+def paired_gain(first: np.ndarray, second: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, float]:
+    """Return how far the first scores of held-out rows are ahead of the second ones, in the mean, and its standard error."""
+    gains, weight = first - second, np.ones(len(first)) if weight is None else weight
+    mean = np.average(gains, weights=weight)
+    return float(mean), float(np.linalg.norm(weight * (gains - mean)) / weight.sum())
 
 
 def search_results(params: list[dict[str, Any]], scores: np.ndarray) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 ::
 
-      ManifoldParzen, manifold_parzen.py   search.py, held_out_frames.py
-      LocalLCA, local_lca.py               local_search.py
-      kernels.py                           vicinities, scatters and the shared covariance
-      grid.py                              checks of sizes, and the noises to try
+      ManifoldParzen, manifold_parzen.py    no shared covariance but noise
+      LocalLCA, local_lca.py                LCA's covariance, shared by all kernels
+          density.py            what both have in common as estimators
+          kernels.py            the vicinities, scatters and kernels of rows, and their densities
+          search.py             the choice of a member of the family by held-out rows
+          held_out_frames.py    leave-one-out that leaves a row out of its neighbours' frames as well
 """

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights, log_weights
+from vicinal._checks import check_choice, check_positive, check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
-from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin, rows_out_of_folds
-from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, resolved_engine
+from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
+from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, one_blas_thread_beside_pairs, resolved_engine
+from vicinal._kernel_penalty import Penalty
 from vicinal._lca.checks import Remedies
 from vicinal._lca.lca import LCA
-from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg
-from vicinal._lca.steps import inverse_root
-from vicinal._local.grid import check_sizes
-from vicinal._local.kernels import CENTERS, Coordinates, Shared, find_neighbors, make_kernels
-from vicinal._local.local_search import (
-    FOLDS,
-    SMALLEST_MULTIPLE,
-    HeldOut,
-    LocalFold,
-    LocalSearch,
-    Member,
-    local_grid,
-)
-from vicinal._mixtures import LocalFrameMixture, SharedMixture, frame_work
-from vicinal._records import Record, RecordParametersMixin
+from vicinal._lca.penalty import Shrinkage, as_parameter, check_reg, has_plenty
+from vicinal._lca.penalty_search import rough_metric
+from vicinal._lca.steps import CollapseError, Structure, inverse_root
+from vicinal._leave_one_out import leave_one_out, scatter_of_rows
+from vicinal._local.density import LocalDensity
+from vicinal._local.kernels import CENTERS, LocalKernels, Member, Shared
+from vicinal._local.search import SMALLEST_MULTIPLE, LocalSearch, check_sizes, local_grid, make_splits
+from vicinal._mixtures import FrameMixture, SharedMixture, frame_work
 from vicinal._rows import TrainingRows, check_two_rows
 from vicinal._search import Selection, fixed_folds, warn_at_smallest
 
@@ -47,10 +40,14 @@ MANY_ROWS = 1500
 HELD_OUT_ROWS = 512
 
 
+FOLDS = 5
+_FULL = Structure("full")
+# The approximate number of passes of the fit of LCA to a fold, from which the engine chooses a backend.
+_PASSES = 10
 _TABLES = 8 * 20  # the approximate number of combinations of depth and size, times tables, of a search in a fold
 
 
-class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class LocalLCA(LocalDensity):
     r"""Local LCA: a density whose kernel has its own shape at every row, chosen by held-out rows.
 
     .. math:: p(x) = \sum_j w_j \, N(x; c_j, C_j), \qquad C_j = S_j^{(d)} + a \, \Sigma_0 + \sigma^2 I
@@ -115,7 +112,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     certified_row_error_ : float
         The largest contribution that skipped pairs could have made to any row's sum in any pass of the fit (including LCA's
         passes), relative to the sum; 0.0 if every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    mixture_ : LocalFrameMixture, or SharedMixture without directions
+    mixture_ : FrameMixture, or SharedMixture without directions
         The density.
     n_features_in_, feature_names_in_ : int, ndarray of str
         The number of columns of the training rows, and their names if they have names.
@@ -145,8 +142,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     True
     """
 
-    _kernel_per_row = True
-    _record_types: ClassVar[dict[str, type[Record]]] = {"selection": Selection, "engine": Engine}
+    base_: LCA | None
 
     def __init__(
         self,
@@ -193,13 +189,31 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         self._check_parameters()
         X = self._keep_active(X, weight, width="reg")
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
-        self.engine_ = engine.kind
+        self.engine_, self.rows_, self._weight = engine.kind, X.copy(), weight
         with certificates_of_fit() as certificates:
+            # Sigma_0, the covariance of LCA's kernel.
             self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
-            choice = self._choose(X, weight, engine)
-            n_rows = len(X) if weight is None else int(np.count_nonzero(weight))
-            check_sizes(choice.n_components, choice.n_neighbors, X.shape[1], n_rows)
-            self._keep(X, weight, choice, engine)
+            self.converged_ = self.base_ is None or self.base_.converged_
+            # a, sigma^2, k, d and the centre: numbers, or by held-out rows.
+            member = self._choose(X, weight, engine)
+            self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_ = member
+            check_sizes(
+                member.n_components,
+                member.n_neighbors,
+                X.shape[1],
+                len(X) if weight is None else int(np.count_nonzero(weight)),
+            )
+            # In z = L^-1 x with L L' = B = a Sigma_0 + sigma^2 I: the k nearest rows of each row, and the d leading directions of their
+            # scatter S_j about c_j. Then C_j = S_j^(d) + B.
+            kernels = LocalKernels(self.rows_, weight, self._sigma, engine)
+            try:
+                self.mixture_: Any = kernels.density(member, self.engine, self._active_names)
+            except np.linalg.LinAlgError:
+                raise ValueError(
+                    "LocalLCA: the covariance that all kernels share is singular in float64. Pass a larger noise or reg (both "
+                    "are variances, in squared units of the data), or drop far rows."
+                ) from None
+            self._neighbors = kernels.neighbors(member.shape, member.n_neighbors) if member.n_components else None
         self.certified_row_error_ = certificates.largest
         if not self.converged_:
             warnings.warn(
@@ -209,14 +223,14 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
             )
         return self
 
+    def _sigma(self) -> NDArray[Any]:
+        """Return Sigma_0."""
+        assert self.base_ is not None
+        return self.base_.covariance_
+
     def _check_parameters(self) -> None:
         """Raise an error for parameters that are invalid for any data."""
-        for name, least in (("n_components", 0), ("n_neighbors", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, str):
-                check_integer(value, name, least=least)
-            elif value != "auto":
-                raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
+        self._check_sizes_and_selection()
         for name in ("noise", "shared"):
             value = getattr(self, name)
             if not isinstance(value, str):
@@ -230,14 +244,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
             raise ValueError(
                 "center='mean' needs n_components of at least 1: without directions, kernels are centred at the rows."
             )
-        if self.selection is None:
-            return
-        if not isinstance(self.selection, Selection):
-            raise TypeError(
-                f"selection must be a vicinal.Selection or None, got {type(self.selection).__name__}. "
-                "For example, pass Selection(cv=10)."
-            )
-        if self.selection.classifies:
+        if self.selection is not None and self.selection.classifies:
             raise ValueError(
                 f"selection.criterion must be 'log_likelihood' for LocalLCA, got {self.selection.criterion!r}. "
                 "DensityClassifier(LocalLCA()) chooses the kernels of each class by the likelihood of that class."
@@ -256,29 +263,51 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         return self.reg if given is None else as_parameter(given.of_columns(self.active_features_))
 
     def _choose(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> Member:
-        """Return the member of the family, chosen by held-out rows unless all parameters are given."""
+        """Return the member of the family, chosen by held-out rows unless all parameters are numbers."""
         self.cv_results_, self.best_score_ = None, None
-        self.converged_ = self.base_ is None or self.base_.converged_
-        given = (self.shared, self.noise, self.n_neighbors, self.n_components, self.center)
-        if "auto" not in [value for value in given if isinstance(value, str)]:
+        parameters = (self.shared, self.noise, self.n_neighbors, self.n_components, self.center)
+        if "auto" not in [value for value in parameters if isinstance(value, str)]:
             sizes = int(self.n_neighbors), int(self.n_components)
             return Member(float(self.shared), float(self.noise), *sizes, self.center)
-        folds = self._folds(X, weight, self.base_, engine)
-        if not folds:  # hardly any rows differ: LCA, or plain windows
-            return self._without_folds()
-        smallest = min(held_out.fold.n_rows for held_out in folds)
-        grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
-        choice, self.best_score_, self.cv_results_ = LocalSearch(folds, grid).run()
-        self._warn_if_multiples_end_too_early(choice)
-        return choice
+        positions = self._held_out_positions(X, weight)
+        if not positions:  # hardly any rows differ: LCA, or plain windows
+            return self._without_held_out_rows()
 
-    def _warn_if_multiples_end_too_early(self, choice: Member) -> None:
-        """Warn if the smallest multiple of LCA's covariance that the search tries is the best, without noise."""
-        if isinstance(self.shared, str) and choice.shared == SMALLEST_MULTIPLE and choice.noise == 0:
+        def kernels_of(train: NDArray[Any]) -> LocalKernels:
+            return self._kernels_of(X, weight, train, engine)
+
+        splits = make_splits(positions, X, weight, kernels_of)
+        selection = Selection() if self.selection is None else self.selection
+        grid = local_grid(self, selection, X, weight, min(split.n_rows for split in splits), engine)
+        result = LocalSearch(splits, grid).around_the_best()
+        self.best_score_, self.cv_results_ = result.score, result.table()
+        member = result.member
+        if isinstance(self.shared, str) and member.shape == Shared(SMALLEST_MULTIPLE, 0.0):
             smallest = "multiple of LCA's covariance that it tries"
             warn_at_smallest("LocalLCA", SMALLEST_MULTIPLE, smallest, "shared as a number")
+        return member
 
-    def _without_folds(self) -> Member:
+    def _kernels_of(
+        self, X: NDArray[Any], weight: NDArray[Any] | None, train: NDArray[Any], engine: Engine
+    ) -> LocalKernels:
+        """Return the kernels that some of the rows make, LCA's covariance included."""
+        rows, its_weight, base = X[train], None if weight is None else weight[train], self.base_
+        if base is None:
+            return LocalKernels(rows, its_weight, None, engine)
+        return LocalKernels(rows, its_weight, lambda: fold_covariance(rows, its_weight, base, engine), engine)
+
+    def _held_out_positions(
+        self, X: NDArray[Any], weight: NDArray[Any] | None
+    ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+        """Return the positions of training rows and of held-out rows."""
+        if self.selection is not None:
+            return self.selection.splits(X, np.zeros(len(X), dtype=int), weight)
+        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+        held_out_once = len(counted) > MANY_ROWS
+        parts = fixed_folds(X[counted], 1 if held_out_once else FOLDS, HELD_OUT_ROWS if held_out_once else None)
+        return [(np.delete(counted, part), counted[part]) for part in parts]
+
+    def _without_held_out_rows(self) -> Member:
         if self.shared == 0 and isinstance(self.noise, str):
             raise ValueError(
                 "noise='auto' with shared=0 needs at least 5 distinct rows, so that some can be held out. Add data, or pass noise "
@@ -288,67 +317,10 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         noise = 0.0 if isinstance(self.noise, str) else float(self.noise)
         return Member(shared, noise, 1, 0, "row")
 
-    def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, base: LCA | None, engine: Engine) -> list[HeldOut]:
-        """Return the folds of the search with the rows that they hold out."""
-        # Rows of weight 0 are not part of the folds; splits that the user passes include all rows.
-        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        if self.selection is None:
-            held_out_once = len(counted) > MANY_ROWS
-            parts = fixed_folds(X[counted], 1 if held_out_once else FOLDS, HELD_OUT_ROWS if held_out_once else None)
-            splits = [(np.delete(counted, part), counted[part]) for part in parts]
-        elif isinstance(self.selection.cv, int):
-            parts_of_counted = self.selection.splits(X[counted], np.zeros(len(counted), dtype=int))
-            splits = [(counted[train], counted[test]) for train, test in parts_of_counted]
-        else:
-            splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
-            if weight is not None:
-                splits = [(train[weight[train] > 0], test[weight[test] > 0]) for train, test in splits]
-        folds = []
-        for train, test in splits:
-            if len(train) < 2 or len(test) == 0:
-                continue
-            weights = (None, None) if weight is None else (weight[train], weight[test])
-            folds.append(HeldOut(LocalFold(X[train], weights[0], base, engine), X[test], weights[1]))
-        return folds
-
-    def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Member, engine: Engine) -> None:
-        """Compute the kernels from all rows, and store them with their density."""
-        self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_ = choice
-        sigma = np.eye(X.shape[1]) if self.base_ is None else self.base_.covariance_
-        covariance = Shared(choice.shared, choice.noise).covariance(sigma)
-        try:
-            coordinates = Coordinates(X, covariance)
-        except np.linalg.LinAlgError:
-            raise ValueError(
-                "LocalLCA: the covariance that all kernels share is singular in float64. Pass a larger noise or reg (both "
-                "are variances, in squared units of the data), or drop far rows."
-            ) from None
-        log_shares = log_weights(weight)
-        self.rows_, self._weight = X.copy(), weight
-        if choice.n_components == 0:
-            self._neighbors = None
-            self.mixture_: Any = SharedMixture(self.rows_, covariance, log_shares, self.engine, self._active_names)
-            return
-        Z = coordinates.of(X)
-        # As in Manifold Parzen, distances that are equal in the data stay equal.
-        places = X if choice.shared == 0 else Z
-        self._neighbors = find_neighbors(places, choice.n_neighbors, weight, engine)
-        kernels = make_kernels(Z, self._neighbors, choice.n_components, weight, choice.center, engine)
-        centres = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_
-        self.mixture_ = LocalFrameMixture(
-            centres, covariance, kernels.frames, kernels.variances, log_shares, self.engine, self._active_names
-        )
-
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of a fit, after LCA's own."""
         scored = n_samples if n_samples <= MANY_ROWS else HELD_OUT_ROWS
         return frame_work(scored, (min(n_features, 8), n_samples, n_features), _TABLES)
-
-    def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
-        d = getattr(self, "n_components_", min(n_features, 8))
-        if d == 0:
-            return super()._scoring_work(n_queries, n_points, n_features, passes)
-        return frame_work(n_queries, (d, n_points, n_features), passes=passes)
 
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
@@ -365,7 +337,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        if X is None and isinstance(self.mixture_, LocalFrameMixture):
+        if X is None and isinstance(self.mixture_, FrameMixture):
             return self._mixture().left_out_scores_of(self.rows_)
         return super().score_samples(X)
 
@@ -374,9 +346,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         engine = resolved_engine(fit_engine(self), self._pair_work(*self.rows_.shape))
         member = Member(self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_)
 
-        def mixture_of(train: NDArray[Any]) -> LocalFrameMixture | SharedMixture:
-            weight = None if self._weight is None else self._weight[train]
-            return LocalFold(self.rows_[train], weight, self.base_, engine).density(member.among(len(train)))
+        def mixture_of(train: NDArray[Any]) -> FrameMixture | SharedMixture:
+            return self._kernels_of(self.rows_, self._weight, train, engine).density(member.among(len(train)), engine)
 
         return rows_out_of_folds(self, rows, self._weight, mixture_of)
 
@@ -387,15 +358,6 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         if isinstance(self.mixture_, SharedMixture):
             return np.repeat(self.mixture_.covariance[None], len(self.mixture_.centres), axis=0)
         return self.mixture_.covariances
-
-    @property
-    def neighbors_(self) -> NDArray[Any]:
-        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors)."""
-        check_is_fitted(self)
-        neighbors = getattr(self, "_neighbors", None)
-        if neighbors is None:
-            raise AttributeError("neighbors_ exists only if kernels have directions.")
-        return neighbors
 
     def local_metric(self: Any, X: ArrayLike) -> NDArray[Any]:
         r"""Return the covariance of the kernels at each row of X, shape (n, n_active, n_active).
@@ -414,7 +376,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     def _metric_at(self: Any, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the covariance of the kernels at rows of the columns that vary."""
         mixture = self._mixture()
-        if not hasattr(mixture, "covariances"):  # one covariance for all
+        if isinstance(mixture, SharedMixture):
             return np.repeat(mixture.covariance[None], len(rows), axis=0)
         shares = mixture.responsibilities(rows, _NEGLIGIBLE)
         d = rows.shape[1]
@@ -467,3 +429,36 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         local_map = self.local_map(x)
         rows = self._active(check_rows(self, X, reset=False)).astype(np.float64)
         return np.linalg.norm((rows - self._one_row(x)) @ local_map.T, axis=1)
+
+
+# -- LCA for some of the rows ------------------------------------------------------------------------------------------
+
+
+def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:
+    """Return LCA's covariance for some of the rows that `base` was fitted to, or that of all rows if it cannot be fitted.
+
+    The penalty is that of `base`, made from these rows if it depends on rows.
+    """
+    # The fit to all rows knows the held-out rows: with few rows, passes that start from it end near it, at another maximum
+    # than those that start from the covariance of the training rows, and held-out rows score up to a nat too high.
+    start = base.components_[:, base.active_features_] if has_plenty(train, _FULL) else None
+    try:
+        with np.errstate(divide="raise", invalid="raise"):
+            reg = penalty_of_fold(train, weight, base)
+            problem = leave_one_out(train, weight, engine, passes=_PASSES)
+        with one_blas_thread_beside_pairs(*train.shape):
+            inverse = np.linalg.inv(rough_metric(problem, reg, scatter_of_rows(train, weight), _FULL, start))
+        covariance = inverse @ inverse.T
+        np.linalg.cholesky(covariance)
+    except (CollapseError, np.linalg.LinAlgError, FloatingPointError):
+        return base.covariance_
+    return covariance
+
+
+def penalty_of_fold(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> Penalty:
+    """Return the penalty of `base` for other rows: the user's, or the same family, factor and weight made from these rows."""
+    if base._reg_form is not None:
+        return base._reg_form.of_rows(train, weight)
+    penalty = check_reg(base.reg_, base.n_features_in_)
+    assert penalty is not None
+    return penalty.of_columns(base.active_features_)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cholesky, solve_triangular
-from sklearn.base import BaseEstimator, DensityMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import bandwidth_covariance, check_integer, check_rows, check_spread, check_weights, log_weights
+from vicinal._checks import bandwidth_covariance, check_rows, check_spread, check_weights, log_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
-from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
+from vicinal._density.mixture_density import HeldOutRows
 from vicinal._engine import (
     Engine,
     Work,
-    available_threads,
     certificates_of_fit,
     fit_engine,
     resolved_engine,
@@ -28,19 +27,32 @@ from vicinal._engine import (
 )
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
-from vicinal._local.grid import SLACK, check_noise, check_sizes, choose_noise
+from vicinal._local.density import LocalDensity
 from vicinal._local.held_out_frames import (
     fold_log_density,
     held_out_log_density,
     rows_held_out_of_frames,
     rows_held_out_of_soft_frames,
 )
-from vicinal._local.kernels import nearest_neighbors
-from vicinal._local.search import ParameterSearch
+from vicinal._local.kernels import NOISE, SLACK, LocalKernels, nearest_neighbors
+from vicinal._local.search import (
+    N_NOISES,
+    NEIGHBORS,
+    Grid,
+    LocalSearch,
+    SearchResult,
+    auto_noises,
+    check_noise,
+    check_sizes,
+    choose_noise,
+    make_splits,
+    powers_of_two,
+    sizes_to_try,
+    values_of,
+)
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
-from vicinal._records import Record, RecordParametersMixin
-from vicinal._scatter import local_frames, soft_frames
-from vicinal._search import Selection
+from vicinal._scatter import soft_frames
+from vicinal._search import Selection, warn_at_smallest
 from vicinal._supervision import code_classes
 from vicinal._tensors import on_device
 
@@ -49,7 +61,7 @@ _NOISES = 40  # the approximate number of noises that are compared
 _FOLDS = 5  # folds of rows that are held out of soft neighbourhoods
 
 
-class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class ManifoldParzen(LocalDensity):
     r"""Manifold Parzen Windows: kernel density estimation with kernels that follow local directions.
 
     .. math:: p(x) = \sum_i w_i \, N(x; x_i, C_i), \qquad
@@ -146,8 +158,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     """
 
     _isotropic = True
-    _kernel_per_row = True
-    _record_types: ClassVar[dict[str, type[Record]]] = {"selection": Selection, "engine": Engine}
 
     def __init__(
         self,
@@ -198,36 +208,41 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return self
 
     def _fit(self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None) -> None:
-        named_rows, (rows, weight) = X, self._check_input(X, sample_weight)
-        d, k, noise, searched = self._settle(named_rows, rows, y, weight)
-        X = np.asarray(self._active(rows))
-        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        d, k = self._check_sizes(X, len(counted), d, k, noise)
-        engine = resolved_engine(fit_engine(self), self._fit_work(len(X), X.shape[1], d, noise))
-        self.engine_ = searched or engine.kind
-        self.n_components_, self.n_neighbors_ = d, k
+        rows, weight = self._check_input(X, sample_weight)
+        # Departure 5 (ManifoldParzen): A metric may determine which rows are near.
+        # Departure 6 (ManifoldParzen): Tangent distances are not built in.
+        places = rows_under_metric(self.metric, X, self._active(rows))
+        rows = np.asarray(self._active(rows))
+        # d, k and sigma^2: numbers, or by held-out rows. The noise may also be chosen after the frames are known.
+        d, k, noise, searched = self._choose(rows, places, weight, y)
+        counted = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)
+        self._check_sizes(rows, len(counted), d, k, noise)
+        engine = resolved_engine(fit_engine(self), self._fit_work(len(rows), rows.shape[1], d, noise))
+        self.engine_, self.n_components_, self.n_neighbors_ = searched or engine.kind, d, k
         self._weight, self._neighbors, self._soft_rows = weight, None, None
-        if d == 0:
-            frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
-        elif self.vicinity == "nearest":
+        kernels = LocalKernels(rows, weight, None, engine, places)
+        if d > 0 and self.vicinity == "nearest":
             # MParzen::Train, step 2: the k nearest rows; and one more, which replaces a neighbour that is held out.
-            # Departure 5 (ManifoldParzen): A metric may determine which rows are near.
-            # Departure 6 (ManifoldParzen): Tangent distances are not built in.
-            places, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
-            self._neighbors = nearest_neighbors(places, more, counted, engine=engine)
+            self._neighbors = kernels.neighbors(NOISE, min(k + 1, len(counted) - 1))
+        if d == 0 or self.vicinity == "nearest":
             # Step 3: singular vectors V_il and singular values s of the differences x_j - x_i; v_il = s^2 / k.
-            threads = available_threads(engine.threads)
-            nearest = self._neighbors[:, :k]
-            frames, variances = local_frames(X, nearest, d, weight, memory=engine.memory_bytes, threads=threads)
+            _, frames, variances = kernels.kernels(NOISE, k, d, "row")
         else:
             # The weighted covariance of a soft neighbourhood K (sec. 2), instead of steps 2 and 3.
-            self._soft_rows = in_bandwidths(rows_under_metric(self.metric, named_rows, X), self.bandwidth)
-            frames, variances = soft_frames(X, self._soft_rows, d, weight, engine=engine)
+            self._soft_rows = in_bandwidths(places, self.bandwidth)
+            frames, variances = soft_frames(rows, self._soft_rows, d, weight, engine=engine)
         # sigma^2, which makes the covariances C_i regular.
         # Departure 2 (ManifoldParzen): The noise can be chosen without a validation set.
         auto = isinstance(noise, str)
-        self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(noise)
-        self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
+        self.noise_ = self._choose_noise(rows, frames, variances, counted, engine) if auto else float(noise)
+        # Eq. 1; without directions plain Parzen windows (sec. 2), to the last bit.
+        # Departure 4 (ManifoldParzen): Rows can have weights.
+        options = (log_weights(weight), self.engine, self._active_names)
+        self.mixture_: SharedMixture | FrameMixture = (
+            FrameMixture(rows.copy(), frames, variances, self.noise_, *options)
+            if d
+            else SharedMixture(rows.copy(), self.noise_ * np.eye(rows.shape[1]), *options)
+        )
 
     def selected(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Return an unfitted copy whose n_components, n_neighbors and noise are numbers, chosen on some rows.
@@ -250,7 +265,8 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         """
         copy = clone(self)
         rows, weight = copy._check_input(X, sample_weight)
-        d, k, noise, _ = copy._settle(X, rows, y, weight)
+        rows = copy._active(rows)
+        d, k, noise, _ = copy._choose(rows, rows_under_metric(self.metric, X, rows), weight, y)
         return clone(self).set_params(n_components=d, n_neighbors=k, noise=noise, selection=None)
 
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any]:
@@ -269,13 +285,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
 
     def _check_parameters(self, X: np.ndarray) -> None:
         """Raise an error for parameters that are invalid for any data."""
-        for name, least in (("n_components", 0), ("n_neighbors", 1)):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                if value != "auto":
-                    raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
-            else:
-                check_integer(value, name, least=least)
+        self._check_sizes_and_selection()
         if isinstance(self.noise, str):
             if self.noise != "auto":
                 raise ValueError(f"noise must be a variance greater than 0 or 'auto', got {self.noise!r}.")
@@ -284,37 +294,25 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             check_noise(self.noise, X.dtype)
         if self.vicinity not in _NEIGHBORHOODS:
             raise ValueError(f"vicinity must be 'nearest' or 'kernel', got {self.vicinity!r}.")
-        if self.selection is not None:
-            if not isinstance(self.selection, Selection):
-                raise TypeError(
-                    f"selection must be a vicinal.Selection or None, got {type(self.selection).__name__}. "
-                    "Selection(criterion='error', cv=5) for example."
-                )
-            if self.vicinity == "kernel":
-                raise ValueError(
-                    "selection needs vicinity='nearest': a soft neighbourhood has no number of neighbours."
-                )
+        if self.selection is not None and self.vicinity == "kernel":
+            raise ValueError("selection needs vicinity='nearest': a soft neighbourhood has no number of neighbours.")
 
-    def _check_sizes(self, X: np.ndarray, n_rows: int, d: int, k: int, noise: float | str) -> tuple[int, int]:
-        """Check d and k against each other and the data, and return them."""
+    def _check_sizes(self, X: np.ndarray, n_rows: int, d: int, k: int, noise: float | str) -> None:
+        """Check d and k against each other and the data."""
         check_sizes(d, k if self.vicinity == "nearest" else None, X.shape[1], n_rows)
-        if d == 0:
-            return d, k
         auto = isinstance(noise, str)
-        if self.vicinity == "kernel":
+        if d > 0 and self.vicinity == "kernel":
             if self.bandwidth is None:
                 raise ValueError(
                     "vicinity='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
                     "example the typical distance of a row to its tenth neighbour."
                 )
             check_soft_rows(n_rows, 3 if auto else 2, " with noise='auto'" if auto else "")
-            return d, k
-        if auto and n_rows == k + 1:
+        elif d > 0 and auto and n_rows == k + 1:
             raise ValueError(
                 f"n_neighbors={k} with noise='auto', which leaves rows out, needs at least {k + 2} training "
                 f"rows, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
             )
-        return d, k
 
     def _check_can_hold_out(self) -> None:
         """Raise if a fitted density has too few rows to build frames without one of them."""
@@ -334,15 +332,8 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             return False
         return isinstance(self.n_components, str) or isinstance(self.n_neighbors, str) or self.selection is not None
 
-    def _search(self) -> ParameterSearch:
-        """Return the search for the parameters that are "auto"."""
-        options = Selection() if self.selection is None else self.selection
-        names = ("n_components", "n_neighbors", "noise")
-        values = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
-        return ParameterSearch(options, *values, engine=fit_engine(self))
-
-    def _settle(
-        self, named_rows: ArrayLike, X: np.ndarray, y: ArrayLike | None, weight: np.ndarray | None
+    def _choose(
+        self, X: np.ndarray, places: np.ndarray, weight: np.ndarray | None, y: ArrayLike | None
     ) -> tuple[int, int, float | str, str | None]:
         """Return d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
         self.cv_results_, self.best_score_ = None, None
@@ -350,29 +341,60 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             # Soft neighbourhoods have no k, and one direction by default; plain windows have no neighbours.
             sizes: Any = [1 if isinstance(size, str) else size for size in (self.n_components, self.n_neighbors)]
             return *sizes, self.noise, None
-        search, codes, classes = self._search(), np.zeros(len(X), dtype=int), np.array([0])
-        if search.selection.classifies:
+        selection = Selection() if self.selection is None else self.selection
+        codes, classes = np.zeros(len(X), dtype=int), np.array(["the data"])
+        if selection.classifies:
             classes, codes = code_classes(y, len(X))
-        X, Z = self._active(X), rows_under_metric(self.metric, named_rows, self._active(X))
-        result = search.run(X, Z, weight, classes, codes)
-        if result is None:  # hardly any rows differ: plain windows
+        positions = selection.splits(X, codes, weight)
+        if not positions:  # hardly any rows differ: plain windows
             return 0, 1, self.noise, None
-        self.cv_results_, self.best_score_ = result.results, result.score
-        return result.params["n_components"], result.params["n_neighbors"], result.params["noise"], result.engine
+        counted = slice(None) if weight is None or not isinstance(selection.cv, int) else weight > 0
+        n_rows = len(X[counted])
+        engine = resolved_engine(fit_engine(self), self._search_work(n_rows, X.shape[1]))
 
-    def _make_mixture(self, X: np.ndarray, frames: np.ndarray, variances: np.ndarray) -> FrameMixture | SharedMixture:
-        """Return the density; without directions plain Parzen windows (sec. 2), to the last bit."""
-        # Departure 4 (ManifoldParzen): Rows can have weights.
-        log_shares = log_weights(self._weight)
-        if len(frames) == 0:
-            covariance = self.noise_ * np.eye(X.shape[1])
-            return SharedMixture(X.copy(), covariance, log_shares, self.engine, self._active_names)
-        return FrameMixture(X.copy(), frames, variances, self.noise_, log_shares, self.engine, self._active_names)
+        def kernels_of(train: np.ndarray) -> LocalKernels:
+            return LocalKernels(X[train], None if weight is None else weight[train], None, engine, places[train])
+
+        splits = make_splits(positions, X, weight, kernels_of, selection.criterion, classes, codes)
+        smallest = min(split.n_rows for split in splits)
+        neighbors, depths = sizes_to_try(self, selection, X.shape[1], smallest, wide=False)
+        noises = values_of(self.noise, selection.noise)
+        noises = auto_noises(X, weight, engine) if noises is None else [check_noise(s, X.dtype) for s in noises]
+        noises = sorted(set(noises))
+        result = LocalSearch(splits, Grid(neighbors, depths, ("row",), [(NOISE, noises)], False)).every_member()
+        self.cv_results_ = result.table(("n_components", "n_neighbors", "noise"))
+        self.best_score_, member = result.score, result.member
+        self._warn_if_noises_end_too_early(result, noises)
+        return member.n_components, member.n_neighbors, member.noise, engine.kind
+
+    def _warn_if_noises_end_too_early(self, result: SearchResult, noises: list[float]) -> None:
+        """Warn if the smallest noise of "auto" is the best by more than a thousandth of a nat."""
+        selection = Selection() if self.selection is None else self.selection
+        is_smallest = values_of(self.noise, selection.noise) is None and result.member.noise == noises[0]
+        if selection.classifies or not is_smallest:
+            return
+        further = result.scores[result.member._replace(noise=noises[2])].mean()
+        if result.score - further >= 1e-3:
+            remedy = "selection=Selection(noise=...) with smaller values"
+            warn_at_smallest("ManifoldParzen", noises[0], "of noise='auto'", remedy)
+
+    def _search_work(self, n_samples: int, n_features: int) -> Work:
+        """Return the pair work of the search: every k of every split is one pass, for all depths and noises together."""
+        selection = Selection() if self.selection is None else self.selection
+        neighbors = values_of(self.n_neighbors, selection.n_neighbors) or NEIGHBORS
+        components = values_of(self.n_components, selection.n_components) or powers_of_two(n_features)
+        noises = values_of(self.noise, selection.noise)
+        n_noises = N_NOISES if noises is None else len(noises)
+        folds = int(selection.cv) if isinstance(selection.cv, numbers.Integral) else 5
+        held_out = -(-n_samples // folds)
+        shape = int(max(components)), n_samples - held_out, n_features
+        scored = held_out if selection.max_rows is None else min(held_out, -(-selection.max_rows // folds))
+        return frame_work(scored, shape, len(components) * n_noises, len(neighbors) * folds)
 
     def _pair_work(self, n_samples: int, n_features: int) -> Work:
         """Return the pair work of the search if there is one, else of the fit, or of scoring its rows if the fit has none."""
         if self._searches:
-            return self._search().work(n_samples, n_features)
+            return self._search_work(n_samples, n_features)
         return self._fit_work(n_samples, n_features, 1 if isinstance(self.n_components, str) else self.n_components)
 
     def _fit_work(self, n_samples: int, n_features: int, d: int, noise: float | str | None = None) -> Work:
@@ -387,12 +409,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         if self.vicinity == "nearest":
             return frame_work(scored, (d, n_samples, n_features), _NOISES)
         return Work(n_samples, n_samples, n_features, passes * _FOLDS)
-
-    def _scoring_work(self, n_queries: int, n_points: int, n_features: int, passes: int) -> Work:
-        d = getattr(self, "n_components_", 1 if isinstance(self.n_components, str) else self.n_components)
-        if d == 0:
-            return super()._scoring_work(n_queries, n_points, n_features, passes)
-        return frame_work(n_queries, (d, n_points, n_features), passes=passes)
 
     def _choose_noise(
         self, X: np.ndarray, frames: np.ndarray, variances: np.ndarray, counted: np.ndarray, engine: Engine
@@ -498,14 +514,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         if isinstance(self.mixture_, SharedMixture):
             return np.empty((len(self.mixture_.centres), 0))
         return self.mixture_.variances.T
-
-    @property
-    def neighbors_(self) -> NDArray[Any]:
-        """The neighbours of each row, nearest first, shape (n_samples, n_neighbors)."""
-        check_is_fitted(self)
-        if self._neighbors is None:
-            raise AttributeError("neighbors_ exists only with vicinity='nearest' and n_components > 0.")
-        return self._neighbors[:, : self.n_neighbors_]
 
 
 _NEIGHBORHOODS = ("nearest", "kernel")

@@ -1,243 +1,471 @@
-"""The search for neighbours, directions and noise of Manifold Parzen Windows, which shares work between candidates."""
+"""The choice of a member of the family by held-out rows: the grid, the splits, the search, and the noise alone.
 
-import numbers
-from collections.abc import Sequence
+The family has two paths along which the shared covariance only changes its size, so that one set of frames and one sweep over the
+pairs serve all sizes and all numbers of directions: multiples of LCA's covariance, and multiples of the identity (the noise of Manifold
+Parzen).  Manifold Parzen tries every combination of its grid, on the second path alone.  Local LCA
+
+1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
+2. then, around the best of these, all sizes of the vicinity, all multiples and numbers of directions nearby, and all directions;
+3. then sums of the best members of the two paths;
+4. returns to LCA unless the best member is ahead of it by more than a standard error.
+
+LCA (its own covariance, no directions) and the grid of Manifold Parzen are among the members that it compares.
+
+Everything that determines a kernel is computed without the held-out rows.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.model_selection import ParameterGrid
+from sklearn.exceptions import ConvergenceWarning
 
-from vicinal._checks import check_integer
-from vicinal._engine import Engine, Frames, Work, available_threads, prepare, resolved_engine
-from vicinal._local.grid import N_NOISES, SLACK, auto_noises, check_grid, check_noise
-from vicinal._local.kernels import nearest_neighbors
-from vicinal._mixtures import LOG_2PI, frame_work
-from vicinal._scatter import local_frames
-from vicinal._search import Selection, search_results, warn_at_smallest
+from vicinal._callers import callers_line
+from vicinal._checks import check_integer, check_positive, check_spread
+from vicinal._engine import Engine
+from vicinal._local.kernels import CENTERS, NOISE, LocalKernels, Member, Shared, Table, nearest_neighbors
+from vicinal._search import Selection, paired_gain, search_results, top_of_parabola
 
-_NEIGHBORS = (5, 10, 20, 40)  # values of "auto"
-
-
-class SearchResult(NamedTuple):
-    """The result of a search: the best parameters, their mean score, the table of all, and the backend that was used."""
-
-    params: dict[str, Any]
-    score: float
-    results: dict[str, Any]
-    engine: str
+_NEARBY = 2  # positions on a path around the best
+_SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
+_FEW = 2  # sizes of the vicinity in the first round
+# The log-density of a row that is infinitely far from all kernels: differences and squares of such numbers are finite.
+_FARTHEST = -1e100
 
 
-class ParameterSearch:
-    """The search over neighbours, directions and noise for the value "auto" in `ManifoldParzen`.
+# -- held-out rows -----------------------------------------------------------------------------------------------------
 
-    It computes the scores of a :class:`~sklearn.model_selection.GridSearchCV` over the same grid with a fraction of the
-    work: in each split, neighbours are found once (for the largest k), frames are computed once per k (with the largest d),
-    and one pass over the pairs gives the scores of all d and all noises of a k.
 
-    For each split and k: O(n k D min(k, D)) for the frames and O(m n d D) for the projections of m held-out rows, with
-    the largest d, then O(d) per pair and noise, and one exponential per pair, d and noise. Memory O(n d D).
+class Split(NamedTuple):
+    """The kernels that the training rows of a split make, and the rows that it holds out.
 
-    Parameters
-    ----------
-    selection : Selection
-    n_components, n_neighbors, noise : "auto", a number or a sequence
-        The grids; "auto" is that of `Selection`.
-    engine
-        As in `ManifoldParzen`.
+    kernels : LocalKernels of each class; of all training rows without classes
+    log_priors : (c,), the logarithms of the frequencies of the classes
+    test : (m, D)
+    codes : (m,), the classes of these rows
+    weight : (m,), or None for equal weights
+    criterion : as in `Selection`
     """
 
-    def __init__(
-        self,
-        selection: "Selection",
-        n_components: int | Sequence[int] | str,
-        n_neighbors: int | Sequence[int] | str,
-        noise: float | Sequence[float] | str,
-        *,
-        engine: Engine | str | None,
-    ) -> None:
-        self.n_components, self.n_neighbors, self.noise = n_components, n_neighbors, noise
-        self.selection, self.engine = selection, engine
+    kernels: list[LocalKernels]
+    log_priors: np.ndarray
+    test: np.ndarray
+    codes: np.ndarray
+    weight: np.ndarray | None
+    criterion: str
 
-    def run(
-        self, X: np.ndarray, Z: np.ndarray, weight: np.ndarray | None, classes: np.ndarray, codes: np.ndarray
-    ) -> SearchResult | None:
-        """Score every point of the grid on held-out rows; return None if too few rows differ to hold any out.
-
-        Parameters
-        ----------
-        X : array of shape (n, D)
-        Z : array of shape (n, p)
-            The rows in coordinates in which the distances between neighbours are Euclidean.
-        weight : array of shape (n,), optional
-        classes : array
-            The class labels, for the messages.
-        codes : integer array of shape (n,)
-            The class of each row; all zero without classes.
-        """
-        if weight is not None and isinstance(self.selection.cv, int):
-            # Rows of weight 0 are not part of the folds; splits that the user passes include all rows.
-            counted = np.flatnonzero(weight)
-            X, Z, weight, codes = X[counted], Z[counted], weight[counted], codes[counted]
-        splits = self.selection.splits(X, codes)
-        if not splits:
-            return None
-        data = _Data(X, Z, codes, weight, codes.max() + 1)
-        smallest = self._check_splits(data, splits, classes)
-        engine = resolved_engine(self.engine, self.work(*X.shape))
-        grid = self._grid(data, smallest, engine)
-        scores = np.stack([self._split_scores(data, train, test, grid, engine) for train, test in splits])
-        results = _results(grid, scores)
-        best = int(np.argmax(results["mean_test_score"]))
-        self._warn_if_noises_end_too_early(results, best, grid["noise"])
-        return SearchResult(results["params"][best], float(results["mean_test_score"][best]), results, engine.kind)
-
-    def work(self, n_samples: int, n_features: int) -> Work:
-        """Return the pair work of the search: every k of every split is one pass, for all depths and noises together."""
-        neighbors = _NEIGHBORS if isinstance(self.n_neighbors, str) else np.ravel(self.n_neighbors)
-        components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
-        n_noises = N_NOISES if isinstance(self.noise, str) else np.size(self.noise)
-        cv, most = self.selection.cv, self.selection.max_rows
-        folds = int(cv) if isinstance(cv, numbers.Integral) else 5
-        held_out = -(-n_samples // folds)
-        shape = int(max(components)), n_samples - held_out, n_features
-        scored = held_out if most is None else min(held_out, -(-most // folds))
-        return frame_work(scored, shape, len(components) * n_noises, len(neighbors) * folds)
-
-    def _warn_if_noises_end_too_early(self, results: dict[str, Any], best: int, noises: list[float]) -> None:
-        """Warn if the smallest noise of "auto" is the best by more than a thousandth of a nat."""
-        scores = results["mean_test_score"][best:]
-        if (
-            isinstance(self.noise, str)
-            and not self.selection.classifies
-            and results["params"][best]["noise"] == noises[0]
-            and scores[0] - scores[2] >= 1e-3  # the noise varies fastest, so these have the same d and k
-        ):
-            remedy = "selection=Selection(noise=...) with smaller values"
-            warn_at_smallest("ManifoldParzen", noises[0], "of noise='auto'", remedy)
-
-    def _check_splits(self, data: "_Data", splits: list[tuple[np.ndarray, np.ndarray]], classes: np.ndarray) -> int:
-        """Raise an error if a training part lacks a class; return the smallest number of rows of a part (or class)."""
-        smallest = len(data.X)
-        for s, (train, test) in enumerate(splits):
-            if len(train) == 0 or len(test) == 0:
-                raise ValueError(f"cv must give training and test rows, got {len(train)} and {len(test)} in split {s}.")
-            if len(data.alive(test)) == 0:
-                raise ValueError(
-                    f"the test rows of split {s} all have weight 0, so it has no score. Drop rows of weight 0, or use "
-                    "other folds."
-                )
-            counts = np.bincount(data.codes[data.alive(train)], minlength=data.n_classes)
-            if counts.min() == 0:
-                missing = classes.tolist()[np.argmin(counts)] if data.n_classes > 1 else "the data"
-                raise ValueError(f"class {missing!r} has no training rows in split {s}. Use stratified folds.")
-            smallest = min(smallest, int(counts.min()))
-        return smallest
-
-    def _grid(self, data: "_Data", smallest: int, engine: Engine) -> dict[str, list[Any]]:
-        """Return the values of d, k and the noise, in increasing order."""
-        D = data.X.shape[1]
-        if isinstance(self.n_neighbors, str):
-            neighbors = [k for k in _NEIGHBORS if k < smallest] or [max(smallest - 1, 1)]
-        else:
-            neighbors = [check_integer(k, "n_neighbors") for k in np.ravel(self.n_neighbors)]
-        if isinstance(self.n_components, str):
-            components = _powers(min(D, max(neighbors)))
-        else:
-            components = [check_integer(d, "n_components", least=0) for d in np.ravel(self.n_components)]
-        if isinstance(self.noise, str):
-            noises = auto_noises(data.X, data.weight, engine)
-        else:
-            noises = [check_noise(noise, data.X.dtype) for noise in np.ravel(self.noise)]
-        check_grid(components, neighbors, D, smallest, "split and class")
-        return {
-            "n_components": sorted(set(components)),
-            "n_neighbors": sorted(set(neighbors)),
-            "noise": sorted(set(noises)),
-        }
-
-    def _split_scores(
-        self, data: "_Data", train: np.ndarray, test: np.ndarray, grid: dict[str, list[Any]], engine: Engine
-    ) -> np.ndarray:
-        """Return the score of every (d, k, noise) of the grid on one split; NaN where d > k."""
-        depths, neighbors, noises = grid["n_components"], grid["n_neighbors"], grid["noise"]
-        scores = np.full((len(depths), len(neighbors), len(noises)), np.nan)
-        train = data.alive(train)
-        parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
-        weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
-        priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
-        nearest = [nearest_neighbors(data.Z[p], max(neighbors), engine=engine) if max(depths) else None for p in parts]
-        test_weights = None if data.weight is None else data.weight[test]
-        for column, k in enumerate(neighbors):
-            depths_of_k = [d for d in depths if d <= k]
-            # Joint log-densities of the test rows with each class, shape (classes, depths, noises, test
-            # rows).
-            joint = np.stack(
-                [
-                    _log_density(data, p, w, near, k, depths_of_k, noises, test, engine) + np.log(prior)
-                    for p, w, near, prior in zip(parts, weights, nearest, priors, strict=True)
-                ]
-            )
-            terms = self._criterion(joint, data.codes[test])
-            scores[: len(depths_of_k), column] = np.average(terms, axis=-1, weights=test_weights)
-        return scores
-
-    def _criterion(self, joint: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """Return the term of each test row, greater is better, shape (depths, noises, test rows)."""
-        if not self.selection.classifies:
-            return joint[0]
-        if self.selection.criterion == "error":
-            return -(np.argmax(joint, axis=0) != codes).astype(float)
-        joint_of_class = np.take_along_axis(joint, codes[None, None, None, :], axis=0)[0]
+    def terms(self, table: Table) -> np.ndarray:
+        """Return the term of each held-out row, greater is better, shape (depths, factors, rows)."""
+        if self.criterion == "log_likelihood":
+            return self.kernels[0].log_densities(self.test, table)
+        joint = np.stack([one.log_densities(self.test, table) for one in self.kernels])
+        joint += self.log_priors[:, None, None, None]
+        if self.criterion == "error":
+            return -(np.argmax(joint, axis=0) != self.codes).astype(float)
+        joint_of_class = np.take_along_axis(joint, self.codes[None, None, None, :], axis=0)[0]
         # If every density is 0 (a distance in units of the noise overflows), nothing is known about the class.
         return joint_of_class - np.maximum(logsumexp(joint, axis=0), np.finfo(float).min)
 
+    def score(self, table: Table) -> np.ndarray:
+        """Return the weighted mean over the held-out rows, shape (depths, factors)."""
+        return np.average(self.terms(table), axis=-1, weights=self.weight)
 
-class _Data:
-    """The rows, their images in which neighbours are found, their classes and weights."""
+    @property
+    def n_rows(self) -> int:
+        """The number of training rows; of the smallest class, if there are classes."""
+        return min(len(one.rows) for one in self.kernels)
 
-    def __init__(
-        self, X: np.ndarray, Z: np.ndarray, codes: np.ndarray, weight: np.ndarray | None, n_classes: int
+
+def make_splits(
+    positions: Sequence[tuple[np.ndarray, np.ndarray]],
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    kernels_of: Callable[[np.ndarray], LocalKernels],
+    criterion: str = "log_likelihood",
+    classes: np.ndarray | None = None,
+    codes: np.ndarray | None = None,
+) -> list[Split]:
+    """Return the splits at some positions of training rows and held-out rows.
+
+    Parameters
+    ----------
+    positions : sequence of (training rows, held-out rows)
+    X : array of shape (n, D)
+    weight : array of shape (n,), optional
+    kernels_of : callable
+        Returns the kernels of the rows at some positions.
+    criterion : str
+    classes, codes : arrays, optional
+        The labels of the classes, and the class of each row.
+    """
+    codes = np.zeros(len(X), dtype=int) if codes is None else codes
+    n_classes, splits = int(codes.max()) + 1, []
+    for s, (train, test) in enumerate(positions):
+        if len(train) == 0 or len(test) == 0:
+            raise ValueError(
+                f"cv must give training and test rows of positive weight, got {len(train)} and {len(test)} in split {s}."
+            )
+        counts = np.bincount(codes[train], minlength=n_classes)
+        if counts.min() == 0:
+            missing = np.asarray(classes).tolist()[np.argmin(counts)]
+            raise ValueError(f"class {missing!r} has no training rows in split {s}. Use stratified folds.")
+        mass = np.bincount(codes[train], None if weight is None else weight[train], minlength=n_classes)
+        kernels = [kernels_of(train[codes[train] == c]) for c in range(n_classes)]
+        its_weight = None if weight is None else weight[test]
+        splits.append(Split(kernels, np.log(mass / mass.sum()), X[test], codes[test], its_weight, criterion))
+    return splits
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+class Grid(NamedTuple):
+    """The search space: sizes of the vicinity, numbers of directions, centres, and paths of shared covariances."""
+
+    neighbors: Sequence[int]
+    depths: Sequence[int]
+    centers: Sequence[str]
+    paths: Sequence[tuple[Shared, Sequence[float]]]
+    sums: bool  # whether sums of the best members of two paths are tried
+
+
+class SearchResult(NamedTuple):
+    """The best member, its mean score, and the scores (splits,) of every member that was tried."""
+
+    member: Member
+    score: float
+    scores: dict[Member, np.ndarray]
+
+    def table(self, names: Sequence[str] = Member._fields) -> dict[str, Any]:
+        """Return the members that were tried, as ``cv_results_`` of GridSearchCV, by the parameters with these names."""
+        params = [{name: getattr(member, name) for name in names} for member in self.scores]
+        return search_results(params, np.array(list(self.scores.values())).T)
+
+
+class LocalSearch:
+    """A search over the family; see the module docstring.
+
+    Parameters
+    ----------
+    splits : sequence of Split
+    grid : Grid
+    """
+
+    def __init__(self, splits: Sequence[Split], grid: Grid) -> None:
+        self._splits, self._grid = splits, grid
+        self._scores: dict[Member, np.ndarray] = {}  # of each split
+
+    def every_member(self) -> SearchResult:
+        """Return the best of all combinations; of equally good ones, the one with the fewest directions, neighbours, and noise."""
+        for shape, factors in self._grid.paths:
+            self._prepare_neighbors(shape)
+            for k in self._grid.neighbors:
+                self._try(shape, factors, k, self._grid.centers[0])
+        order = sorted(self._scores, key=lambda member: (member.n_components, member.n_neighbors, member.noise))
+        self._scores = {member: self._scores[member] for member in order}
+        return self._result(self._best())
+
+    def around_the_best(self) -> SearchResult:
+        """Return the best member that was found around the best of a coarse grid, or LCA."""
+        grid = self._grid
+        for shape, factors in grid.paths:
+            self._prepare_neighbors(shape)
+            few = factors[::3] if len(factors) > 4 else factors
+            for center in grid.centers:
+                for k in self._few_neighbors():
+                    self._try(shape, few, k, center)
+        best = self._best()
+        shape, factors, at = self._place_of(best)
+        nearby = factors[max(at - _NEARBY, 0) : at + _NEARBY + 1]
+        for k in grid.neighbors:
+            self._try(shape, nearby, k, best.center, self._depths_near(best))
+        if grid.sums:
+            self._try_sums()
+        return self._result(self._simple_unless_behind(self._best()))
+
+    def _prepare_neighbors(self, shape: Shared) -> None:
+        """Find the neighbours for vicinities of all sizes at once."""
+        for split in self._splits if max(self._grid.depths) else ():
+            for kernels in split.kernels:
+                kernels.neighbors(shape, max(self._grid.neighbors))
+
+    def _few_neighbors(self) -> Sequence[int]:
+        """Return sizes that are spread over all of them."""
+        sizes = self._grid.neighbors
+        return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
+
+    def _depths_near(self, member: Member) -> Sequence[int]:
+        """Return the number of directions of a member, the next ones, and all, which vicinities of another size may need."""
+        depths = self._grid.depths
+        at = depths.index(member.n_components)
+        return sorted({*depths[max(at - 1, 0) : at + 2], depths[-1]})
+
+    def _try(
+        self, shape: Shared, factors: Sequence[float], k: int, center: str, depths: Sequence[int] | None = None
     ) -> None:
-        self.X, self.Z, self.codes, self.weight, self.n_classes = X, Z, codes, weight, n_classes
+        """Score numbers of directions (by default all) and multiples of a shape, unless all are known."""
+        depths = self._grid.depths if depths is None else depths
+        depths = [depth for depth in depths if depth <= k and (depth or center == "row")]
+        if not depths:
+            return
+        table = Table(shape, factors, k, depths, center)
+        members = table.members()
+        if all(member in self._scores for row in members for member in row):
+            return
+        scores = np.stack([split.score(table) for split in self._splits])
+        for i, row in enumerate(members):
+            for j, member in enumerate(row):
+                self._scores.setdefault(member, scores[:, i, j])
 
-    def alive(self, rows: np.ndarray) -> np.ndarray:
-        """Return those of some positions whose rows have positive weight."""
-        return rows if self.weight is None else rows[self.weight[rows] > 0]
+    def _best(self, among: Sequence[Member] | None = None) -> Member:
+        return max(self._scores if among is None else among, key=lambda member: self._scores[member].mean())
+
+    def _place_of(self, member: Member) -> tuple[Shared, Sequence[float], int]:
+        """Return the path that a member of the first round lies on, and its place there."""
+        places = (
+            (shape, factors, at)
+            for shape, factors in self._grid.paths
+            for at, factor in enumerate(factors)
+            if shape.times(factor) == member.shape
+        )
+        return next(places)
+
+    def _best_of_path(self, name: str) -> Member | None:
+        """Return the best member with directions whose shared covariance has the part of this name alone."""
+        pure = [m for m in self._scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0]
+        return self._best(pure) if pure else None
+
+    def _try_sums(self) -> None:
+        """Try sums of the best multiple of LCA's covariance and the best noise, for the best vicinity."""
+        best, multiple, noise = self._best(), self._best_of_path("shared"), self._best_of_path("noise")
+        if multiple is not None and noise is not None:
+            both = Shared(multiple.shared, noise.noise)
+            self._try(both, _SUMS, best.n_neighbors, best.center, self._depths_near(best))
+
+    def _simple_unless_behind(self, best: Member) -> Member:
+        """Return LCA unless the best member is ahead of it by more than a paired standard error over all held-out rows.
+
+        With few rows, the best of a hundred members is ahead by chance.
+        """
+        plain = next((m for m in self._scores if m[:2] == (1.0, 0.0) and m[3:] == (0, "row")), None)
+        if plain is None or plain == best:
+            return best
+        gain, error = paired_gain(self._terms(best), self._terms(plain), self._weight_of_terms())
+        return plain if gain <= error else best
+
+    def _terms(self, member: Member) -> np.ndarray:
+        table = Table(member.shape, [1.0], member.n_neighbors, [member.n_components], member.center)
+        return np.maximum(np.concatenate([split.terms(table)[0, 0] for split in self._splits]), _FARTHEST)
+
+    def _weight_of_terms(self) -> np.ndarray | None:
+        weights = [split.weight for split in self._splits]
+        return None if weights[0] is None else np.concatenate([np.asarray(weight) for weight in weights])
+
+    def _result(self, best: Member) -> SearchResult:
+        return SearchResult(best, float(self._scores[best].mean()), self._scores)
 
 
-def _log_density(
-    data: _Data,
-    part: np.ndarray,
-    weights: np.ndarray,
-    near: np.ndarray | None,
-    k: int,
-    depths: list[int],
-    noises: list[float],
-    test: np.ndarray,
-    engine: Engine,
-) -> np.ndarray:
-    """Return the log-density of the test rows under one class, shape (depths, noises, test rows)."""
-    X, deepest = data.X[part], depths[-1]
-    frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
-    if deepest:
-        assert near is not None
-        options: dict[str, Any] = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
-        shares = None if data.weight is None else weights
-        frames, variances = local_frames(X, near[:, :k], deepest, shares, **options)
-    problem = prepare(engine, X, log_weights=np.log(weights / weights.sum()))
-    placed = problem.at(Frames(frames, variances, noises, depths, SLACK[X.dtype]))
-    return placed.log_sums_table(data.X[test]) - 0.5 * X.shape[1] * LOG_2PI
+# -- the grid ----------------------------------------------------------------------------------------------------------
+
+NEIGHBORS = (5, 10, 20, 40)  # the sizes of vicinities of "auto"
+_WIDE = (80, 160)  # further ones of Local LCA
+_PLENTY = 10  # training rows per row of a vicinity, for vicinities of more than 80 rows
+_MOST_DIRECTIONS = 32
+N_NOISES = 16  # the number of noises of "auto"
+# Multiples of LCA's covariance, a factor of 10^(1/4) apart; 1 is at a place that the first round of a search tries.
+_MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
+SMALLEST_MULTIPLE = _MULTIPLES[0]
 
 
-def _powers(most: int) -> list[int]:
-    """Return 0 and the powers of two up to 32 or `most`: the depths of "auto"."""
+def powers_of_two(most: int) -> list[int]:
+    """Return 0 and the powers of two up to 32 or `most`: numbers of directions of "auto"."""
     return [0, *(2**e for e in range(6) if 2**e <= most)]
 
 
-def _results(grid: dict[str, list[Any]], scores: np.ndarray) -> dict[str, Any]:
-    """Return scores (splits, d, k, noise) as GridSearchCV's ``cv_results_``, in the order of ParameterGrid."""
-    params = [p for p in ParameterGrid(grid) if p["n_components"] <= p["n_neighbors"]]
-    tried = np.less_equal.outer(grid["n_components"], grid["n_neighbors"])
-    flat = scores[:, tried].reshape(len(scores), -1)
-    return search_results(params, flat)
+def values_of(parameter: Any, values: Any) -> list[Any] | None:
+    """Return the values of a parameter: its own, those of the grid, or None for "auto"."""
+    if not isinstance(parameter, str):
+        return [parameter]
+    return None if isinstance(values, str) else np.ravel(values).tolist()
+
+
+def sizes_to_try(
+    estimator: Any, selection: Selection, n_features: int, smallest: int, *, wide: bool
+) -> tuple[list[int], list[int]]:
+    """Return the sizes of vicinities and the numbers of directions to try, in increasing order.
+
+    Parameters
+    ----------
+    estimator : ManifoldParzen or LocalLCA
+    selection : Selection
+    n_features : int
+    smallest : int
+        The number of rows of the smallest training part (or class).
+    wide : bool
+        Whether "auto" has wide vicinities and all directions.
+    """
+    neighbors = values_of(estimator.n_neighbors, selection.n_neighbors)
+    if neighbors is None:
+        neighbors = [k for k in NEIGHBORS + _WIDE * wide if k < (smallest if k <= 80 else smallest / _PLENTY)]
+        neighbors = neighbors or [max(smallest - 1, 1)]
+    neighbors = sorted({check_integer(k, "n_neighbors") for k in neighbors})
+    depths = values_of(estimator.n_components, selection.n_components)
+    if depths is None:
+        most = min(n_features, max(neighbors), _MOST_DIRECTIONS)
+        depths = powers_of_two(most) + [most] * wide
+    depths = sorted({check_integer(d, "n_components", least=0) for d in depths})
+    check_sizes(max(depths), None, n_features, smallest)
+    if max(neighbors) >= smallest and max(depths) > 0:
+        raise ValueError(
+            f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training rows in every split and class, got {smallest} "
+            "in the smallest. Lower n_neighbors or use fewer folds."
+        )
+    if min(depths) > max(neighbors):
+        raise ValueError(
+            f"n_components={min(depths)} needs at least as many neighbours, got n_neighbors={max(neighbors)}. Raise "
+            "n_neighbors or lower n_components."
+        )
+    return neighbors, depths
+
+
+def local_grid(
+    estimator: Any, selection: Selection, X: np.ndarray, weight: np.ndarray | None, smallest: int, engine: Engine
+) -> Grid:
+    """Return the grid of LocalLCA; a parameter that is a number is the only value of its axis."""
+    neighbors, depths = sizes_to_try(estimator, selection, X.shape[1], smallest, wide=True)
+    centers = CENTERS if estimator.center == "auto" else (estimator.center,)
+    if max(depths) == 0:
+        centers = CENTERS[:1]  # the only one without directions
+    free_shared, free_noise = isinstance(estimator.shared, str), isinstance(estimator.noise, str)
+    multiples: Sequence[float] = _MULTIPLES if free_shared else [float(estimator.shared)]
+    noises = values_of(estimator.noise, selection.noise)
+    if noises is None:
+        noises = auto_noises(X, weight, engine)
+        if not free_shared and estimator.shared > 0:
+            noises = [0.0, *noises[::3]]
+    noises = sorted({check_positive(noise, "noise", strict=False) for noise in noises})
+    if free_shared and free_noise:
+        paths = [(Shared(1.0, 0.0), multiples), (NOISE, [s for s in noises if s > 0])]
+    elif free_shared and noises == [0.0]:
+        paths = [(Shared(1.0, 0.0), multiples)]
+    elif free_noise and multiples == [0.0]:
+        paths = [(NOISE, noises)]
+    else:  # one of the two is given, so that the shape of the sum changes with the other: a path of one member for each
+        paths = [(Shared(a, s), [1.0]) for a in multiples for s in noises]
+    return Grid(neighbors, depths, centers, paths, free_shared and free_noise)
+
+
+def check_sizes(d: int, k: int | None, n_features: int, n_rows: int) -> None:
+    """Check the number of directions and of neighbours (None if they are not counted) against each other and the data."""
+    if d > n_features:
+        raise ValueError(
+            f"n_components={d} needs at least {d} features that vary, got {n_features}. Lower n_components."
+        )
+    if d == 0 or k is None:
+        return
+    if d > k:
+        raise ValueError(
+            f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or lower n_components."
+        )
+    if n_rows <= k:
+        raise ValueError(
+            f"n_neighbors={k} needs at least {k + 1} training rows, got {n_rows}. Lower n_neighbors or add data."
+        )
+
+
+# -- the noise ---------------------------------------------------------------------------------------------------------
+
+_STEP = 1.5  # ratio of neighbouring candidates; the curve is smooth, and the best three are interpolated
+_MOST = 64  # candidates in a pass
+
+
+class NoiseChoice(NamedTuple):
+    """The chosen noise, and the candidates with their mean held-out log-densities."""
+
+    noise: float
+    candidates: np.ndarray
+    scores: np.ndarray
+
+
+def choose_noise(evaluate: Callable[[np.ndarray], np.ndarray], X: np.ndarray, nearest: np.ndarray) -> NoiseChoice:
+    """Choose the variance with the largest held-out likelihood on a geometric grid, with interpolation.
+
+    Parameters
+    ----------
+    evaluate : callable
+        ``evaluate(noises)`` returns the mean held-out log-density for each noise, all in one pass over the
+        pairs.
+    X : array of shape (n, D)
+    nearest : array of shape (n,)
+        Distance of each row to its nearest neighbour.
+    """
+    low, high = noise_range(X, nearest)
+    candidates, scores = np.array([]), np.array([])
+    # Smaller candidates are tried as long as the smallest is the best: with as many directions as features, the noise may
+    # vanish.
+    for _ in range(3):
+        steps = int(np.clip(np.ceil(np.log(high / low) / np.log(_STEP)), 8, _MOST))
+        new = np.geomspace(low, high, steps + 1)[: steps + (len(candidates) == 0)]
+        candidates, scores = np.concatenate([new, candidates]), np.concatenate([evaluate(new), scores])
+        best = int(np.argmax(scores))
+        if best > 0 or scores[0] - scores[2] < 1e-3:
+            break
+        low, high = max(low * 1e-4, float(np.finfo(X.dtype).tiny)), low
+    else:
+        warnings.warn(
+            f"noise='auto' did not converge: it chose {candidates[0]:.3g}, the smallest candidate, and "
+            "a smaller one may score better. Check for constant or dependent columns and for rows that almost "
+            "repeat others, or pass noise as a number.",
+            ConvergenceWarning,
+            stacklevel=callers_line(),
+        )
+    noise = float(np.exp(top_of_parabola(np.log(candidates), scores)))
+    return NoiseChoice(noise, candidates, scores)
+
+
+def noise_range(X: np.ndarray, nearest: np.ndarray) -> tuple[float, float]:
+    """Return the noises to try, from far below the distance of nearest neighbours to the variance of the data."""
+    largest = float(X.var(axis=0, dtype=np.float64).mean())
+    positive = nearest[nearest > 0]
+    if largest == 0 or len(positive) == 0:
+        raise ValueError(
+            f"noise='auto' found no scale: every one of the {len(X)} rows has an exact twin, and the "
+            "likelihood of a row at the place of its twin grows without bound as the noise shrinks. Merge twins "
+            "into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w); "
+            "or pass a number."
+        )
+    twins = int((nearest == 0).sum())
+    if twins:
+        warnings.warn(
+            f"{twins} of {len(X)} rows have an exact twin. A held-out row is at distance zero from its twin, "
+            "so noise='auto' chooses a noise that is too small. Merge twins into weights: "
+            "X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w).",
+            UserWarning,
+            stacklevel=callers_line(),
+        )
+    least = float(np.finfo(X.dtype).tiny)  # the inverse of anything smaller would overflow
+    low = max(1e-3 * float(np.median(positive)) ** 2 / X.shape[1], least)
+    return low, max(largest, 10.0 * low)
+
+
+def check_noise(noise: float, dtype: np.dtype) -> float:
+    """Return a variance whose inverse the precision of the data can hold."""
+    noise, least = check_positive(noise, "noise"), float(np.finfo(dtype).tiny)
+    if noise < least:
+        raise ValueError(
+            f"noise must be at least {least:.3g}, got {noise:.3g}, whose inverse overflows {dtype}. Rescale the data, or "
+            "increase the noise."
+        )
+    return noise
+
+
+def auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> list[float]:
+    """Return the noises of "auto": from far below the distance of nearest neighbours to the variance of the data."""
+    check_spread(X)
+    # Equal rows are never separated, so that a held-out row has no twin among the training rows.
+    rows = np.unique(X if weight is None else X[weight > 0], axis=0)
+    nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
+    low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
+    return np.geomspace(low, high, N_NOISES).tolist()

@@ -1,4 +1,4 @@
-"""The common base of all Gaussian mixtures, whatever the covariances of their components."""
+"""The base of all Gaussian mixtures, whatever the covariances of their components."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ from vicinal._mixtures.features import (
 from vicinal._tensors import on_device
 
 
-class MixtureBase(ABC):
-    """The methods of `Mixture` that follow from the kernel under which the engine places the centres.
+class Mixture(ABC):
+    r"""A Gaussian mixture :math:`p(x) = \sum_j w_j N(x; c_j, C_j)` of n components in D dimensions.
+
+    Its methods follow from the kernel under which the engine places the centres.
 
     Parameters
     ----------
@@ -76,13 +78,13 @@ class MixtureBase(ABC):
         """Return a row from each of the chosen components."""
 
     @abstractmethod
-    def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> MixtureBase:
+    def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> Mixture:
         """Return the mixture of the features at some positions."""
 
     @abstractmethod
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
-    ) -> MixtureBase:
+    ) -> Mixture:
         """Return the mixture of the features at the positions `rest`, given the values of those at `fixed`."""
 
     @abstractmethod
@@ -245,7 +247,7 @@ class MixtureBase(ABC):
             )
         return rows
 
-    def marginal(self, features: Features) -> MixtureBase:
+    def marginal(self, features: Features) -> Mixture:
         """Return the density of some features alone, exactly, as another mixture of this kind.
 
         Parameters
@@ -255,7 +257,7 @@ class MixtureBase(ABC):
         kept = feature_positions(features, self.n_features, self.feature_names)
         return self._marginal(kept, self._names_at(kept))
 
-    def conditional(self, given: Mapping[Feature, float]) -> MixtureBase:
+    def conditional(self, given: Mapping[Feature, float]) -> Mixture:
         """Return the density of the other features given the values of some, exactly, as another mixture of this kind.
 
         Every component has the conditional mean and covariance of the other features given those values, and is weighted
@@ -269,7 +271,7 @@ class MixtureBase(ABC):
         fixed, values, rest = split_features(given, self.n_features, self.feature_names, self.centres.dtype)
         return self._conditional(fixed, values, rest, self._names_at(rest))
 
-    def only(self, is_remaining: np.ndarray) -> MixtureBase:
+    def only(self, is_remaining: np.ndarray) -> Mixture:
         """Return the mixture of some components, which keep their positions: the others have weight 0."""
         rest = copy(self)
         rest.log_weights = normalised_log_weights(np.where(is_remaining, self.log_weights, -np.inf), len(self.centres))

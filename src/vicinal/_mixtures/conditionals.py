@@ -15,10 +15,9 @@ import numpy as np
 from scipy.special import logsumexp, ndtr
 
 from vicinal._engine import as_engine, products_are_accurate, robust_centre
-from vicinal._mixtures.base import MixtureBase
+from vicinal._mixtures.base import Mixture
 from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others
 from vicinal._mixtures.frame_mixture import FrameMixture
-from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
 from vicinal._mixtures.shared_mixture import SharedMixture
 
 # For squared distances above this, q - g_k^2 / P_kk has too few digits; such rows are conditioned one by one.
@@ -65,7 +64,7 @@ class _Block(NamedTuple):
 
 
 def column_conditionals(
-    mixture: MixtureBase,
+    mixture: Mixture,
     X: np.ndarray,
     left_out: np.ndarray | None = None,
     shares: tuple[float, ...] = (),
@@ -75,7 +74,7 @@ def column_conditionals(
 
     Parameters
     ----------
-    mixture : MixtureBase
+    mixture : Mixture
     X : array of shape (m, d)
     left_out : integer array of shape (m,), optional
         The component to leave out for each row.
@@ -133,13 +132,13 @@ def scores_with_replacements(
 # -- scores and pulls of all components ---------------------------------------------------------------------------------
 
 
-def _blocks(mixture: MixtureBase, X: np.ndarray) -> Iterator[_Block]:
+def _blocks(mixture: Mixture, X: np.ndarray) -> Iterator[_Block]:
     if isinstance(mixture, SharedMixture):
         return _shared_blocks(mixture, X)
     return _frame_blocks(mixture, X)
 
 
-def _row_blocks(mixture: MixtureBase, m: int) -> Iterator[slice]:
+def _row_blocks(mixture: Mixture, m: int) -> Iterator[slice]:
     """Return some rows at a time, within the engine's memory."""
     step = max(as_engine(mixture.engine).memory_bytes // (8 * 10 * len(mixture.centres)), 1)
     return (slice(start, min(start + step, m)) for start in range(0, m, step))
@@ -170,14 +169,11 @@ class _Frames:
     however large the variances are.
     """
 
-    def __init__(self, mixture: FrameMixture | LocalFrameMixture) -> None:
-        noise, self.units = 1.0, mixture.kernel_units
-        if isinstance(mixture, FrameMixture):
-            noise, self.units = mixture.noise, np.diag(self.units)
-        self.frames, self.shrunk = (
-            mixture.frames.astype(np.float64, copy=False),
-            1.0 / (1.0 + mixture.variances / noise),
-        )
+    def __init__(self, mixture: FrameMixture) -> None:
+        units = mixture.kernel_units
+        self.units = np.diag(units) if units.ndim == 1 else units
+        self.frames = mixture.frames.astype(np.float64, copy=False)
+        self.shrunk = 1.0 / (1.0 + mixture.variances / mixture.noise)
         self.log_dets = -0.5 * np.log(self.shrunk).sum(axis=0)
 
     def slopes(self, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -235,7 +231,7 @@ def _far_frame_blocks(
 
 
 def _replaced(
-    blocks: Iterator[_Block], mixture: MixtureBase, X: np.ndarray, replaced: Replacements | None
+    blocks: Iterator[_Block], mixture: Mixture, X: np.ndarray, replaced: Replacements | None
 ) -> Iterator[_Block]:
     """Yield blocks with the components that have other covariances for their rows."""
     if replaced is None:
@@ -298,8 +294,6 @@ def _variances_of(mixture: Any) -> Any:
     """Return the variances of the components of a mixture in one dimension: one for all, or (n,)."""
     if isinstance(mixture, SharedMixture):
         return mixture.covariance[0, 0]
-    if isinstance(mixture, FrameMixture):
-        return mixture.noise + mixture.variances.sum(axis=0)
     return mixture.covariances[:, 0, 0]
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from vicinal._engine import Engine, Placement, StreamedPlacement, Work, is_streamed
-from vicinal._mixtures.base import MixtureBase
+from vicinal._mixtures.base import Mixture
 
 
-class SharedMixture(MixtureBase):
+class SharedMixture(Mixture):
     r"""The density :math:`p(x) = \sum_j w_j N(x; c_j, \Sigma)`.
 
     Parameters

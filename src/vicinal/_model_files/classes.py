@@ -26,7 +26,6 @@ _CLASSES = {
     "Engine": "vicinal._engine.Engine",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
     "LCA.penalty": "vicinal._lca.penalty.Form",
-    "LocalFrameMixture": "vicinal._mixtures.LocalFrameMixture",
     "MMC": "vicinal.companions.MMC",
     "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",

@@ -97,8 +97,9 @@ DENSITY_STATES: dict[str, State] = {
             **_MIXTURE,
             "frames": floats("q", "n", "d", least=-1.001, most=1.001),  # q directions per row, of length one
             "variances": floats("q", "n", least=0),
-            "noise": number(above=0),
+            "covariance": field(number(above=0), floats("d", "d")),
         },
+        derived=["_lower"],
     ),
     "LCA": State(
         {
@@ -149,14 +150,6 @@ DENSITY_STATES: dict[str, State] = {
             **_OF_GAPS,
         },
     ),
-    "LocalFrameMixture": State(
-        {
-            **_MIXTURE,
-            "covariance": floats("d", "d"),
-            "frames": floats("q", "n", "d", least=-1.001, most=1.001),  # q directions per row, of length one
-            "variances": floats("q", "n", least=0),
-        },
-    ),
     "LocalLCA": State(
         {
             **ROWS,
@@ -165,7 +158,7 @@ DENSITY_STATES: dict[str, State] = {
             **_ACTIVE,
             "base_": field(None, estimator("LCA", inputs="a")),
             "mixture_": field(
-                record("LocalFrameMixture", centres=("n", "a")),
+                record("FrameMixture", centres=("n", "a")),
                 _SHARED_MIXTURE,
             ),
             "n_components_": count(),

@@ -80,8 +80,8 @@ class Kernel(NamedTuple):
 
 def _kernel_of(mixture: Any, d: int) -> Kernel:
     if hasattr(mixture, "frames"):
-        narrow = mixture.noise * np.eye(d)
-        return Kernel(narrow + np.median(mixture.variances[0]) * np.eye(d), narrow)
+        narrow = mixture.covariance * np.eye(d) if np.ndim(mixture.covariance) == 0 else mixture.covariance
+        return Kernel(narrow * (1.0 + np.median(mixture.variances[0]) / mixture.noise), narrow)
     covariance = np.asarray(getattr(mixture, "covariance", None))
     return Kernel(covariance, covariance) if covariance.shape == (d, d) else Kernel(None, None)
 
