@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vicinal._detect.scored_table import reasons_of_rows, scored_table
+from vicinal._mixtures import Mixture
 from vicinal.cli.console import Console, Messages, count, one_line
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.sharing import ROWS_IN_PART, each_part
@@ -99,7 +100,7 @@ class ScoringCost(NamedTuple):
     def of(cls, density: Any) -> "ScoringCost | None":
         """Measure some rows of a density with many training rows; None if there are few, so that it takes no time."""
         mixture = getattr(density, "mixture_", None)
-        if mixture is None or len(mixture.log_weights) < _MANY_ROWS:
+        if not isinstance(mixture, Mixture) or len(mixture.log_weights) < _MANY_ROWS:  # a metric may have no rows
             return None
         mixture = density._mixture()
         n = len(mixture.log_weights)
