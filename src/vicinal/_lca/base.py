@@ -124,18 +124,9 @@ class LocalComponents(RecordParametersMixin, LinearMetricMixin, MixtureDensityMi
         """Make sweeps of minibatches (sec. 5); return the path and a sample of rows as possible neighbours."""
         options, most = self._stochastic_options(), None if rows.file is None else rows.file.most
         rng = np.random.default_rng(self._seed())
-        path = stochastic_path(
-            model,
-            start,
-            record,
-            n_candidates=options.n_candidates,
-            warm=isinstance(getattr(self, "init", ""), str),
-            rng=rng,
-            batch_size=options.batch_size,
-            most=most,
-            discount=options.discount,
-            **self._limits_of("stochastic"),
-        )
+        warm = isinstance(getattr(self, "init", ""), str)
+        limits = self._limits_of("stochastic")
+        path = stochastic_path(model, start, record, options, rng, warm=warm, most=most, **limits)
         n = len(model.problem.weight)
         sample = np.sort(rng.choice(n, min(options.n_candidates or min(SAMPLE, most or n), n), replace=False))
         return path, sample

@@ -385,8 +385,7 @@ class LCA(LocalComponents):
             problem = leave_one_out(X, None, self.engine, passes=self._passes)
             start, _ = self._start(problem, scatter_of_rows(X), reg, structure)
             if isinstance(self.init, str):
-                fit = Metrics(problem, reg, structure).fit_sample(start, size, np.random.default_rng(seed))
-                start = start if fit is None else fit.parameters
+                start = Metrics(problem, reg, structure).fit_sample(start, size, np.random.default_rng(seed))
             local = reg.local_part(np.linalg.inv(start.T @ start))
             return Stream(X[:0], local, 0, size, seed), []
         centres, shares = self.mixture_.centres, np.exp(self.mixture_.log_weights)

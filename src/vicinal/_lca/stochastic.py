@@ -71,27 +71,79 @@ def metric_of(local: np.ndarray, reg: Penalty, structure: Structure) -> np.ndarr
     return metric
 
 
-def minibatches(
-    n: int, n_neighbors: int, n_rows: int, batch_size: int, rng: np.random.Generator
-) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Yield one sweep: (terms, neighbours) for each step, as row positions; neighbours are None if all rows are used.
+@dataclass(frozen=True, eq=False)
+class StochasticEM(Record):
+    """Options of the stochastic solver of :class:`vicinal.LCA` and :class:`vicinal.LCAGauss` (sec. 5 of the paper).
+
+    ``LCA(solver="stochastic")`` and ``LCAGauss(solver="stochastic")`` use the defaults.
 
     Parameters
     ----------
-    n : int
-        The number of rows.
-    n_neighbors : int
-        The number of rows to draw as possible neighbours at each step.
-    n_rows : int
-        The number of rows of the sweep.
+    batch_size : int, default=100
+        The number of rows in a minibatch.
+    n_candidates : int, optional
+        The number of rows that are drawn at each step as possible neighbours (sec. 5.2). The fewer there are, the
+        wider the learned kernel is. By default all rows are candidates, and a sweep visits max(2000, 100 d) rows
+        instead of all; the cost is still linear in n, without that bias. For ``partial_fit`` this is the size of the
+        sample of rows that is kept (3000 by default).
+    discount : float, default=0.6
+        The weight of the old covariance after a sweep over the rows (gamma of Eq. 7), at least 0 and less than 1.
+
+    Examples
+    --------
+    >>> from vicinal import LCA, StochasticEM
+    >>> LCA(solver=StochasticEM(batch_size=50)).set_params(solver__discount=0.9).solver
+    StochasticEM(batch_size=50, n_candidates=None, discount=0.9)
     """
-    order = rng.permutation(n)[:n_rows] if n <= _PERMUTED or n_rows == n else rng.choice(n, n_rows, replace=False)
-    for start in range(0, n_rows, batch_size):
-        terms = order[start : start + batch_size]
-        if n_neighbors >= n:
-            yield terms, None
-        else:
-            yield terms, np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
+
+    batch_size: int = 100
+    n_candidates: int | None = None
+    discount: float = 0.6
+
+    def __post_init__(self) -> None:
+        check_integer(self.batch_size, "batch_size")
+        if self.n_candidates is not None:
+            check_integer(self.n_candidates, "n_candidates", least=2)
+        if check_positive(self.discount, "discount", strict=False) >= 1:
+            raise ValueError(
+                f"discount must be less than 1, got {self.discount:g}: with 1, new rows would have no influence."
+            )
+
+
+class Sweep(NamedTuple):
+    """The sizes of a sweep: the rows that it visits (n of Eq. 7), those of a step (B), and their possible neighbours (N)."""
+
+    n_rows: int
+    batch_size: int
+    n_neighbors: int
+
+    @classmethod
+    def of(cls, n: int, d: int, options: StochasticEM, most: int | None) -> Sweep:
+        """Return the sizes for n rows of d columns, of which at most `most` fit into memory."""
+        if options.n_candidates is None and n > SAMPLE:
+            # Departure 4 (LCA): All rows are neighbours in a sweep of fixed size. Nothing is biased then, and with R rows (in
+            # place of n in Eq. 7) the cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
+            # Minibatches are a tenth of it, if more than the user's: moving all rows to a new frame costs O(n d^2) too.
+            n_rows = rows_per_sweep(n, d)
+            return cls(n_rows, max(options.batch_size, n_rows // 10), min(n, most or n))
+        return cls(n, options.batch_size, options.n_candidates or min(n, most or n))
+
+    def minibatches(self, problem: LeaveOneOut, rng: np.random.Generator) -> Iterator[Minibatch]:
+        """Yield the steps of one sweep."""
+        n = len(problem.weight)
+        shuffled = n <= _PERMUTED or self.n_rows == n
+        order = rng.permutation(n)[: self.n_rows] if shuffled else rng.choice(n, self.n_rows, replace=False)
+        for start in range(0, self.n_rows, self.batch_size):
+            yield Minibatch(problem, order[start : start + self.batch_size], self.neighbors(n, rng))
+
+    def neighbors(self, n: int, rng: np.random.Generator) -> np.ndarray | None:
+        """Return the possible neighbours of a step, drawn from n rows; None if they are all rows."""
+        return None if self.n_neighbors >= n else np.sort(rng.choice(n, self.n_neighbors, replace=False, shuffle=False))
+
+
+def rows_per_sweep(n: int, d: int) -> int:
+    """Return R of a sweep in which all n rows are neighbours."""
+    return n if n <= SAMPLE else min(n, max(2000, 100 * d))
 
 
 class Sweepable(Protocol):
@@ -110,25 +162,23 @@ class Sweepable(Protocol):
     def em_statistics(self, parameters: Any, batch: Minibatch) -> tuple[float, np.ndarray]:
         """Return the objective of a minibatch at the parameters, and its local covariance."""
 
-    def fit_sample(self, start: Any, size: int, rng: np.random.Generator) -> FitPath | None:
-        """Return the exact fit to a sample of rows, or None if there is none."""
+    def fit_sample(self, start: Any, size: int, rng: np.random.Generator) -> Any:
+        """Return the parameters of the exact fit to a sample of rows, or the start if there are none."""
 
-    def fit_terms(self, start: Any, batch: Minibatch) -> FitPath | None:
-        """Return the fit to a minibatch from a start, or None if there is none."""
+    def fit_terms(self, start: Any, batch: Minibatch) -> Any:
+        """Return the parameters of the fit to a minibatch, or the start if there are none."""
 
 
 def sweep_path(
     model: Sweepable,
     local: np.ndarray,
     record: Recorder,
+    sweep: Sweep,
+    rng: np.random.Generator,
     *,
-    batch_size: int,
-    n_neighbors: int,
-    n_rows: int,
     discount: float,
     max_iter: int,
     tol: float,
-    rng: np.random.Generator,
 ) -> FitPath:
     """Sweep until two successive sweeps gain no more than `tol` on rows that are set aside for this measurement.
 
@@ -137,9 +187,6 @@ def sweep_path(
     model : Sweepable
     local : array of shape (d, d)
         The local covariance to start from, without the penalty's share.
-    record : Recorder
-    n_rows : int
-        The number of rows of a sweep: n of Eq. 7.
 
     Returns
     -------
@@ -149,16 +196,16 @@ def sweep_path(
     """
     problem, n = model.problem, len(model.problem.weight)
     measured = np.sort(rng.choice(n, min(_MONITORED, n), replace=False))
-    neighbors_of_measured = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
-    monitored = Minibatch(problem, measured, neighbors_of_measured)
+    drawn = None if sweep.n_neighbors >= n else np.sort(rng.choice(n, sweep.n_neighbors, replace=False))
+    monitored = Minibatch(problem, measured, drawn)
     parameters = model.at(local)
     record.begin(parameters, model.em_statistics(parameters, monitored)[0])
     idle = 0
     with record:
         for _ in range(max_iter):
-            for terms, points in minibatches(n, n_neighbors, n_rows, batch_size, rng):
-                _, estimate = model.em_statistics(parameters, Minibatch(problem, terms, points))
-                local = blend(local, estimate, discount, problem.weight[terms].sum() / n_rows)
+            for batch in sweep.minibatches(problem, rng):
+                _, estimate = model.em_statistics(parameters, batch)
+                local = blend(local, estimate, discount, problem.weight[batch.terms].sum() / sweep.n_rows)
                 parameters = model.at(local)
             objective, best = model.em_statistics(parameters, monitored)[0], record.objective
             record.add(parameters, objective)
@@ -170,13 +217,53 @@ def sweep_path(
     return record.path()
 
 
-# -- a start that is close ---------------------------------------------------------------------------------
+def stochastic_path(
+    model: Sweepable,
+    start: Any,
+    record: Recorder,
+    options: StochasticEM,
+    rng: np.random.Generator,
+    *,
+    warm: bool,
+    most: int | None = None,
+    **limits: Any,
+) -> FitPath:
+    """Fit by sweeps over minibatches.
+
+    Parameters
+    ----------
+    model : Sweepable
+    start : object
+        The initial parameters.
+    record : Recorder
+    options : StochasticEM
+    warm : bool
+        Whether to improve the start by fits to samples first.
+    most : int, optional
+        The number of rows that fit into memory, if they are in a file.
+    limits
+        ``max_iter, tol`` of `sweep_path`.
+    """
+    n, d = model.problem.rows.shape
+    sweep = Sweep.of(n, d, options, most)
+    if warm:
+        start = model.fit_sample(start, options.n_candidates or min(SAMPLE, most or n), rng)
+        if options.n_candidates is None and n > SAMPLE:
+            # A kernel learned with N neighbours is too wide for n (sec. 5.2), so a fit to a sample of terms with all rows as
+            # neighbours (or as many as fit into memory) follows.
+            terms = np.sort(rng.choice(n, min(max(2000, 20 * d), n), replace=False))
+            start = model.fit_terms(start, Minibatch(model.problem, terms, sweep.neighbors(n, rng)))
+    return sweep_path(model, model.local_of(start), record, sweep, rng, discount=options.discount, **limits)
+
+
+# -- what is learned: the metrics of LCA, and the directions of LCA-Gauss -------------------------------------
 
 # A kernel learned on this many rows costs a fraction of a sweep; it is also the number of neighbours that are drawn if the
 # user does not specify it.
 SAMPLE = 3000
-START_TOL = 1e-3
-START_PASSES = 50
+_START: dict[str, Any] = {"max_iter": 50, "tol": 1e-3}
+# Passes of LCA-Gauss's fit to a sample. Directions that are nearly Gaussian make EM slow, and sweeps would be slower.
+_SAMPLE_PASSES = 200
 
 
 class Metrics(NamedTuple):
@@ -199,103 +286,26 @@ class Metrics(NamedTuple):
         log_mean, local = batch.neighbors(parameters)
         return log_mean + log_norm(parameters) - self.reg.cost(parameters), local
 
-    def fit_sample(self, start: np.ndarray, size: int, rng: np.random.Generator) -> FitPath | None:
-        """Return the exact fit to a sample of rows (or to all rows, if there are no more), or None if these are too few.
+    def fit_sample(self, start: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Return the metric of the exact fit to a sample of rows (or to all rows, if there are no more), if these are not too few.
 
         The paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
         """
         # Departure 3 (LCA): Stochastic fits start from a sample.
-        n = len(self.problem.rows)
-        size = min(size, n)
+        size = min(size, len(self.problem.rows))
         if size <= 4 * len(start):
-            return None
-        return self._quick_fit(start, some_rows(self.problem, np.sort(rng.choice(n, size, replace=False))))
+            return start
+        sample = np.sort(rng.choice(len(self.problem.rows), size, replace=False))
+        return self.fit_terms(start, some_rows(self.problem, sample))
 
-    def fit_terms(self, start: np.ndarray, batch: Minibatch) -> FitPath | None:
-        """Return the fit to a minibatch."""
-        return self._quick_fit(start, batch)
-
-    def _quick_fit(self, start: np.ndarray, problem: LeaveOneOut | Minibatch) -> FitPath | None:
-        steps = Steps(self.reg, self.structure, start)
+    def fit_terms(self, start: np.ndarray, batch: Minibatch | LeaveOneOut) -> np.ndarray:
+        """Return the metric of the fit to a minibatch; a fit to a sample may collapse even if the fit to all rows does not."""
+        steps, at = Steps(self.reg, self.structure, start), Point(start, batch)
         try:
-            path = accelerated_fixed_point(
-                steps.displacement, steps.move, Point(start, problem), Recorder(), max_iter=START_PASSES, tol=START_TOL
-            )
+            path = accelerated_fixed_point(steps.displacement, steps.move, at, Recorder(), **_START)
         except CollapseError:
-            return None  # the fit to a sample may collapse even if the fit to all rows does not
-        return path._replace(parameters=path.parameters.metric)
-
-
-def stochastic_path(
-    model: Sweepable,
-    start: Any,
-    record: Recorder,
-    *,
-    n_candidates: int | None,
-    warm: bool,
-    batch_size: int,
-    rng: np.random.Generator,
-    most: int | None = None,
-    **options: Any,
-) -> FitPath:
-    """Fit by sweeps over minibatches.
-
-    Parameters
-    ----------
-    model : Sweepable
-    start : object
-        The initial parameters.
-    record : Recorder
-    n_candidates : int or None
-        N of sec. 5.2, or None: all rows, and sweeps of a number of rows that does not grow with n.
-    warm : bool
-        Whether to improve the start by fits to samples first.
-    most : int, optional
-        The maximum number of candidates at a time if `n_candidates` is None; those of a file are drawn.
-    options
-        ``discount, max_iter, tol`` of `sweep_path`.
-    """
-    n, d = model.problem.rows.shape
-    fits = [model.fit_sample(start, n_candidates or min(SAMPLE, most or n), rng)] if warm else []
-    n_rows, n_neighbors = n, n_candidates or min(n, most or n)
-    if n_candidates is None and n > SAMPLE:
-        # Departure 4 (LCA): All rows are neighbours in a sweep of fixed size. Nothing is biased then, and with R rows (in
-        # place of n in Eq. 7) the cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
-        # Minibatches are a tenth of it, if more than the user's: moving all rows to a new frame costs O(n d^2) too.
-        n_rows = rows_per_sweep(n, d)
-        batch_size = max(batch_size, n_rows // 10)
-        if warm and not _interrupted(fits):
-            # A kernel learned with N neighbours is too wide for n (sec. 5.2), so a fit to a sample of terms with all rows as
-            # neighbours (or as many as fit into memory) follows.
-            terms = np.sort(rng.choice(n, min(max(2000, 20 * d), n), replace=False))
-            drawn = np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False)) if n_neighbors < n else None
-            fits.append(model.fit_terms(_last(fits, start), Minibatch(model.problem, terms, drawn)))
-    local = model.local_of(_last(fits, start))
-    size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}
-    if not _interrupted(fits):
-        return sweep_path(model, local, record, rng=rng, **size, **options)
-    options["max_iter"] = 0
-    return sweep_path(model, local, record, rng=rng, **size, **options).ended_by(Reason.INTERRUPTED)
-
-
-def rows_per_sweep(n: int, d: int) -> int:
-    """Return R of a sweep in which all n rows are neighbours."""
-    return n if n <= SAMPLE else min(n, max(2000, 100 * d))
-
-
-def _last(fits: list[FitPath | None], start: Any) -> Any:
-    """Return the parameters of the last fit that has one, or the start."""
-    return next((fit.parameters for fit in reversed(fits) if fit is not None), start)
-
-
-def _interrupted(fits: list[FitPath | None]) -> bool:
-    return any(fit is not None and fit.reason.by_user for fit in fits)
-
-
-# -- minibatches of LCA-Gauss --------------------------------------------------------------------------
-
-# Passes of a fit to a sample. Directions that are nearly Gaussian make EM slow, and sweeps would be slower.
-_SAMPLE_PASSES = 200
+            return start
+        return uninterrupted(path).metric
 
 
 class Splits(NamedTuple):
@@ -338,26 +348,25 @@ class Splits(NamedTuple):
             local = self.local_of(parameters)
         return log_likelihood - penalty_of_directions(self.reg, *parameters.directions(self.rows.root)), local
 
-    def fit_sample(self, start: Split, size: int, rng: np.random.Generator) -> FitPath:
-        """Return the exact fit to a sample of rows, of at least 3000 if there are so many."""
+    def fit_sample(self, start: Split, size: int, rng: np.random.Generator) -> Split:
+        """Return the directions of the exact fit to a sample of rows, of at least 3000 if there are so many."""
         # Departure 8 (LCAGauss): Stochastic fits start from a sample, on which LCA-Gauss-Red searches. Sweeps are measured on too few
         # rows to compare numbers of directions by them.
         n = len(self.problem.weight)
         sample = some_rows(self.problem, np.sort(rng.choice(n, min(max(size, SAMPLE), n), replace=False)))
-        return self._quick_fit(start, sample, ROUGH, _SAMPLE_PASSES, self.reduce)
 
-    def fit_terms(self, start: Split, batch: Minibatch) -> FitPath:
-        """Return the fit to a minibatch."""
-        return self._quick_fit(start, batch, START_TOL, START_PASSES)
-
-    def _quick_fit(self, start: Split, problem: Any, tol: float, max_iter: int, reduce: bool = False) -> FitPath:
         def run(at: GaussPoint, tol: float) -> FitPath:
-            return relaxed_em(at, self.reg, Recorder(), max_iter=max_iter, tol=tol)
+            return relaxed_em(at, self.reg, Recorder(), max_iter=_SAMPLE_PASSES, tol=tol)
 
-        path = run(GaussPoint(start, self.rows._replace(whitened=problem)), tol)
-        if reduce and not path.reason.by_user:
-            path = search_directions(run, path, tol, problem.weight.sum())
-        return path._replace(parameters=path.parameters.split)
+        path = run(GaussPoint(start, self.rows._replace(whitened=sample)), ROUGH)
+        if self.reduce and not path.reason.by_user:
+            path = search_directions(run, path, ROUGH, sample.weight.sum())
+        return uninterrupted(path).split
+
+    def fit_terms(self, start: Split, batch: Minibatch) -> Split:
+        """Return the directions of the fit to a minibatch."""
+        at = GaussPoint(start, self.rows._replace(whitened=batch))
+        return uninterrupted(relaxed_em(at, self.reg, Recorder(), **_START)).split
 
 
 # -- levels --------------------------------------------------------------------------------------------
@@ -368,7 +377,7 @@ EXACT_PAIRS = 2e9
 # The number of rows of the first sample, of which a dense pass takes tens of milliseconds, and the growth factor of samples.
 FIRST_LEVEL, GROWTH = 5000, 4
 # The fit to a sample is only a start: this tolerance, in nats per row, is below the gain from the rows of the next sample.
-_LEVEL_TOL, _LEVEL_PASSES = 1e-4, 50
+_LEVEL: dict[str, Any] = {"max_iter": 50, "tol": 1e-4}
 
 
 def level_sizes(n: int) -> list[int]:
@@ -429,12 +438,16 @@ def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
 
 
 def _fit_level(problem: LeaveOneOut, steps: Steps, start: np.ndarray) -> FitPath:
-    path = accelerated_fixed_point(
-        steps.displacement, steps.move, Point(start, problem), Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL
-    )
-    if path.reason is Reason.INTERRUPTED:  # before the first pass over all rows, there is no result to keep
-        raise KeyboardInterrupt
+    path = accelerated_fixed_point(steps.displacement, steps.move, Point(start, problem), Recorder(), **_LEVEL)
+    uninterrupted(path)
     return path
+
+
+def uninterrupted(path: FitPath) -> Any:
+    """Return the parameters of a fit to a sample; if the user interrupts it, there is no result of all rows to keep."""
+    if path.reason is Reason.INTERRUPTED:
+        raise KeyboardInterrupt
+    return path.parameters
 
 
 # -- streams -------------------------------------------------------------------------------------------
@@ -490,45 +503,3 @@ class Stream:
         for row, place in zip(late, places, strict=True):
             if place < self.size:
                 self.reservoir[place] = row
-
-
-# -- options -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class StochasticEM(Record):
-    """Options of the stochastic solver of :class:`vicinal.LCA` and :class:`vicinal.LCAGauss` (sec. 5 of the paper).
-
-    ``LCA(solver="stochastic")`` and ``LCAGauss(solver="stochastic")`` use the defaults.
-
-    Parameters
-    ----------
-    batch_size : int, default=100
-        The number of rows in a minibatch.
-    n_candidates : int, optional
-        The number of rows that are drawn at each step as possible neighbours (sec. 5.2). The fewer there are, the
-        wider the learned kernel is. By default all rows are candidates, and a sweep visits max(2000, 100 d) rows
-        instead of all; the cost is still linear in n, without that bias. For ``partial_fit`` this is the size of the
-        sample of rows that is kept (3000 by default).
-    discount : float, default=0.6
-        The weight of the old covariance after a sweep over the rows (gamma of Eq. 7), at least 0 and less than 1.
-
-    Examples
-    --------
-    >>> from vicinal import LCA, StochasticEM
-    >>> LCA(solver=StochasticEM(batch_size=50)).set_params(solver__discount=0.9).solver
-    StochasticEM(batch_size=50, n_candidates=None, discount=0.9)
-    """
-
-    batch_size: int = 100
-    n_candidates: int | None = None
-    discount: float = 0.6
-
-    def __post_init__(self) -> None:
-        check_integer(self.batch_size, "batch_size")
-        if self.n_candidates is not None:
-            check_integer(self.n_candidates, "n_candidates", least=2)
-        if check_positive(self.discount, "discount", strict=False) >= 1:
-            raise ValueError(
-                f"discount must be less than 1, got {self.discount:g}: with 1, new rows would have no influence."
-            )
