@@ -173,6 +173,8 @@ def test_random_state_and_weights(rows):
 
 def test_memory_is_linear_in_n():
     peaks = []
+    with pytest.warns(ConvergenceWarning):  # what the first large fit imports does not count
+        LCA(solver="stochastic", max_iter=1, reg=0.0).fit(np.random.default_rng(0).normal(size=(10_000, 2)))
     for n in (5_000, 10_000):
         X = np.random.default_rng(0).normal(size=(n, 2))
         lca = LCA(solver=StochasticEM(n_candidates=200), max_iter=1, random_state=0, reg=0.0)
