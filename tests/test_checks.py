@@ -9,6 +9,7 @@ import pytest
 from needs import needs
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import validation
 
 import vicinal
 import vicinal.companions
@@ -154,3 +155,15 @@ def test_stream_with_a_constant_column_warns_once():
 def test_comparison_of_metrics_on_equal_rows_says_that_rows_are_equal():
     comparison = vicinal.compare(np.ones((60, 4)), np.arange(60) % 3)
     assert "the training rows of a fold are all equal" in str(comparison)
+
+
+def test_rows_of_a_detector_are_validated_once(monkeypatch):
+    """The density, its refits in folds and the scores of held-out rows take the rows that the detector has validated."""
+    calls, check = [], validation.check_array
+    monkeypatch.setattr(
+        validation, "check_array", lambda *args, **options: (calls.append(1), check(*args, **options))[1]
+    )
+    DensityOutlierDetector(LCA(reg=0.1)).fit(np.random.default_rng(0).normal(size=(60, 3)))
+    assert len(calls) == 1
+    LCA(reg=0.1).fit(np.random.default_rng(0).normal(size=(60, 3)))
+    assert len(calls) == 2

@@ -18,11 +18,11 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows, which_engine
-from vicinal._checks import count_twins
 from vicinal._fit_loops import Recorder, _line_search
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.steps import nearest_structured
 from vicinal._leave_one_out import leave_one_out
+from vicinal._rows import count_twins
 
 ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: refused, "

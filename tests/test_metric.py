@@ -6,8 +6,8 @@ import pytest
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from vicinal._checks import check_rows
 from vicinal._metric import LinearMetricMixin, _generalised_eigh, range_basis, rank_tolerance, whitening
+from vicinal._rows import check_rows
 
 
 class FixedMetric(LinearMetricMixin, BaseEstimator):

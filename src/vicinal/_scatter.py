@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from vicinal._checks import log_weights
 from vicinal._engine import Engine, available_threads, in_order, one_blas_thread, prepare
+from vicinal._rows import log_weights
 
 _Job = tuple[int, int, int]  # the size of chunklets, and where their rows begin and end
 _JobSums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

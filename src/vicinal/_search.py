@@ -10,8 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, check_cv
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_choice, check_integer, constant_columns
+from vicinal._checks import check_choice, check_integer
 from vicinal._records import Record
+from vicinal._rows import constant_columns
 
 CRITERIA = ("log_likelihood", "error", "conditional_log_likelihood")
 _LEAST_DISTINCT = 5  # the minimum number of rows from which some can be held out

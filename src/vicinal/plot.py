@@ -13,7 +13,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 
-from vicinal._checks import check_array, check_integer, check_random_state
+from vicinal._checks import check_integer, check_random_state
 from vicinal._plot.density import prepared_density, range_of, share_inside, warn_if_too_coarse
 from vicinal._plot.metric_field import metric_field
 from vicinal._plot.outlier import plot_outlier
@@ -29,6 +29,7 @@ from vicinal._plot.parts import (
     sign_of,
 )
 from vicinal._plot.path import plot_path
+from vicinal._rows import check_array
 from vicinal.quality import neighbor_purity
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
 
-from vicinal._checks import check_array, check_integer
+from vicinal._checks import check_integer
 from vicinal._purity import right_neighbors_by_place
+from vicinal._rows import check_array
 from vicinal._supervision import code_labels
 
 __all__ = [

@@ -9,11 +9,11 @@ from typing import Any
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 
-from vicinal._checks import is_frame, without_numbers
 from vicinal._compare.plan import Options, make_plan
 from vicinal._compare.results import Comparison
 from vicinal._compare.running import Run
 from vicinal._engine import Engine
+from vicinal._rows import is_frame, without_numbers
 from vicinal._tables import prepare
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from vicinal._checks import check_array, check_choice, check_flag, check_integer, check_magnitude, check_random_state
+from vicinal._checks import check_choice, check_flag, check_integer, check_random_state
 from vicinal._compare.folds import Rows, usable_dimensions
 from vicinal._compare.methods import (
     Columns,
@@ -23,6 +23,7 @@ from vicinal._compare.methods import (
 from vicinal._compare.rows import ComparedTargets, ComparisonError, make_folds, note_twins, read_targets, sample_rows
 from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine, as_engine
+from vicinal._rows import check_array, check_magnitude
 from vicinal._tables import array_types, describe_types
 
 MISSING = ("refuse", "impute", "marginalise")

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 
-from vicinal._checks import check_array, check_integer, check_magnitude, check_positive, check_random_state
+from vicinal._checks import check_integer, check_positive, check_random_state
+from vicinal._rows import check_array, check_magnitude
 
 _STEP, _FIRST, _LAST = 0.04, 3.0, 15.0  # x = 0.04 t sin t, y = 0.04 t cos t, t from 3 to 15
 

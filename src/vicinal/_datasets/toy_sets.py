@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ortho_group
 from sklearn.utils import Bunch, shuffle
 
-from vicinal._checks import check_array, check_integer, check_magnitude, check_positive, check_random_state
+from vicinal._checks import check_integer, check_positive, check_random_state
+from vicinal._rows import check_array, check_magnitude
 
 
 def make_two_gaussians(

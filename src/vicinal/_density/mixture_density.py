@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns
+from vicinal._checks import shown_columns
 from vicinal._dask import answers_collections, float_numbers
 from vicinal._density.loo_bandwidth import LOO_PASSES
 from vicinal._engine import Work, works_there
@@ -22,12 +22,14 @@ from vicinal._mixtures import (
     Conditionals,
     Mixture,
     Replacements,
+    check_log_density,
     column_conditionals,
     feature_positions,
     scores_with_replacements,
 )
 from vicinal._notebook import NotebookMixin
 from vicinal._row_sources import as_source, by_blocks, in_file
+from vicinal._rows import check_device_rows, check_rows, constant_columns
 from vicinal._search import held_out_splits
 from vicinal._tensors import on_device
 
@@ -116,7 +118,7 @@ class HeldOutRows(NamedTuple):
         mixture, left_out, replaced = self._marginal(some, columns)
         known = rows if len(columns) == rows.shape[1] else np.ascontiguousarray(rows[:, columns])
         if left_out is None:
-            return mixture.score_samples(known)
+            return check_log_density(mixture.log_densities(known))
         if replaced is None:
             return mixture.left_out_scores_of(known, left_out)
         return scores_with_replacements(mixture, known, left_out, replaced)

@@ -9,16 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 
-from vicinal._checks import (
-    bandwidth_covariance,
-    check_choice,
-    check_rows,
-    check_spread,
-    check_weights,
-    has_gaps,
-    is_positive_definite,
-    own_rows,
-)
+from vicinal._checks import bandwidth_covariance, check_choice, is_positive_definite
 from vicinal._dask import fits_collections
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
@@ -36,6 +27,7 @@ from vicinal._leave_one_out import (
 )
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
+from vicinal._rows import check_rows, check_spread, check_weights, has_gaps, own_rows
 
 _RULES = ("loo", "scott", "silverman")
 # A bandwidth whose square falls below this share of the data's variance is shrinking to zero: distances have no digits left.

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import merged_warnings
-from vicinal._checks import as_numbers, check_weights, validate_data
+from vicinal._checks import as_numbers
 from vicinal._dask import (
     CollectionClassifierMixin,
     answers_collections,
@@ -24,6 +24,7 @@ from vicinal._detect.steps import as_density, check_takes_weights, rows_as_passe
 from vicinal._leave_one_out import Moments
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin
+from vicinal._rows import check_weights, validate_data
 from vicinal._supervision import code_classes
 from vicinal._tensors import as_host
 

@@ -12,12 +12,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from vicinal._checks import check_integer, check_magnitude
+from vicinal._checks import check_integer
 from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
 from vicinal._detect.numbers import ColumnNumbers
 from vicinal._detect.steps import Steps, breaks_constants
 from vicinal._mixtures import known_patterns
 from vicinal._notebook import table_html
+from vicinal._rows import check_magnitude
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,14 +11,14 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_flag, check_integer, check_random_state, check_rows
+from vicinal._checks import check_flag, check_integer, check_random_state
 from vicinal._dask import answers_collections
 from vicinal._lca.gauss_steps import mixture_of_directions
 from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import Conditional, check_columns_known, conditionals
 from vicinal._mixtures import SharedMixture
 from vicinal._notebook import NotebookMixin
-from vicinal._rows import TrainingRows
+from vicinal._rows import TrainingRows, ValidRows, check_rows
 from vicinal._tensors import as_given
 
 # The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
@@ -287,8 +287,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         """Return a density, fitted to rows in standardised columns."""
         density = clone(density)
         if self.density is None:
-            rows = check_rows(density, rows, reset=True, gaps=True)
-            return density._fit(TrainingRows(rows, None, rows, incomplete=True), share=_SHARE)
+            given = TrainingRows(ValidRows(rows).taken_by(density), None, rows, incomplete=True)
+            return density._fit(given, share=_SHARE)
         return density.fit(rows)
 
     def _calibrated_scale(self, rows: np.ndarray) -> float:

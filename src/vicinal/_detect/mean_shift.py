@@ -14,12 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_integer, check_positive, check_rows, check_weights, validate_data
+from vicinal._checks import check_integer, check_positive
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.steps import as_density, check_takes_weights, rows_as_passed
 from vicinal._engine import Engine, Work, engine_at, prepare, works_there
 from vicinal._mixtures import Mixture
 from vicinal._notebook import NotebookMixin
+from vicinal._rows import check_rows, check_weights, validate_data
 from vicinal._tensors import on_device
 
 

@@ -16,7 +16,7 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_positive, check_weights, has_gaps, is_frame, validate_data, without_numbers
+from vicinal._checks import check_positive
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.explanation import Explanation, explain, forget_reference
@@ -39,6 +39,7 @@ from vicinal._detect.training_rows import (
     weights_in,
 )
 from vicinal._notebook import NotebookMixin
+from vicinal._rows import ValidRows, check_weights, has_gaps, is_frame, validate_data, without_numbers
 from vicinal._tables import TableError, describe_types, prepare_table
 from vicinal._tensors import as_given, as_host
 
@@ -322,7 +323,8 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         if table:
             self.density_ = _fitted_to_table(clone(density), X, weight)
         else:
-            self.density_ = clone(density).fit(passed, **as_weights(weight))
+            validated = passed is rows and isinstance(density, MixtureDensityMixin)
+            self.density_ = clone(density).fit(ValidRows(rows) if validated else passed, **as_weights(weight))
         steps = Steps(self.density_)
         if steps.encoder is not None:
             self._keep_names()

@@ -8,9 +8,10 @@ import numpy as np
 from scipy.linalg import qr
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_columns_spread, count_twins, shown_columns
+from vicinal._checks import shown_columns
 from vicinal._lca.steps import COLLAPSE
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
+from vicinal._rows import check_columns_spread, count_twins
 
 _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
 

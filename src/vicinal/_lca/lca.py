@@ -11,7 +11,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from vicinal._checks import bandwidth_covariance, check_choice, check_integer, check_rows, forget_gaps
+from vicinal._checks import bandwidth_covariance, check_choice, check_integer
 from vicinal._dask import fits_collections
 from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
 from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
@@ -54,7 +54,7 @@ from vicinal._lca.stochastic import (
 )
 from vicinal._leave_one_out import IncompleteRows, LeaveOneOut, counted_rows, leave_one_out, narrowed, scatter_of_rows
 from vicinal._mixtures import SharedMixture
-from vicinal._rows import TrainingRows
+from vicinal._rows import TrainingRows, ValidRows, check_rows, forget_gaps
 
 # From this number of rows on, an exact fit starts from fits to samples.
 _LEVELS_FROM_ROWS = 20_000
@@ -464,7 +464,8 @@ class LCA(LocalComponents):
         def mixture_of(train: np.ndarray) -> SharedMixture:
             again = clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
             with warnings.catch_warnings(action="ignore"):  # warnings were already issued for all rows
-                return again.fit(X[train], sample_weight=None if weight is None else weight[train]).mixture_
+                shares = None if weight is None else weight[train]
+                return again.fit(ValidRows(X[train]), sample_weight=shares).mixture_
 
         return rows_out_of_folds(self, rows, weight, mixture_of)
 

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from vicinal._checks import check_positive, count_twins, shown_columns
+from vicinal._checks import check_positive, shown_columns
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.steps import Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 from vicinal._records import Record
+from vicinal._rows import count_twins
 
 FAMILIES = ("diagonal", "shrunk", "sample")
 # Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.

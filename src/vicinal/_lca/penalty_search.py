@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._callers import callers_line
-from vicinal._checks import constant_columns, shown_columns
+from vicinal._checks import shown_columns
 from vicinal._engine import Engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point, fixed_point
 from vicinal._kernel_penalty import Penalty
@@ -34,6 +34,7 @@ from vicinal._lca.penalty import FAMILIES, NO_PENALTY, SMALLEST, Form, family_ma
 from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
+from vicinal._rows import constant_columns
 from vicinal._search import fixed_folds
 
 # The family of the target. (The shrunk covariance as a target scored 0.5 to 2.7 nats per row higher on sonar in a trial, but it

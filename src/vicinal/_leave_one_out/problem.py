@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._checks import count_twins
 from vicinal._engine import Engine, Problem, one_blas_thread_beside_pairs, prepare
 from vicinal._leave_one_out.moments import weight_of_others
+from vicinal._rows import count_twins
 from vicinal._tensors import take_rows
 
 LOG_2PI = float(np.log(2.0 * np.pi))

@@ -12,7 +12,6 @@ from functools import lru_cache, partial
 import numpy as np
 from sklearn.model_selection import KFold
 
-from vicinal._checks import log_weights
 from vicinal._density.mixture_density import HeldOutRows
 from vicinal._engine import (
     Engine,
@@ -25,6 +24,7 @@ from vicinal._engine import (
     products_are_accurate,
 )
 from vicinal._mixtures import LOG_2PI, FrameMixture, Replacements, log_weight_of_others, normalised_log_weights
+from vicinal._rows import log_weights
 from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
 
 

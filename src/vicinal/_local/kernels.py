@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from vicinal._checks import log_weights
 from vicinal._engine import Engine, Frames, as_engine, available_threads, prepare, robust_centre
 from vicinal._mixtures import LOG_2PI, FrameMixture, SharedMixture, normalised_log_weights
+from vicinal._rows import log_weights
 from vicinal._scatter import local_frames
 
 

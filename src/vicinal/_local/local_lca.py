@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_choice, check_positive, check_rows, check_weights
+from vicinal._checks import check_choice, check_positive
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
 from vicinal._engine import Engine, Work, certificates_of_fit, fit_engine, one_blas_thread_beside_pairs, resolved_engine
@@ -27,7 +27,7 @@ from vicinal._local.density import LocalDensity
 from vicinal._local.kernels import CENTERS, LocalKernels, Member, Shared
 from vicinal._local.search import SMALLEST_MULTIPLE, LocalSearch, check_sizes, local_grid, make_splits
 from vicinal._mixtures import FrameMixture, SharedMixture, frame_work
-from vicinal._rows import TrainingRows, check_two_rows
+from vicinal._rows import TrainingRows, ValidRows, check_rows, check_two_rows, check_weights
 from vicinal._search import Selection, fixed_folds, warn_at_smallest
 
 # Kernels with a smaller share in the density at a point do not contribute to its metric.
@@ -253,7 +253,7 @@ class LocalLCA(LocalDensity):
     def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
         """Fit the LCA whose covariance is Sigma_0, with exact passes for any number of rows, so that nothing is random."""
         base = LCA(reg=self._reg_of_base(), solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
-        return base._fit(TrainingRows(check_rows(base, X, reset=True, min_rows=2), weight, X), _REMEDIES)
+        return base._fit(TrainingRows(ValidRows(X).taken_by(base), weight, X), _REMEDIES)
 
     def _reg_of_base(self) -> Any:
         """Return the penalty for the columns that vary."""

@@ -23,9 +23,10 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_integer, check_positive, check_spread
+from vicinal._checks import check_integer, check_positive
 from vicinal._engine import Engine
 from vicinal._local.kernels import CENTERS, NOISE, LocalKernels, Member, Shared, Table, nearest_neighbors
+from vicinal._rows import check_spread
 from vicinal._search import Selection, paired_gain, search_results, top_of_parabola
 
 _NEARBY = 2  # positions on a path around the best

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from vicinal._checks import has_gaps
 from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, prepare, resident, robust_centre
 from vicinal._mixtures.components import (
     LOG_2PI,
@@ -29,6 +28,7 @@ from vicinal._mixtures.features import (
     known_patterns,
     split_features,
 )
+from vicinal._rows import has_gaps
 from vicinal._tensors import on_device
 
 

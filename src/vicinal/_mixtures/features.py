@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 from sklearn.utils.validation import _get_feature_names, check_array
 
-from vicinal._checks import check_magnitude
+from vicinal._rows import check_magnitude
 
 Feature = Hashable  # a column, by position or by name
 Features = Feature | Iterable[Feature] | np.ndarray

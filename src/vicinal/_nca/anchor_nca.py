@@ -16,16 +16,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from vicinal._checks import (
-    check_callback,
-    check_choice,
-    check_integer,
-    check_magnitude,
-    check_not_tiny,
-    check_positive,
-    check_random_state,
-    validate_data,
-)
+from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_random_state
 from vicinal._engine import Engine, as_engine, prepare
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, rank_tolerance, whitening
@@ -35,6 +26,7 @@ from vicinal._nca.options import Adam
 from vicinal._nca.solvers import as_matrix
 from vicinal._nca.starts import check_init, check_size
 from vicinal._records import Record, RecordParametersMixin, as_record
+from vicinal._rows import check_magnitude, check_not_tiny, validate_data
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import power_of_two, read_chunklets
 

@@ -17,17 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import (
-    check_callback,
-    check_device_rows,
-    check_flag,
-    check_integer,
-    check_positive,
-    check_random_state,
-    check_rows,
-    check_spread,
-    check_weights,
-)
+from vicinal._checks import check_callback, check_flag, check_integer, check_positive, check_random_state
 from vicinal._engine import prepare
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
 from vicinal._nca.objectives import neighbor_value, pair_objective
@@ -36,6 +26,7 @@ from vicinal._nca.rows import column_spread, sample_rows
 from vicinal._nca.starts import SCALES_TRIED, best_scale
 from vicinal._notebook import NotebookMixin
 from vicinal._records import Record, RecordParametersMixin, as_record
+from vicinal._rows import check_device_rows, check_rows, check_spread, check_weights
 from vicinal._supervision import (
     Grouped,
     Listed,

@@ -8,9 +8,9 @@ whose results keep all digits there: rows whose class mates have underflowed whe
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from vicinal._checks import log_weights
 from vicinal._engine import products_are_accurate
 from vicinal._nca.objectives import Evaluation, mean_term
+from vicinal._rows import log_weights
 
 # Smaller scores below the largest of a row count as this one: NumPy's exp is ten times slower if it underflows.
 _LEAST_SCORE = -700.0

@@ -9,14 +9,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 
-from vicinal._checks import (
-    check_choice,
-    check_random_state,
-    check_rows,
-    check_spread,
-    check_weights,
-    log_weights,
-)
+from vicinal._checks import check_choice, check_random_state
 from vicinal._engine import Engine, Problem, Work, fit_engine, prepare
 from vicinal._fit_loops import Callback, best_path, warn_if_not_converged
 from vicinal._nca.base import LinearNCA
@@ -30,6 +23,7 @@ from vicinal._nca.starts import (
     image_width,
 )
 from vicinal._records import Record, as_record
+from vicinal._rows import check_rows, check_spread, check_weights, log_weights
 from vicinal._supervision import Grouped, Listed, listed_pairs, read_close_pairs, sample_pairs
 
 _PASSES = 50  # the usual number of passes of a fit, for the choice of the engine

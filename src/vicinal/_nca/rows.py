@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_random_state, check_source, check_spread, check_weights, log_weights
+from vicinal._checks import check_random_state
 from vicinal._engine import Engine, Work, prepare, resident_rows
 from vicinal._nca.objectives import Evaluation, neighbor_objective, neighbor_value, placed_at
 from vicinal._nca.options import Objective
 from vicinal._nca.pair_matrix import PairMatrix
 from vicinal._row_sources import RowSource
+from vicinal._rows import check_source, check_spread, check_weights, log_weights
 from vicinal._supervision import Targets, check_targets, read_targets
 from vicinal._tensors import take_rows
 

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 
-from vicinal._checks import check_array, check_choice
+from vicinal._checks import check_choice
 from vicinal._metric import contrast_shrinkage, range_basis, rank_tolerance, shrunk, whitening
+from vicinal._rows import check_array
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import ChunkletRows
 

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
-from vicinal._checks import check_array
 from vicinal._mixtures import feature_positions
 from vicinal._plot.parts import short
+from vicinal._rows import check_array
 
 
 def prepared_density(

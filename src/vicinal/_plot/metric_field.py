@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_array, check_integer, check_positive
+from vicinal._checks import check_integer, check_positive
 from vicinal._mixtures import feature_positions
 from vicinal._plot.parts import COLOURS, GREY, axes_or_new, label_axes, short
+from vicinal._rows import check_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

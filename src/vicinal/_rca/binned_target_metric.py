@@ -10,9 +10,10 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import column_or_1d
 
-from vicinal._checks import check_integer, validate_data
+from vicinal._checks import check_integer
 from vicinal._metric import LinearMetricMixin
 from vicinal._rca.rca import RCA
+from vicinal._rows import validate_data
 from vicinal._supervision import read_numbers
 
 # A bin of fewer rows than this contains too little information about the variation within a group.

@@ -13,9 +13,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.cluster import KMeans
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_array, check_callback, check_integer, check_positive, check_random_state, check_rows
+from vicinal._checks import check_callback, check_integer, check_positive, check_random_state
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, best_path, warn_if_not_converged
 from vicinal._notebook import NotebookMixin
+from vicinal._rows import check_array, check_rows
 from vicinal._supervision import ChunkletReport, read_partition
 from vicinal._tensors import as_given
 

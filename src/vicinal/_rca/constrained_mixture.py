@@ -16,11 +16,12 @@ from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_random_state, check_rows
+from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_random_state
 from vicinal._fit_loops import Callback, FitPath, Recorder, best_path, fixed_point, warn_if_not_converged
 from vicinal._notebook import NotebookMixin
 from vicinal._rca.cannot_link import CannotLinks
 from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
+from vicinal._rows import check_rows
 from vicinal._supervision import check_pairs
 from vicinal._tensors import as_given
 

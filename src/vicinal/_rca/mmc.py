@@ -13,16 +13,10 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
-from vicinal._checks import (
-    check_callback,
-    check_choice,
-    check_columns_spread,
-    check_integer,
-    check_positive,
-    check_rows,
-)
+from vicinal._checks import check_callback, check_choice, check_integer, check_positive
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
+from vicinal._rows import check_columns_spread, check_rows
 from vicinal._supervision import check_pairs, read_partition
 
 

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
-from vicinal._checks import check_positive, check_rows
+from vicinal._checks import check_positive
 from vicinal._metric import LinearMetricMixin
+from vicinal._rows import check_rows
 from vicinal._supervision import ChunkletReport, ChunkletRows, read_chunklets
 
 _START = 0.5  # the initial scale as a share of the whitening scale: ||W|| << 1 in the paper, but a start near the solution saves most steps

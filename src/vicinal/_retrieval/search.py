@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.preprocessing import normalize
 
-from vicinal._checks import check_array, check_choice, check_integer
+from vicinal._checks import check_choice, check_integer
 from vicinal._dask import is_collection
 from vicinal._engine import Engine, RowSearch, Work, as_engine, available_threads, choose, prepare
+from vicinal._rows import check_array
 from vicinal._words import count
 
 _RANKED_BY: dict[str, Literal["distance", "product", "cosine"]] = {

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._checks import check_rows, check_source, check_weights, has_gaps, log_weights, own_rows
 from vicinal._engine import large_source, resident_rows
 from vicinal._row_sources import ColumnsOf, RowSource
+from vicinal._rows.validation import check_rows, check_source, check_weights, has_gaps, log_weights, own_rows
 
 
 class DrawnRows:

@@ -7,8 +7,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import as_numbers, check_flag, check_integer, check_random_state, validate_data
+from vicinal._checks import as_numbers, check_flag, check_integer, check_random_state
 from vicinal._notebook import NotebookMixin
+from vicinal._rows import validate_data
 from vicinal._tables.column_type import number_type
 from vicinal._tensors import as_given
 
