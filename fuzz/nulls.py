@@ -15,136 +15,80 @@ from vicinal.tables import prepare
 
 CASES = 300
 MOST_BAD = 0.05
+KINDS = ("clusters", "independent", "ties", "roundings", "few values", "flags", "dates", "skew", "duplicates", "gaps")
 
 
 def check(case: Case) -> str:
     """Compare all methods on one table without structure."""
-    kinds = {
-        "permuted": _permuted,
-        "independent": _independent,
-        "ties": _ties,
-        "roundings": _roundings,
-        "few values": _few_values,
-        "flags": _flags,
-        "dates": _dates,
-        "skew": _skew,
-        "duplicates": _duplicates,
-        "gaps": _gaps,
-    }
-    case.what = list(kinds)[case.number % len(kinds)]
-    n = int(case.rng.integers(60, 260))
-    table, structure = kinds[case.what](case, n)
-    target = structure
-    if target is None:
-        numbers = case.rng.normal(size=len(table))
-        target = numbers if case.chance(0.3) else np.digitize(numbers, case.choice([[0.0], [1.0], [-0.5, 0.5]]))
+    case.what = KINDS[case.number % len(KINDS)]
+    table = _table(case, int(case.rng.integers(60, 260)))
+    numbers = case.rng.normal(size=len(table))
+    target = numbers if case.chance(0.3) else np.digitize(numbers, case.choice([[0.0], [1.0], [-0.5, 0.5]]))
+    if case.what in ("flags", "dates") and case.chance(0.6):
+        target = np.where(table["c0"] * table["c1"] > 0, "same", "other")
     missing = str(case.choice(["impute", "marginalise"])) if table.isna().any(axis=None) else "refuse"
+    case.text = f"{len(table)} rows, {table.dtypes.astype(str).to_dict()}, {missing}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         prepared = prepare(table, missing=missing)
-        found = vicinal.compare(
-            prepared.X,
-            target,
-            types=prepared.feature_types,
-            missing=missing,
-            # Clusters and turned columns have a density that can be learned.
-            densities=[] if case.what in ("permuted", "duplicates") else None,
-            n_repeats=1,
-            random_state=case.number,
-        )
-    case.text = f"{len(table)} rows, {table.dtypes.astype(str).to_dict()}, {missing}"
+        # Clusters and repeated rows have a density that can be learned.
+        densities = [] if case.what in ("clusters", "duplicates") else None
+        options = {"densities": densities, "n_repeats": 1, "random_state": case.number}
+        found = vicinal.compare(prepared.X, target, types=prepared.feature_types, missing=missing, **options)
     helped = [kind for kind, state in found.helped.items() if state == "helped"]
     if helped:
         raise Bad(f"a {' and a '.join(helped)} helped: {found.verdict}")
     return ", ".join(f"{kind} {state}" for kind, state in found.helped.items())
 
 
-def _frame(columns: np.ndarray) -> pd.DataFrame:
-    return pd.DataFrame(columns, columns=[f"c{j}" for j in range(columns.shape[1])])
-
-
-def _several(case: Case) -> int:
-    return int(case.rng.integers(2, 7))
+def _table(case: Case, n: int) -> pd.DataFrame:
+    """Return two to six columns of a kind."""
+    rng, d = case.rng, int(case.rng.integers(2, 7))
+    columns = np.column_stack([_column(case, n) for _ in range(d)])
+    if case.what == "clusters":
+        columns = 4.0 * rng.normal(size=(3, d))[rng.integers(3, size=n)] + rng.normal(size=(n, d)) @ rng.normal(
+            size=(d, d)
+        )
+    elif case.what == "few values":
+        scales = [
+            [1, 2, 3, 4, 5],
+            [1, 2, 5, 10, 20],
+            [0, 1, 2],
+            [0.5, 1.0, 2.0],
+            [0, 250, 1_000, 9_999],
+            rng.poisson(9.0, n),
+        ]
+        columns = np.column_stack([rng.choice(case.choice(scales), n) for _ in range(d)])
+    elif case.what == "skew":
+        columns = np.exp(rng.normal(0.0, rng.uniform(0.5, 2.0, size=d), size=(n, d))).round(int(case.choice([2, 15])))
+    elif case.what == "roundings" or (case.what == "gaps" and case.chance(0.5)):
+        columns = np.round(columns / columns.std(axis=0), int(rng.integers(0, 4)))
+    elif case.what in ("ties", "flags", "dates"):
+        columns = rng.normal(size=(n, 2))
+    table = pd.DataFrame(columns).add_prefix("c")
+    if case.what == "ties":
+        table["tied"] = rng.choice(np.log1p(np.arange(rng.integers(3, 9))).round(int(rng.integers(3, 9))), n)
+        table["zeros"] = np.where(rng.random(n) < 0.4, 0.0, rng.exponential(size=n))
+    elif case.what == "flags":
+        table = table.assign(**{f"flag{j}": rng.integers(0, 2, n) for j in range(int(rng.integers(1, 6)))})
+    elif case.what == "dates":
+        table["day"] = pd.Timestamp("2021-01-01") + pd.to_timedelta(
+            rng.integers(0, 1000, n), unit=str(case.choice(["D", "h"]))
+        )
+    elif case.what == "duplicates":
+        return pd.concat([table, table.iloc[rng.integers(n, size=int(rng.integers(1, n)))]], ignore_index=True)
+    return table.mask(rng.random(table.shape) < 0.1) if case.what == "gaps" else table
 
 
 def _column(case: Case, n: int) -> np.ndarray:
-    """Return one continuous column of a random shape."""
+    """Return one continuous column of a random shape and unit."""
     rng = case.rng
-    shapes = {
-        "normal": lambda: rng.normal(size=n),
-        "uniform": lambda: rng.uniform(size=n),
-        "exponential": lambda: rng.exponential(size=n),
-        "lognormal": lambda: rng.lognormal(0.0, rng.uniform(0.3, 1.5), n),
-        "student": lambda: rng.standard_t(3, n),
-        "two modes": lambda: rng.normal(size=n) + 6.0 * rng.integers(0, 2, n),
-    }
-    return 10.0 ** rng.uniform(-2, 4) * shapes[str(case.choice(list(shapes)))]()
-
-
-def _permuted(case: Case, n: int) -> tuple[pd.DataFrame, None]:
-    d = _several(case)
-    centres = case.rng.normal(size=(3, d)) * 4.0
-    rows = centres[case.rng.integers(3, size=n)] + case.rng.normal(size=(n, d)) @ case.rng.normal(size=(d, d))
-    return _frame(rows), None
-
-
-def _independent(case: Case, n: int) -> tuple[pd.DataFrame, None]:
-    return _frame(np.column_stack([_column(case, n) for _ in range(_several(case))])), None
-
-
-def _ties(case: Case, n: int) -> tuple[pd.DataFrame, None]:
-    table = _frame(case.rng.normal(size=(n, 2)))
-    values = np.log1p(np.arange(case.rng.integers(3, 9))).round(int(case.rng.integers(3, 9)))
-    table["tied"] = case.rng.choice(values, n)
-    if case.chance(0.5):
-        table["zeros"] = np.where(case.rng.random(n) < 0.4, 0.0, case.rng.exponential(size=n))
-    return table, None
-
-
-def _roundings(case: Case, n: int) -> tuple[pd.DataFrame, None]:
-    columns = [_column(case, n) for _ in range(_several(case))]
-    rounded = [np.round(values, int(case.rng.integers(0, 4)) - int(np.log10(np.std(values)))) for values in columns]
-    rows = np.column_stack(rounded)
-    return _frame(rows.astype(np.float32).astype(np.float64) if case.chance(0.3) else rows), None
-
-
-def _few_values(case: Case, n: int) -> tuple[pd.DataFrame, None]:
-    scales = [[1, 2, 3, 4, 5], [1, 2, 5, 10, 20], [0, 1, 2], [0.5, 1.0, 2.0], list(range(12)), [0, 250, 1_000, 9_999]]
-    columns = [case.rng.choice(case.choice(scales), n) for _ in range(_several(case))]
-    return _frame(np.column_stack([*columns, case.rng.poisson(case.rng.uniform(0.3, 20.0), n)])), None
-
-
-def _decided_by_two(table: pd.DataFrame) -> np.ndarray:
-    return np.where(table["c0"] * table["c1"] > 0, "same", "other")
-
-
-def _flags(case: Case, n: int) -> tuple[pd.DataFrame, np.ndarray | None]:
-    table = _frame(case.rng.normal(size=(n, 2)))
-    for j in range(int(case.rng.integers(1, 6))):
-        table[f"flag{j}"] = case.rng.integers(0, 2, n)
-    return table, _decided_by_two(table) if case.chance(0.7) else None
-
-
-def _dates(case: Case, n: int) -> tuple[pd.DataFrame, np.ndarray | None]:
-    table = _frame(case.rng.normal(size=(n, 2)))
-    unit = str(case.choice(["D", "h", "s"]))
-    longest = pd.Timedelta(days=1_000) // pd.Timedelta(1, unit)
-    table["day"] = pd.Timestamp("2021-01-01") + pd.to_timedelta(case.rng.integers(0, longest, n), unit=unit)
-    return table, _decided_by_two(table) if case.chance(0.5) else None
-
-
-def _skew(case: Case, n: int) -> tuple[pd.DataFrame, None]:
-    columns = [np.exp(case.rng.normal(0.0, case.rng.uniform(0.5, 2.0), n)) for _ in range(_several(case))]
-    rows = np.column_stack(columns)
-    return _frame(rows.round(2) if case.chance(0.5) else rows), None
-
-
-def _duplicates(case: Case, n: int) -> tuple[pd.DataFrame, None]:
-    table = _independent(case, n)[0]
-    again = case.rng.integers(len(table), size=int(case.rng.integers(1, n)))
-    return pd.concat([table, table.iloc[again]], ignore_index=True), None
-
-
-def _gaps(case: Case, n: int) -> tuple[pd.DataFrame, None]:
-    table = _roundings(case, n)[0] if case.chance(0.5) else _independent(case, n)[0]
-    return table.mask(case.rng.random(table.shape) < 0.1), None
+    shapes = [
+        rng.normal(size=n),
+        rng.uniform(size=n),
+        rng.exponential(size=n),
+        rng.lognormal(0.0, rng.uniform(0.3, 1.5), n),
+        rng.standard_t(3, n),
+        rng.normal(size=n) + 6.0 * rng.integers(0, 2, n),
+    ]
+    return 10.0 ** rng.uniform(-2, 4) * case.choice(shapes)
