@@ -6,7 +6,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import cdist
 
 from vicinal._checks import check_choice, check_positive
 from vicinal._engine import Match, prepare
@@ -52,7 +51,10 @@ class Targets(NamedTuple):
             return (self.values[:, None] == self.values).astype(np.float64)
         if self.kind == "dot":
             return self.values @ self.values.T
-        return np.exp(-0.5 * cdist(self.values, self.values, "sqeuclidean"))
+        squares = np.zeros((len(self.values), len(self.values)))
+        for output in self.values.T:
+            squares += (output[:, None] - output) ** 2
+        return np.exp(-0.5 * squares)
 
     def alone(self) -> np.ndarray:
         """Return whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
