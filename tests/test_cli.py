@@ -1784,16 +1784,10 @@ def test_rows_that_were_filled_in_are_not_flagged_for_it(folder, capsys):
         assert p_values[:10].min() > 0.01
 
 
-def test_the_cost_of_many_training_rows_is_told_before_it_is_paid(odd_rows, capsys, monkeypatch):
-    from vicinal.cli import row_scores
-
-    monkeypatch.setattr(row_scores, "_MANY_ROWS", 300)
+def test_learn_with_many_rows_tells_that_score_ranks_them(odd_rows, capsys, monkeypatch):
+    monkeypatch.setattr("vicinal.cli.learn._SLOW_TO_RANK", 300)
     assert run("learn", "rows.csv", "--method", "parzen", "--missing", "drop", "-o", "m.vicinal") == OK
-    assert re.search(
-        r"score will take about \d+ s to rank the 398 training rows, and 0\.1 s per 1,000 rows", capsys.readouterr().err
-    )
-    assert run("score", "m.vicinal", "rows.csv", "-o", "s.csv") == OK
-    assert "ranking the 398 training rows, each without itself; this takes about 0 s" in capsys.readouterr().err
+    assert "score will first rank the 398 training rows, each without itself" in capsys.readouterr().err
 
 
 def test_compare_names_the_task_numbers_for_a_target_without_repetitions(folder, capsys):

@@ -17,7 +17,7 @@ from needs import needs
 
 from vicinal import RCA
 from vicinal import io as model_io
-from vicinal.cli import blocks, main, use
+from vicinal.cli import blocks, main, results
 from vicinal.cli.clusters import cluster_of
 
 distributed = needs("distributed")
@@ -178,7 +178,8 @@ def test_blocks_are_done_by_workers_with_the_same_bytes(command, folder, cluster
     assert main(command) == OK
     expected, said = output.read_bytes(), capsys.readouterr().err
     output.unlink()
-    monkeypatch.setattr(use, "pick_features", not_here)  # in this process only
+    for name in ("transform", "score"):  # in this process only
+        monkeypatch.setattr(f"vicinal.cli.{name}.pick_features", not_here)
     assert main([*command, "--cluster", cluster.scheduler_address]) == OK
     assert output.read_bytes() == expected
     # The messages are the same, and name the same rows.
@@ -217,7 +218,7 @@ def test_an_interruption_leaves_the_old_output_and_no_tasks(folder, cluster, mon
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5.0)
 
-    monkeypatch.setattr(use.Results, "write", write)
+    monkeypatch.setattr(results.Results, "write", write)
     command = ["transform", "rca.vicinal", "rows.csv", "-o", "out.csv", "-q"]
     assert main([*command, "--cluster", cluster.scheduler_address]) == INTERRUPTED
     assert (folder / "out.csv").read_text() == "old"
@@ -237,17 +238,17 @@ def test_an_interruption_leaves_the_old_output_and_no_tasks(folder, cluster, mon
     ids=["transform", "score", "neighbors", "neighbors of queries", "report"],
 )
 def test_parts_of_a_table_in_memory_are_done_by_workers_with_the_same_bytes(command, folder, cluster, monkeypatch):
-    from vicinal.cli import row_scores
+    from vicinal.cli import models, neighbors, score, sharing
 
-    monkeypatch.setattr(row_scores, "ROWS_IN_PART", 32)
-    monkeypatch.setattr(use, "_QUERIES_IN_PART", 64)
+    monkeypatch.setattr(sharing, "ROWS_IN_PART", 32)
+    monkeypatch.setattr(neighbors, "_QUERIES_IN_PART", 64)
     output = folder / command[-1]
     assert main([*command, "-q"]) == OK
     expected = output.read_bytes()
     output.unlink()
-    monkeypatch.setattr(row_scores, "_score_part", Elsewhere(row_scores._score_part))
-    monkeypatch.setattr(use, "apply_to_rows", Elsewhere(use.apply_to_rows))
-    monkeypatch.setattr(use._Search, "_placed", property(not_here))
+    monkeypatch.setattr(score, "scored_table", Elsewhere(score.scored_table))
+    monkeypatch.setattr(models, "_transformed", Elsewhere(models._transformed))
+    monkeypatch.setattr(neighbors, "_search", Elsewhere(neighbors._search))
     assert main([*command, "-q", "--cluster", cluster.scheduler_address]) == OK
     assert output.read_bytes() == expected
 
@@ -258,7 +259,7 @@ class Elsewhere:
     def __init__(self, function):
         self._function = function
 
-    def __call__(self, *args):
+    def __call__(self, *args, **options):
         not_here()
 
     def __reduce__(self):

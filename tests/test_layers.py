@@ -144,8 +144,8 @@ def test_rooms_import_only_public_names_of_rooms_below():
         ("_lca/lca.py", "from vicinal._checks import _private", "_private is private"),
         ("_lca/lca.py", "from vicinal._engine import prepare\nfrom vicinal import Engine", None),
         ("_lca/lca.py", "from vicinal._lca.steps import _anything\nfrom . import _inside", None),
-        ("cli/use.py", "import vicinal\nfrom vicinal import LCA, datasets\nfrom vicinal._version import __version__", None),
-        ("cli/use.py", "import numpy\nfrom sklearn.utils import _safe_indexing", None),
+        ("cli/score.py", "import vicinal\nfrom vicinal import LCA, datasets\nfrom vicinal._version import __version__", None),
+        ("cli/score.py", "import numpy\nfrom sklearn.utils import _safe_indexing", None),
     ],
 )  # fmt: skip
 def test_what_breaks_the_rule(file, source, expected):

@@ -6,7 +6,7 @@ All text is escaped, the colours are those of the page, and no resources are loa
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
@@ -53,19 +53,48 @@ def fitted_html(estimator: Any) -> str:
     )
 
 
+class FitFacts(NamedTuple):
+    """What every fitted estimator may say about its fit; None where it says nothing.
+
+    converged : whether the fit converged
+    passes : the number of passes over the pairs
+    objective : per row, of the returned parameters
+    directions : the numbers of directions and of columns of a metric
+    neighbors : the 5 %, 50 % and 95 % quantiles of the effective number of neighbours of the training rows
+    """
+
+    converged: bool | None
+    passes: int | None
+    objective: float | None
+    directions: tuple[int, int] | None
+    neighbors: tuple[float, float, float] | None
+
+    @classmethod
+    def of(cls, estimator: Any) -> Self:
+        """Return the facts of a fitted estimator."""
+        converged, passes = getattr(estimator, "converged_", None), getattr(estimator, "n_iter_", None)
+        objectives = np.ravel(getattr(estimator, "objectives_", ()))
+        components: Any = getattr(estimator, "components_", None)
+        neighbors = np.asarray(getattr(estimator, "effective_neighbors_", ()))
+        return cls(
+            None if converged is None else bool(converged),
+            None if passes is None else int(passes),
+            float(objectives[-1]) if objectives.size else None,
+            (len(components), components.shape[1]) if np.ndim(components) == 2 else None,
+            tuple(np.quantile(neighbors, [0.05, 0.5, 0.95]).tolist()) if neighbors.size else None,
+        )
+
+
 def fitted_facts(estimator: Any) -> list[str]:
     """Return what was learned, in short sentences."""
-    facts = []
-    converged, n_iter = getattr(estimator, "converged_", None), getattr(estimator, "n_iter_", None)
-    if converged is not None:
-        passes = "" if n_iter is None else f" after {count(int(n_iter), 'pass')}"
-        facts.append(("converged" if converged else "did NOT converge: it stopped") + passes)
-    components = getattr(estimator, "components_", None)
-    if components is not None and np.ndim(components) == 2:
-        facts.append(f"{len(components)} directions of {components.shape[1]} columns")
-    neighbors = np.asarray(getattr(estimator, "effective_neighbors_", ()))
-    if neighbors.size:
-        low, middle, high = np.quantile(neighbors, [0.05, 0.5, 0.95])
+    facts, fit = [], FitFacts.of(estimator)
+    if fit.converged is not None:
+        passes = "" if fit.passes is None else f" after {count(fit.passes, 'pass')}"
+        facts.append(("converged" if fit.converged else "did NOT converge: it stopped") + passes)
+    if fit.directions is not None:
+        facts.append("{} directions of {} columns".format(*fit.directions))
+    if fit.neighbors is not None:
+        low, middle, high = fit.neighbors
         facts.append(f"effective neighbours: {middle:.3g} (90 % of the rows: {low:.3g} to {high:.3g})")
     for name, said in (
         ("n_neighbors_", "chosen number of neighbours"),
@@ -131,17 +160,29 @@ def _spread(estimator: Any) -> np.ndarray | None:
     return centres.std(axis=0, dtype=np.float64)
 
 
+def column_shares(matrix: np.ndarray) -> np.ndarray | None:
+    """Return the share of each column in the squared distance, or None if all distances are 0 or overflow.
+
+    Parameters
+    ----------
+    matrix : array of shape (k, d)
+        The map A of the metric, in units of the columns that are compared, such as standard deviations. The share of column j is
+        the contribution of one unit of it, :math:`(A'A)_{jj} / \\operatorname{tr} A'A`.
+    """
+    with np.errstate(over="ignore"):
+        squares = np.square(matrix).sum(axis=0)
+    return squares / squares.sum() if np.isfinite(squares).all() and squares.sum() > 0 else None
+
+
 def _shares(estimator: Any) -> str:
     """Return bars with the share of each column's standard deviation (or unit) in the squared distance, the largest first."""
     components = getattr(estimator, "components_", None)
     if components is None or np.ndim(components) != 2 or not np.size(components):
         return ""
     spread = _spread(estimator)
-    with np.errstate(over="ignore"):
-        squares = np.square(np.asarray(components, dtype=np.float64) * (1.0 if spread is None else spread)).sum(axis=0)
-    if not np.isfinite(squares).all() or squares.sum() == 0:
+    shares = column_shares(np.asarray(components, dtype=np.float64) * (1.0 if spread is None else spread))
+    if shares is None:
         return ""
-    shares = squares / squares.sum()
     names = getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(len(shares))])
     rows = []
     for i in np.argsort(-shares, kind="stable")[:_MOST_BARS]:

@@ -10,10 +10,11 @@ from joblib import hash as hash_of
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
+from vicinal._compare.learned import images_of
 from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
-from vicinal._detect.steps import score_rows
+from vicinal._detect.steps import flat_steps, score_rows
 from vicinal._engine import prepare
 
 RECALL_AT = (1, 5, 10)
@@ -128,19 +129,6 @@ def metric_outcome(method: Method, rows: Rows, n_neighbors: int, n_classes: int 
     return Outcome(scores, curve, None, which, converged, time.perf_counter() - start)
 
 
-def images_of(metric: Any, X: np.ndarray) -> np.ndarray:
-    """Return rows transformed by the metric, as float64; raise an error if there are no columns."""
-    with warnings.catch_warnings():
-        # A model from a file may have column names; here the columns are in its order.
-        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        images = np.asarray(metric.transform(X), dtype=np.float64)
-    if images.shape[1] == 0:
-        raise ValueError("it found no direction to keep")
-    if not np.isfinite(images).all():
-        raise ValueError("its image is not finite")
-    return images
-
-
 def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) -> np.ndarray:
     """Return positions of the nearest points of each query, nearest first.
 
@@ -207,17 +195,6 @@ def density_outcome(method: Method, rows: Rows, fits: Fits) -> Outcome:
 
 def _mean_score(density: Any, X: np.ndarray) -> float:
     """Return the mean log-density of rows in the units of the data, by their known values if some are missing."""
-    if np.isnan(X).any() and not hasattr(steps_of(density)[-1], "marginal"):
+    if np.isnan(X).any() and not hasattr(flat_steps(density)[-1], "marginal"):
         raise ValueError("it cannot score rows with missing values")
     return float(score_rows(density, X).mean())
-
-
-def steps_of(estimator: Any) -> list[Any]:
-    """Return the steps of a pipeline, or the estimator as the only one; the last one is the metric or density (see `learned_step`)."""
-    return [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
-
-
-def learned_step(estimator: Any) -> Any:
-    """Return the metric or density: the last step, or the one before it in an adapter, which ends with a Normalizer."""
-    steps = steps_of(estimator)
-    return next((step for step in reversed(steps) if not isinstance(step, Normalizer)), steps[-1])

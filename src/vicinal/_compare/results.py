@@ -5,18 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 
 from vicinal._compare.notebook import comparison_html
 from vicinal._compare.words import comparison_table
 from vicinal._detect.imputer import DensityImputer
-from vicinal._engine import Engine
+from vicinal._detect.steps import flat_steps
 from vicinal._pages import has_templates
+from vicinal._plain import plain
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from vicinal._compare.intervals import Interval
 
 
 # A difference that is not clear in fewer folds may be clear in so many.
@@ -232,55 +231,34 @@ class Comparison:
         """
         if self.settings.get("missing") != "impute":
             return estimator
-        steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
-        return make_pipeline(DensityImputer(), *steps)
+        return make_pipeline(DensityImputer(), *flat_steps(estimator))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole result as plain values for JSON."""
-        return {
-            "verdict": self.verdict,
-            "helped": self.helped,
-            "reference": self.reference,
-            "best": self.best,
-            "n_rows": self.n_rows,
-            "n_features": self.n_features,
-            "n_neighbors": self.n_neighbors,
-            "n_folds": self.n_folds,
-            "task": self.task,
-            "classes": self.classes,
-            "largest_class": self.largest_class,
-            "metrics": [_plain(result) for result in self.metrics],
-            "densities": [_plain(result) for result in self.densities],
-            "notes": self.notes,
-            "types": {name: str(kind) for name, kind in self.types.items()},
-            "settings": {name: _plain_setting(value) for name, value in self.settings.items()},
-        }
+        return plain(
+            {
+                "verdict": self.verdict,
+                "helped": self.helped,
+                "reference": self.reference,
+                "best": self.best,
+                "n_rows": self.n_rows,
+                "n_features": self.n_features,
+                "n_neighbors": self.n_neighbors,
+                "n_folds": self.n_folds,
+                "task": self.task,
+                "classes": self.classes,
+                "largest_class": self.largest_class,
+                "metrics": [_fields_of(result) for result in self.metrics],
+                "densities": [_fields_of(result) for result in self.densities],
+                "notes": self.notes,
+                "types": {name: str(kind) for name, kind in self.types.items()},
+                "settings": self.settings,
+            }
+        )
 
 
-def _plain_setting(value: Any) -> Any:
-    """Return an argument of `compare` for JSON: estimators and an Engine as Python prints them."""
-    if isinstance(value, dict):
-        return {name: item if isinstance(item, str) else repr(item) for name, item in value.items()}
-    return repr(value) if isinstance(value, Engine) else value
-
-
-def _plain(result: MethodResult) -> dict[str, Any]:
-    return {
-        "name": result.name,
-        "label": result.label,
-        "learned": result.learned,
-        "scores": {name: [float(value) for value in values] for name, values in result.scores.items()},
-        "intervals": {name: _triple(interval) for name, interval in result.intervals.items()},
-        "difference": _triple(result.difference),
-        "purity_curve": None if result.curve is None else [float(value) for value in result.curve],
-        "failure": result.failure,
-        "not_judged": result.not_judged,
-        "note": result.note,
-        "seconds": round(result.seconds, 3),
-    }
-
-
-def _triple(interval: "Interval | None") -> dict[str, float | None] | None:
-    if interval is None:
-        return None
-    return {name: float(value) if np.isfinite(value) else None for name, value in interval._asdict().items()}
+def _fields_of(result: MethodResult) -> dict[str, Any]:
+    """Return the fields of a result in the JSON document."""
+    names = ("name", "label", "learned", "scores", "intervals", "difference", "curve", "failure", "not_judged", "note")
+    fields = {"purity_curve" if name == "curve" else name: getattr(result, name) for name in names}
+    return {**fields, "seconds": round(result.seconds, 3)}

@@ -83,7 +83,7 @@ class Steps:
     """
 
     def __init__(self, model: Any) -> None:
-        *self.before, self.density = _flat_steps(model)
+        *self.before, self.density = flat_steps(model)
         self.encoder = self.before[0] if self.before and isinstance(self.before[0], TableEncoder) else None
         self.noise = next((step for step in self.before if isinstance(step, Dequantizer)), None)
         self.by_column = all(_keeps_columns(step) or isinstance(step, _SCALERS) for step in self.before)
@@ -148,11 +148,11 @@ class Steps:
         return volume
 
 
-def _flat_steps(model: Any) -> list[Any]:
+def flat_steps(model: Any) -> list[Any]:
     """Return the estimators of a pipeline, also of pipelines in it, without steps that do nothing."""
     if not isinstance(model, Pipeline):
         return [model]
-    return [step for _, part in model.steps if part is not None and part != "passthrough" for step in _flat_steps(part)]
+    return [step for _, part in model.steps if part is not None and part != "passthrough" for step in flat_steps(part)]
 
 
 def _named_for(step: Any, rows: Any) -> Any:

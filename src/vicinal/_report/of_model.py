@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import LONGEST_CURVE, images_of, learned_step, nearest
+from vicinal._compare.folds import LONGEST_CURVE
+from vicinal._compare.learned import images_of, learned_step, linear_map
 from vicinal._compare.methods import Method
-from vicinal._compare.rows import ComparedTargets, read_targets
+from vicinal._compare.rows import read_targets
+from vicinal._notebook import FitFacts
+from vicinal._plain import rounded
 from vicinal._report import views
-from vicinal._report.summarise import plane_summary
-from vicinal._report.views import number
+from vicinal._report.summarise import data_summary, plane_summary
 from vicinal._version import __version__
+from vicinal.quality import neighbor_purity
 
 
 def summarise_model(
@@ -45,23 +48,18 @@ def summarise_model(
     y : array of shape (n,) or None
         Classes or numbers, to colour the rows with.
     outliers : dict or None
-        The unusual rows, with all digits, as `vicinal._report.views.outliers` has them.
+        The unusual rows; see `vicinal._report.views.unusual_rows`.
     code : str
         Python code that reads the rows and the model.
     """
     estimator, notes = learned_step(model), list(notes)
     targets = None if y is None else read_targets(y, len(X), "auto", notes)
     label = type(estimator).__name__
-    if outliers is not None:
-        unusual_rows = [
-            {**row, **{name: number(row[name]) for name in ("log_density", "p_value")}} for row in outliers["rows"]
-        ]
-        outliers = {**outliers, "rows": unusual_rows, "typical": number(outliers["typical"])}
     summary: dict[str, Any] = {
         "title": title,
         "version": __version__,
         "verdict": _verdict(estimator, len(X)),
-        "data": _data(X, targets, feature_names, notes),
+        "data": data_summary(X.shape, targets, feature_names, notes),
         "headline": [],
         "metrics": [],
         "densities": [],
@@ -79,7 +77,7 @@ def summarise_model(
         metrics[label] = model
     except (AttributeError, ValueError):
         return summary  # a density without a metric, or without directions
-    matrix = views.linear_map(model, X)
+    matrix = linear_map(model, X)
     if matrix is not None and matrix.any():  # equal rows have no standard deviations
         summary["metric"] = views.learned_metric(matrix, views.shares_before("z-scored", X), feature_names, label)
     everyone = np.arange(len(X))
@@ -99,19 +97,15 @@ def summarise_model(
 
 def _verdict(estimator: Any, n_rows: int) -> dict[str, Any]:
     """Return what the model is, and whether its fit converged."""
-    facts = []
-    converged = getattr(estimator, "converged_", None)
-    if converged is not None:
-        passes = getattr(estimator, "n_iter_", None)
-        after = "" if passes is None else f" after {passes} passes"
-        end = "The fit converged" if converged else "The fit stopped before it converged"
-        facts.append({"text": f"{end}{after}.", "state": "good" if converged else "bad"})
-    components = getattr(estimator, "components_", None)
-    if components is not None:
-        facts.append({"text": f"It keeps {len(components)} of {components.shape[1]} directions.", "state": "even"})
-    neighbors = getattr(estimator, "effective_neighbors_", None)
-    if neighbors is not None and np.size(neighbors):
-        text = f"A training row has {np.median(neighbors):.3g} effective neighbours (median)."
+    facts, fit = [], FitFacts.of(estimator)
+    if fit.converged is not None:
+        after = "" if fit.passes is None else f" after {fit.passes} passes"
+        end = "The fit converged" if fit.converged else "The fit stopped before it converged"
+        facts.append({"text": f"{end}{after}.", "state": "good" if fit.converged else "bad"})
+    if fit.directions is not None:
+        facts.append({"text": "It keeps {} of {} directions.".format(*fit.directions), "state": "even"})
+    if fit.neighbors is not None:
+        text = f"A training row has {fit.neighbors[1]:.3g} effective neighbours (median)."
         facts.append({"text": text, "state": "even"})
     facts.append(
         {
@@ -128,30 +122,6 @@ def _verdict(estimator: Any, n_rows: int) -> dict[str, Any]:
     }
 
 
-def _data(X: np.ndarray, targets: ComparedTargets | None, feature_names: list[str], notes: list[str]) -> dict[str, Any]:
-    classes = [] if targets is None or targets.classes is None else targets.classes
-    codes = None if targets is None else targets.codes
-    counts = [] if codes is None else np.bincount(codes, minlength=len(classes)).tolist()
-    values = None if targets is None else targets.values
-    return {
-        "rows": len(X),
-        "columns": X.shape[1],
-        "names": feature_names[: views.MOST_COLUMNS_SHOWN],
-        "folds": None,
-        "neighbors": None,
-        "largest_class": max(counts) / len(X) if counts else None,
-        "task": None if targets is None else targets.task,
-        "target": None
-        if values is None
-        else {"low": number(values.min()), "high": number(values.max()), "mean": number(values.mean())},
-        "classes": [{"name": name, "count": c} for name, c in zip(classes, counts, strict=True)],
-        "notes": notes,
-    }
-
-
 def _curve(name: str, metric: Any, X: np.ndarray, codes: np.ndarray, learned: bool) -> dict[str, Any]:
-    """Return the share of the first k neighbours among the other rows that have the same class, k = 1, 2, ..."""
-    found = nearest(images_of(metric, X), None, min(LONGEST_CURVE, len(X) - 1))
-    right = (codes[found] == codes[:, None]).mean(axis=0)
-    curve = right.cumsum() / np.arange(1, len(right) + 1)
-    return {"label": name, "learned": learned, "best": learned, "values": [number(value) for value in curve]}
+    curve = neighbor_purity(images_of(metric, X), codes, min(LONGEST_CURVE, len(X) - 1))
+    return {"label": name, "learned": learned, "best": learned, "values": [rounded(value) for value in curve]}

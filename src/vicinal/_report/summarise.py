@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vicinal._compare.intervals import Interval
+from vicinal._compare.learned import linear_map
 from vicinal._compare.methods import Columns, Method, metric_methods
 from vicinal._compare.results import Comparison, MethodResult
 from vicinal._compare.rows import ComparedTargets, read_targets
 from vicinal._compare.words import headline, left_out_sentence, percent, signed, verdict_sentences
 from vicinal._engine import Engine
+from vicinal._plain import rounded
 from vicinal._report import views
 from vicinal._report.code import reproducing_code
-from vicinal._report.views import number
 from vicinal._tables import describe_types
 from vicinal._version import __version__
 
@@ -58,7 +59,15 @@ def summarise(
         "title": title,
         "version": __version__,
         "verdict": _verdict(comparison),
-        "data": _data(comparison, targets, feature_names, notes),
+        "data": data_summary(
+            (comparison.n_rows, comparison.n_features),
+            targets,
+            feature_names,
+            _notes(comparison, notes),
+            folds=comparison.n_folds,
+            neighbors=comparison.n_neighbors,
+            task=comparison.task,
+        ),
         "headline": _headline(comparison),
         "metrics": [_line(result, comparison) for result in comparison.metrics],
         "densities": [_line(result, comparison) for result in comparison.densities],
@@ -106,43 +115,51 @@ def _left_out(comparison: Comparison) -> list[str]:
     return [describe_types(left_out)] if left_out else []
 
 
-def _data(
-    comparison: Comparison, targets: ComparedTargets | None, feature_names: list[str], notes: Iterable[str]
+def data_summary(
+    shape: tuple[int, ...],
+    targets: ComparedTargets | None,
+    feature_names: list[str],
+    notes: list[str],
+    *,
+    folds: int | None = None,
+    neighbors: int | None = None,
+    task: str | None = None,
 ) -> dict[str, Any]:
+    """Return the facts about the rows, and the notes on their preparation."""
     classes = [] if targets is None or targets.classes is None else targets.classes
     codes = None if targets is None else targets.codes
     counts = [] if codes is None else np.bincount(codes, minlength=len(classes)).tolist()
     values = None if targets is None else targets.values
-    remarks = [
-        f"{result.label} ({'metric' if result.kind == 'metric' else 'density'}): {result.note}."
-        for result in [*comparison.metrics, *comparison.densities]
-        if result.note
-    ]
-    done = [
+    return {
+        "rows": shape[0],
+        "columns": shape[1],
+        "names": feature_names[: views.MOST_COLUMNS_SHOWN],
+        "folds": folds,
+        "neighbors": neighbors,
+        "largest_class": max(counts) / shape[0] if counts else None,
+        "task": task or (None if targets is None else targets.task),
+        "target": None
+        if values is None
+        else {"low": rounded(values.min()), "high": rounded(values.max()), "mean": rounded(values.mean())},
+        "classes": [{"name": name, "count": count} for name, count in zip(classes, counts, strict=True)],
+        "notes": notes,
+    }
+
+
+def _notes(comparison: Comparison, notes: Iterable[str]) -> list[str]:
+    """Return the notes on the preparation of the table, on the comparison and on its methods."""
+    results = [*comparison.metrics, *comparison.densities]
+    return [
         *notes,
         *comparison.notes,
         "Scaling, whitening and learning used only the training rows of each fold.",
         *(
-            []
-            if not comparison.densities
-            else ["Densities were fitted to standardised columns; log-likelihoods are in the units of the data."]
+            ["Densities were fitted to standardised columns; log-likelihoods are in the units of the data."]
+            if comparison.densities
+            else []
         ),
-        *remarks,
+        *(f"{result.label} ({result.kind}): {result.note}." for result in results if result.note),
     ]
-    return {
-        "rows": comparison.n_rows,
-        "columns": comparison.n_features,
-        "names": feature_names[: views.MOST_COLUMNS_SHOWN],
-        "folds": comparison.n_folds,
-        "neighbors": comparison.n_neighbors,
-        "largest_class": comparison.largest_class,
-        "task": comparison.task,
-        "target": None
-        if values is None
-        else {"low": number(values.min()), "high": number(values.max()), "mean": number(values.mean())},
-        "classes": [{"name": name, "count": count} for name, count in zip(classes, counts, strict=True)],
-        "notes": done,
-    }
 
 
 def before_metric(comparison: Comparison) -> MethodResult | None:
@@ -211,7 +228,7 @@ def _change(scale: str, found: Interval) -> dict[str, Any]:
 
 
 def _interval(interval: Interval) -> dict[str, float | None]:
-    return {name: number(value, 8) for name, value in interval._asdict().items()}
+    return {name: rounded(value, 8) for name, value in interval._asdict().items()}
 
 
 def _line(result: MethodResult, comparison: Comparison) -> dict[str, Any]:
@@ -240,7 +257,7 @@ def _line(result: MethodResult, comparison: Comparison) -> dict[str, Any]:
         "failure": result.failure,
         "not_judged": result.not_judged,
         "note": result.note,
-        "seconds": number(result.seconds, 3),
+        "seconds": rounded(result.seconds, 3),
     }
 
 
@@ -254,7 +271,7 @@ def _purity(comparison: Comparison) -> dict[str, Any] | None:
                 "label": result.label,
                 "learned": result.learned,
                 "best": result.name == comparison.best["metric"],
-                "values": [number(value) for value in result.curve],
+                "values": [rounded(value) for value in result.curve],
             }
             for result in curves
         ]
@@ -296,7 +313,7 @@ def _add_views(
         planes, places[before_name], places[after_name], rows, held_out, unusual, targets, X, feature_names, names
     )
     after = fitted[after_name]
-    matrix = views.linear_map(after, X[train])
+    matrix = linear_map(after, X[train])
     if matrix is not None:
         summary["metric"] = views.learned_metric(
             matrix, views.shares_before(before_name, X[train]), feature_names, label
@@ -324,7 +341,7 @@ def plane_summary(found: tuple[np.ndarray, float, np.ndarray], method: Method) -
         "name": method.name,
         "label": method.label,
         "learned": method.learned,
-        "points": [[number(value) for value in point] for point in points],
-        "explained": number(explained, 3),
+        "points": [[rounded(value) for value in point] for point in points],
+        "explained": rounded(explained, 3),
         "neighbors": views.neighbors_among(images).tolist(),
     }

@@ -14,12 +14,17 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import Fits, fit_first, images_of, learned_step, nearest
+from vicinal._compare.folds import Fits, fit_first, nearest
+from vicinal._compare.learned import images_of, learned_step
 from vicinal._compare.methods import Method
 from vicinal._compare.rows import ComparedTargets
 from vicinal._lca.penalty_search import shared_searches
+from vicinal._notebook import column_shares
+from vicinal._plain import rounded
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vicinal._detect.outliers import DensityOutlierDetector
 
 
@@ -28,8 +33,6 @@ MOST_COLUMNS_SHOWN = 40
 MOST_IN_HEATMAP = 24
 _NEIGHBORS_SHOWN = 10
 _HELD_OUT = 0.3
-_DIGITS = 5
-_STEPS = 1_000  # columns that are moved at a time to find a linear map
 
 
 def split_rows(n: int, codes: np.ndarray | None, fit_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,9 +115,9 @@ def views_summary(
         "unusual": {str(int(np.flatnonzero(rows == row)[0])): place for place, row in enumerate(unusual)},
         "codes": None if codes is None else [int(code) for code in codes[rows]],
         "classes": None if targets is None else targets.classes,
-        "targets": None if numbers is None else [number(value) for value in numbers[rows]],
+        "targets": None if numbers is None else [rounded(value) for value in numbers[rows]],
         "columns": feature_names[:columns],
-        "values": [[number(value, 4) for value in row[:columns]] for row in X[rows]],
+        "values": [[rounded(value, 4) for value in row[:columns]] for row in X[rows]],
         "n": len(X),
     }
 
@@ -124,25 +127,6 @@ def neighbors_among(images: np.ndarray) -> np.ndarray:
     return nearest(images, None, min(_NEIGHBORS_SHOWN, len(images) - 1))
 
 
-def linear_map(metric: Any, X: np.ndarray) -> np.ndarray | None:
-    """Return the metric's map in standard deviations of the columns: (k, d), or None when it is not linear."""
-    mean, spread = X.mean(axis=0), X.std(axis=0)
-    try:
-        origin, away = images_of(metric, np.vstack([mean, mean - 2.0 * spread]))
-        # A step along each column, some columns at a time: together they are as many numbers as the square of the columns.
-        steps = []
-        for first in range(0, len(mean), _STEPS):
-            rows = np.repeat(mean[None], min(_STEPS, len(mean) - first), axis=0)
-            rows[np.arange(len(rows)), first + np.arange(len(rows))] += spread[first : first + len(rows)]
-            steps.append(images_of(metric, rows) - origin)
-    except (ValueError, TypeError):
-        return None
-    matrix = np.concatenate(steps).T
-    predicted = origin - 2.0 * matrix.sum(axis=1)
-    size = np.abs(matrix).sum() or 1.0
-    return matrix if np.abs(away - predicted).max() <= 1e-6 * size else None
-
-
 def learned_metric(matrix: np.ndarray, before: np.ndarray | None, names: list[str], label: str) -> dict[str, Any]:
     """Return the share of each column in the distance, and the matrix of the metric.
 
@@ -150,17 +134,18 @@ def learned_metric(matrix: np.ndarray, before: np.ndarray | None, names: list[st
     standard deviation of it to the squared distance.  The heatmap is M divided by its largest entry.
     """
     lengths = np.square(matrix).sum(axis=0)  # the diagonal of M, where its largest entry is
-    shares = lengths / lengths.sum()
+    shares = column_shares(matrix)
+    assert shares is not None
     order = np.argsort(-shares, kind="stable")
     top = order[:MOST_IN_HEATMAP]
     return {
         "label": label,
         "relevance": [
-            {"name": names[j], "before": None if before is None else number(before[j]), "after": number(shares[j])}
+            {"name": names[j], "before": None if before is None else rounded(before[j]), "after": rounded(shares[j])}
             for j in order[:MOST_COLUMNS_SHOWN]
         ],
         "columns": [names[j] for j in top],
-        "matrix": [[number(value) for value in row] for row in matrix[:, top].T @ matrix[:, top] / lengths.max()],
+        "matrix": [[rounded(value) for value in row] for row in matrix[:, top].T @ matrix[:, top] / lengths.max()],
         "left_out": int(len(order) - len(top)),
     }
 
@@ -180,7 +165,7 @@ def path_of(metric: Any, label: str) -> dict[str, Any] | None:
         return None
     return {
         "label": label,
-        "values": [number(value, 8) for value in objectives],
+        "values": [rounded(value, 8) for value in objectives],
         "converged": bool(getattr(learned_step(metric), "converged_", True)),
     }
 
@@ -207,26 +192,49 @@ def outliers(
     except (ValueError, np.linalg.LinAlgError):
         return None
     table = detector.scored_table(explain=False)
-    log_densities = table["log_density"].to_numpy()
     strangest = np.argsort(detector.training_scores_, kind="stable")[:most]
     why = _reasons(detector, X[rows], strangest, names, list(measured))
-    found = [
-        {
-            "row": str(row_names[rows[i]]),
-            "position": int(rows[i]),
-            "log_density": number(log_densities[i]),
-            "p_value": number(detector.training_p_values_[i]),
-            "outlier": bool(detector.labels_[i] == -1),
-            "why": reasons,
-        }
-        for i, reasons in zip(strangest, why, strict=True)
-    ]
+    return unusual_rows(method.label, table, strangest, why, rows, row_names)
+
+
+def unusual_rows(
+    density: str,
+    table: "pd.DataFrame",
+    strangest: np.ndarray,
+    why: Sequence[Sequence[str]],
+    positions: np.ndarray,
+    row_names: np.ndarray,
+) -> dict[str, Any]:
+    """Return what the report shows of the unusual rows of a scored table.
+
+    Parameters
+    ----------
+    density : str
+        The name of the density.
+    table : DataFrame
+        From `DensityOutlierDetector.scored_table`.
+    strangest : positions in it of the rows to show
+    why : the reasons of each of these
+    positions : positions of the rows of the table among those of the report
+    row_names : names of the rows of the report
+    """
+    shown = table.iloc[strangest]
     return {
-        "density": method.label,
-        "rows": found,
-        "flagged": int((detector.labels_ == -1).sum()),
-        "n": len(rows),
-        "typical": number(np.median(log_densities)),
+        "density": density,
+        "rows": [
+            {
+                "row": str(row_names[positions[i]]),
+                "position": int(positions[i]),
+                "log_density": rounded(row.log_density),
+                "p_value": rounded(row.p_value),
+                "outlier": bool(row.outlier),
+                "why": list(reasons),
+            }
+            for i, row, reasons in zip(strangest, shown.itertuples(), why, strict=True)
+        ],
+        "flagged": int(table["outlier"].sum()),
+        "n": len(table),
+        "typical": rounded(np.median(table["log_density"])),
     }
 
 
@@ -263,9 +271,3 @@ def _reasons(
             return [[] for _ in strangest]
     found = replace(found, names=names)
     return [found.reasons(i) for i in range(len(strangest))]
-
-
-def number(value: float, digits: int = _DIGITS) -> float | None:
-    """Return a number for JSON, to some significant digits; None when it is not finite."""
-    value = float(value)
-    return float(f"{value:.{digits}g}") if np.isfinite(value) else None

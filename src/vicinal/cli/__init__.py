@@ -2,18 +2,16 @@
 
 ::
 
-      starting               parser.py, adapt_options.py, option_values.py    options and help
-                             paths.py: no output may be an input or another output
-                             console.py:        messages and progress        errors.py   failures and their exit codes
+      commands               learn.py (large_tables.py for tables larger than memory), transform.py, score.py, outliers.py, neighbors.py,
+                             inspect.py, compare.py, report.py, adapt.py, demo.py: each has one function of (arguments, console)
 
-      commands               learn.py (large_tables.py for tables larger than memory), use.py (transform, score, neighbors),
-                             outliers.py, compare.py, report.py, adapt.py, inspect.py, demo.py
+      starting               parser.py: options and help        paths.py: no output may be an input or another output
+                             console.py: messages and progress  errors.py: failures and their exit codes
 
       reading                tables.py (text_tables.py for CSV), blocks.py for large tables, vectors.py for embeddings, pairs.py
-      columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves and loads models;
-                             row_scores.py scores and explains rows; clusters.py starts Dask workers, to
-                             which sharing.py gives blocks of a table or parts of its rows
-      writing                outputs.py, table_writer.py (block by block), adapt_report.py, reading_code.py (code in reports)
+      columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves, loads and opens models;
+                             clusters.py starts Dask workers, to which sharing.py gives blocks of a table or parts of its rows
+      writing                outputs.py, results.py (tables), table_writer.py (block by block), reading_code.py (code in reports)
 
 The parser and what it uses, `errors` and `console` import nothing heavy, so that ``--help`` and wrong options are fast. The other
 modules are imported only after the command line has been parsed.
@@ -34,20 +32,6 @@ from vicinal.cli.clusters import cluster_of
 from vicinal.cli.console import Console, one_line
 from vicinal.cli.parser import make_parser
 from vicinal.cli.paths import check_paths, input_paths
-
-# The implementation of each command: a module of this folder and a function of (arguments, console).
-_COMMANDS = {
-    "learn": ("learn", "learn"),
-    "transform": ("use", "transform"),
-    "score": ("use", "score"),
-    "outliers": ("outliers", "outliers"),
-    "neighbors": ("use", "neighbors"),
-    "inspect": ("inspect", "inspect"),
-    "compare": ("compare", "compare"),
-    "report": ("report", "report"),
-    "adapt": ("adapt", "adapt"),
-    "demo": ("demo", "demo"),
-}
 
 
 class _Signals:
@@ -111,16 +95,16 @@ def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
     from vicinal.cli.outputs import silence_stdout
 
     try:
-        with warnings.catch_warnings(), _limited_threads(arguments.threads):
+        with warnings.catch_warnings(), _limited_threads(arguments.threads), console:
             console.take_warnings()
             check_paths(arguments)
             if arguments.command != "inspect":
                 errors.need("pandas", f"vicinal {arguments.command}")
-            module, function = _COMMANDS[arguments.command]
+            run_command = getattr(import_module(f"vicinal.cli.{arguments.command}"), arguments.command)
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
             table = getattr(arguments, "data", None) or getattr(arguments, "corpus", None)
             with errors.about_table(table, input_paths(arguments)), cluster_of(arguments, console):
-                getattr(import_module(f"vicinal.cli.{module}"), function)(arguments, console)
+                run_command(arguments, console)
         return errors.OK
     except errors.Failure as failure:
         if failure.code == errors.OUTPUT:

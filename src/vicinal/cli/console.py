@@ -1,17 +1,18 @@
-"""Messages and progress on stderr, results on stdout."""
+"""Messages and progress on stderr."""
 
 import sys
+import threading
 import time
 import warnings
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from vicinal._words import count as count
 from vicinal._words import duration as duration
 from vicinal._words import on_one_line
 from vicinal._words import shown as shown
 
-# The interval between progress lines if stderr is not a terminal.
-_SECONDS_BETWEEN_LINES = 5.0
+# The longest silence: the interval between lines of progress if stderr is not a terminal, and between signs of life.
+_SECONDS = 5.0
 
 
 class Messages(Protocol):
@@ -30,6 +31,8 @@ class Messages(Protocol):
 class Console:
     """The output of a command: messages, warnings, errors and progress.
 
+    Within its context, it also shows that the command is alive if nothing else was shown for five seconds.
+
     Parameters
     ----------
     quiet : bool
@@ -43,8 +46,24 @@ class Console:
         self._bar: Any = None
         self._seen: set[str] = set()
         self._last_line = time.monotonic()
-        self._told_of: object = None  # the work of the last line
         self._work: tuple[object, float, float] | None = None  # the name of the work, when it began, and at which count
+        self._work_of_line: object = None
+        self._doing, self._since = "working", self._last_line  # for signs of life
+        self._lock, self._ended = threading.RLock(), threading.Event()
+        self._watch: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if not self.quiet:
+            self._watch = threading.Thread(target=self._show_life, daemon=True)
+            self._watch.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        if self._watch is not None:
+            self._watch.join()
+        with self._lock:
+            self._clear()
 
     def say(self, text: str) -> None:
         """Print a message."""
@@ -60,6 +79,11 @@ class Console:
     def fail(self, text: str) -> None:
         """Print the reason why the command ends, even if quiet."""
         self._line(f"vicinal: error: {text}")
+
+    def doing(self, text: str) -> None:
+        """Set what the command is doing, for signs of life; nothing is printed now."""
+        with self._lock:
+            self._doing, self._since = on_one_line(text), time.monotonic()
 
     def progress(
         self, done: float, total: float, text: str, *, work: object = None, at_most: bool = False, estimate: bool = True
@@ -80,8 +104,12 @@ class Console:
         """
         if self.quiet:
             return
+        with self._lock:
+            self._show_progress(done, total, on_one_line(text), total if work is None else work, at_most, estimate)
+
+    def _show_progress(self, done: float, total: float, text: str, work: object, at_most: bool, estimate: bool) -> None:
         now = time.monotonic()
-        work = total if work is None else work
+        self.doing(text)
         if self._work is None or self._work[0] != work or done < self._work[2]:
             self._work = work, now, done
         _, start, first = self._work
@@ -89,12 +117,26 @@ class Console:
         if estimate and done > first and done < total:
             seconds = (now - start) / (done - first) * (total - done)
             left = f"; {'at most' if at_most else 'about'} {duration(seconds)} left"
-        text = on_one_line(text)
         if self._bars is not None:
+            self._last_line = now
             self._draw(done, total, text + left)
-        elif now - self._last_line > _SECONDS_BETWEEN_LINES or (done >= total and self._told_of == work):
-            self._last_line, self._told_of = now, work
+        elif now - self._last_line > _SECONDS or (done >= total and self._work_of_line == work):
+            self._work_of_line = work
             self._line(f"[{done:>{len(str(total))}}/{total}] {text}{left}")
+
+    def _show_life(self) -> None:
+        """Show every few seconds that the command is alive, while nothing else is shown."""
+        while not self._ended.wait(1.0):
+            with self._lock:
+                now = time.monotonic()
+                if now - self._last_line < _SECONDS or self._ended.is_set():
+                    continue
+                if self._bar is not None:
+                    self._bar.refresh()  # with the elapsed time
+                elif self._bars is not None:
+                    self._draw(0, 1, self._doing)
+                else:
+                    self._line(f"[...] {self._doing} ({duration(now - self._since)})")
 
     def _draw(self, done: float, total: float, text: str) -> None:
         if self._bar is None or self._bar.total != total:
@@ -116,16 +158,15 @@ class Console:
             self._bar = None
 
     def _line(self, text: str) -> None:
-        self._clear()
-        self._write(on_one_line(text) + "\n")
-
-    def _write(self, text: str) -> None:
-        # A closed or full stderr must not change the result or the exit code of the command.
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
+        with self._lock:
+            self._clear()
+            self._last_line = time.monotonic()
+            # A closed or full stderr must not change the result or the exit code of the command.
+            try:
+                sys.stderr.write(on_one_line(text) + "\n")
+                sys.stderr.flush()
+            except (OSError, ValueError, AttributeError):
+                pass
 
     def show_warning(
         self,

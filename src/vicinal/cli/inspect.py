@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer, StandardScaler
 
+from vicinal._compare.learned import linear_map
 from vicinal._detect.numbers import ColumnNumbers
+from vicinal._notebook import FitFacts, column_shares
 from vicinal._tables import column_types, parse_types
 from vicinal._words import on_one_line
 from vicinal.cli.columns import prepare
 from vicinal.cli.console import Console, count, shown
 from vicinal.cli.errors import Failure, need
-from vicinal.cli.models import Model, load_model, steps_of
+from vicinal.cli.models import Model, load_model
 from vicinal.cli.outputs import write_json, write_lines
 from vicinal.cli.tables import ColumnChoice, TableOptions, is_table, read_table, split_names
 
@@ -102,36 +104,36 @@ def _range(column: Any, kind: Any) -> str:
 
 
 def describe(model: Model, path: str) -> dict[str, Any]:
-    """Return the facts about a model as plain values."""
-    steps, estimator = steps_of(model.whole), model.estimator
-    parameters = {
-        name: _plain(value)
-        for name, value in estimator.get_params(deep=False).items()
-        if name not in ("engine", "callback")
-    }
+    """Return the facts about a model."""
+    steps, estimator, fit = model.steps, model.estimator, FitFacts.of(model.estimator)
     names = _feature_names(model)
-    objectives = np.asarray(getattr(estimator, "objectives_", []))
     centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
+    matrix = linear_map(model.whole)
+    shares = None if matrix is None else column_shares(matrix)
     return {
         "file": path,
         "bytes": os.path.getsize(path),
-        "class": type(estimator).__name__,
-        "parameters": parameters,
+        "class": model.kind,
+        "parameters": {
+            name: value
+            for name, value in estimator.get_params(deep=False).items()
+            if name not in ("engine", "callback")
+        },
         "columns": names,
-        "types": None if model.encoder is None else {n: str(k) for n, k in model.encoder.types_.items()},
+        "types": None if model.encoder is None else {name: str(kind) for name, kind in model.encoder.types_.items()},
         "scaled": any(isinstance(step, StandardScaler) for step in steps),
         "unit_length": sum(isinstance(step, Normalizer) for step in steps),
         "training_rows": None if centres is None else len(centres),
-        "converged": bool(estimator.converged_) if hasattr(estimator, "converged_") else None,
-        "passes": int(estimator.n_iter_) if hasattr(estimator, "n_iter_") else None,
-        "objective": float(objectives[-1]) if len(objectives) else None,
-        "components": len(estimator.components_) if hasattr(estimator, "components_") else None,
+        "converged": fit.converged,
+        "passes": fit.passes,
+        "objective": fit.objective,
+        "components": None if fit.directions is None else fit.directions[0],
         "can": [
             command
             for command, method in (("transform", "transform"), ("neighbors", "transform"), ("score", "score_samples"))
             if hasattr(model.whole, method)
         ],
-        "weights": _weights(model, names),
+        "weights": None if shares is None else {names[i]: float(shares[i]) for i in np.argsort(-shares)},
     }
 
 
@@ -142,26 +144,6 @@ def _feature_names(model: Model) -> list[str]:
     if model.names is None:
         return [f"column {i}" for i in range(model.n_features)]
     return [str(name) for name in model.names]
-
-
-def _weights(model: Model, names: list[str]) -> dict[str, float] | None:
-    """Return the share of each column (one standard deviation of it) in the distance; None without a linear metric."""
-    components = getattr(model.estimator, "components_", None)
-    if components is None or components.shape[1] != len(names):
-        return None
-    if not any(isinstance(step, StandardScaler) for step in steps_of(model.whole)):
-        return None  # the spread of the columns is not known
-    squares = (np.asarray(components, dtype=np.float64) ** 2).sum(axis=0)
-    shares = squares / squares.sum()
-    return {names[i]: float(shares[i]) for i in np.argsort(-shares)}
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else type(value).__name__
 
 
 def as_text(facts: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from sklearn.pipeline import Pipeline
 
 from vicinal._detect.steps import fit_prepared
 from vicinal._engine import Engine
+from vicinal._notebook import FitFacts
 from vicinal._tables import Note, PreparedTable
 from vicinal.cli import large_tables
 from vicinal.cli.blocks import TableBlocks, open_table
@@ -28,7 +29,6 @@ from vicinal.cli.models import (
 )
 from vicinal.cli.outputs import write_json
 from vicinal.cli.pairs import as_row_numbers, read_pair_table
-from vicinal.cli.row_scores import ScoringCost
 from vicinal.cli.tables import ColumnChoice, TableOptions, check_columns
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("local-lca", "parzen"), 100_000
+_SLOW_TO_RANK = 50_000  # from this number of training rows on, learn states that score ranks them
 # Methods whose matrices have a row and a column for every column of the table, and their maximum number: 200 MB each. RCA uses
 # the principal components of wider tables, of which there are fewer than rows.
 _SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "local-lca", "nca", "parzen"), 5_000
@@ -62,17 +63,17 @@ def learn(arguments: Namespace, console: Console) -> None:
         else:
             supervision = {"y": _labels(method, prepared.labels, estimator, console) if pairs is None else pairs}
 
+    console.doing(f"fitting {method}")
     start = time.perf_counter()
     model = _fit_and_report(estimator, prepared, supervision, engine, arguments, console)
     seconds = time.perf_counter() - start
     save_model(model, arguments.output)
     summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
-    cost = ScoringCost.of(estimator) if method in _UNSUPERVISED and not arguments.quiet else None
-    if cost is not None:
+    if method in _UNSUPERVISED and summary["rows"] > _SLOW_TO_RANK:
         console.say(
-            f"score will take about {max(cost.ranking, 1):.0f} s to rank the {summary['rows']:,} training rows, and "
-            f"{max(cost.rows, 0.1):.1f} s per 1,000 rows; learn with --max-rows 50000 to make it faster."
+            f"score will first rank the {summary['rows']:,} training rows, each without itself; learn with --max-rows {_SLOW_TO_RANK} to "
+            "make it faster."
         )
     if arguments.interrupted():
         console.say("this is the best model so far; the fit was not completed.")
@@ -302,7 +303,7 @@ def _fit(
 def _summary(
     arguments: Namespace, estimator: Any, prepared: PreparedTable | LargeTable, dependent: list[str], seconds: float
 ) -> dict[str, Any]:
-    objectives = np.asarray(getattr(estimator, "objectives_", []))
+    fit = FitFacts.of(estimator)
     used = set(prepared.encoder.sources)
     return {
         "method": arguments.method,
@@ -314,10 +315,10 @@ def _summary(
         "unused": {name: kind.kind for name, kind in prepared.types.items() if name not in used},
         "dependent": dependent,
         "scaled": not arguments.no_scale,
-        "converged": bool(getattr(estimator, "converged_", True)),
-        "passes": int(getattr(estimator, "n_iter_", 0)),
-        "objective": float(objectives[-1]) if len(objectives) else None,
-        "components": len(estimator.components_) if hasattr(estimator, "components_") else None,
+        "converged": fit.converged is not False,
+        "passes": fit.passes or 0,
+        "objective": fit.objective,
+        "components": None if fit.directions is None else fit.directions[0],
         "seconds": round(seconds, 3),
         "notes": [note.text for note in prepared.notes],
     }

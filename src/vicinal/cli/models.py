@@ -8,13 +8,23 @@ import ast
 import dataclasses
 from argparse import Namespace
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from vicinal.cli.console import one_line, shown
-from vicinal.cli.errors import FIT, MODEL, USAGE, Failure
+import numpy as np
+
+from vicinal._compare.learned import learned_step
+from vicinal._detect.steps import Steps, flat_steps
+from vicinal.cli.blocks import NeededColumns, TableBlocks, open_table
+from vicinal.cli.columns import Picked, note_order, pick_features
+from vicinal.cli.console import Console, Messages, count, one_line, shown
+from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.outputs import output_failure
+from vicinal.cli.sharing import each_part, parts_of
+from vicinal.cli.tables import TableOptions, read_table, split_names
 
 if TYPE_CHECKING:
+    import pandas as pd
     from sklearn.base import BaseEstimator
 
     from vicinal._engine import Engine
@@ -109,9 +119,9 @@ def set_engine(estimator: Any, engine: "Engine | None") -> None:
 
 
 class Model(NamedTuple):
-    """A loaded model.
+    """A fitted model.
 
-    pipeline : the saved estimator
+    pipeline : the saved estimator, without steps that do nothing
     whole : the same without its encoder, with `transform` or `score_samples` of the features
     estimator : the metric or density
     encoder : the TableEncoder at the beginning, or None
@@ -132,27 +142,22 @@ class Model(NamedTuple):
         """The class of the estimator."""
         return type(self.estimator).__name__
 
+    @property
+    def steps(self) -> list[Any]:
+        """All estimators but the encoder."""
+        return flat_steps(self.whole)
 
-def steps_of(model: Any) -> list[Any]:
-    """Return the estimators of a loaded model."""
-    from sklearn.pipeline import Pipeline
+    @classmethod
+    def of_pipeline(cls, pipeline: Any) -> Self:
+        """Return the parts of a fitted pipeline, or of an estimator alone."""
+        from vicinal._tables import TableEncoder
 
-    return [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-
-
-def _flattened(model: Any) -> Any:
-    """Return a pipeline in which pipelines are replaced by their steps, without steps that do nothing."""
-    from sklearn.pipeline import Pipeline
-
-    if not isinstance(model, Pipeline):
-        return model
-    found: list[tuple[str, Any]] = []
-    for name, step in model.steps:
-        if isinstance(step, Pipeline):
-            found += [(f"{name}-{inner}", part) for inner, part in _flattened(step).steps]
-        elif not (step is None or isinstance(step, str)):  # a text is "passthrough"
-            found.append((name, step))
-    return Pipeline(found)
+        encoder, whole, steps = None, pipeline, flat_steps(pipeline)
+        if isinstance(steps[0], TableEncoder):
+            encoder, whole = steps[0], pipeline[1:]
+        names = getattr(whole, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
+        log_scale = Steps(pipeline).log_volume()
+        return cls(pipeline, whole, learned_step(pipeline), encoder, names, whole.n_features_in_, log_scale)
 
 
 def save_model(model: "BaseEstimator", path: str) -> None:
@@ -167,30 +172,100 @@ def save_model(model: "BaseEstimator", path: str) -> None:
 
 def load_model(path: str, engine: "Engine | None") -> Model:
     """Load a model file, and set its engine."""
+    from sklearn.pipeline import Pipeline
+
     from vicinal import io
-    from vicinal._compare.folds import learned_step
-    from vicinal._detect.steps import Steps
     from vicinal._tables import TableEncoder
 
     try:
-        pipeline = whole = _flattened(io.load(path))
+        pipeline = io.load(path)
     except FileNotFoundError as error:
         raise Failure(MODEL, f"cannot load {path}: there is no such file.") from error
     except (ValueError, OSError) as error:
         raise Failure(MODEL, one_line(error)) from error
-    steps = steps_of(whole)
+    steps = flat_steps(pipeline)
     if all(isinstance(step, TableEncoder) for step in steps):
         raise Failure(
             MODEL,
             f"{path} holds {'only a TableEncoder, which prepares tables' if steps else 'no estimator'}. Save a pipeline that "
             "ends with a metric or a density.",
         )
-    estimator = learned_step(whole)
-    if not hasattr(whole, "n_features_in_"):
+    if isinstance(pipeline, Pipeline):
+        pipeline = Pipeline([(f"step {i}", step) for i, step in enumerate(steps)])
+    estimator = learned_step(pipeline)
+    if not hasattr(pipeline, "n_features_in_"):
         raise Failure(MODEL, f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)
-    encoder, log_scale = None, Steps(whole).log_volume()
-    if isinstance(steps[0], TableEncoder):
-        encoder, whole = steps[0], whole[1:]
-    names = getattr(whole, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
-    return Model(pipeline, whole, estimator, encoder, names, whole.n_features_in_, log_scale)
+    return Model.of_pipeline(pipeline)
+
+
+def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataFrame, Picked]":
+    """Return the model, the table and the model's columns of it."""
+    model = load_model(arguments.model, make_engine(arguments))
+    missing = how_to_treat_gaps(arguments, model)
+    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    note_order(model, console)
+    return model, table, pick_features(table, model, console, missing)
+
+
+def open_model_and_blocks(
+    arguments: Namespace, console: Console
+) -> "tuple[Model, TableBlocks | list[pd.DataFrame] | None]":
+    """Return the model, and the blocks of the table (None for ``score --training``)."""
+    model = load_model(arguments.model, make_engine(arguments))
+    if arguments.data is None:
+        return model, None
+    needed = None if model.encoder is None else frozenset(model.encoder.used_columns)
+    also = {
+        *split_names(arguments.keep, ()),
+        *(arguments.keep or ()),
+        *([] if needed is None else model.encoder.constants_),
+    }
+    note_order(model, console)
+    options, columns = TableOptions.from_arguments(arguments), NeededColumns(needed, frozenset(also))
+    return model, open_table(arguments.data, options, console, in_blocks=columns)
+
+
+def how_to_treat_gaps(arguments: Namespace, model: Model, *, marginalise: bool = False) -> str:
+    """Return what is done about missing values: "refuse", "drop", or "keep" if the model can use such rows."""
+    from vicinal import DensityImputer
+
+    imputes = any(isinstance(step, DensityImputer) for step in model.steps)
+    if arguments.missing == "impute" and not imputes:
+        raise Failure(USAGE, "--missing impute: the model has no imputer. Learn it with --missing impute.")
+    known_values = marginalise and (hasattr(model.estimator, "marginal") or hasattr(model.estimator, "p_values"))
+    if arguments.missing in ("refuse", "impute") and (imputes or known_values):
+        return "keep"
+    if arguments.missing != "marginalise":
+        return arguments.missing
+    if not known_values:
+        raise Failure(
+            USAGE,
+            f"--missing marginalise is for the scores of densities; {model.kind} cannot use the known values of a row"
+            f"{' here' if marginalise else ' to map it'}. Pass --missing drop.",
+        )
+    return "keep"
+
+
+def check_method(model: Model, name: str, otherwise: str) -> None:
+    """Raise an error that states what the model is, if it has no such method."""
+    if not hasattr(model.whole, name):
+        raise Failure(MODEL, f"the model is a {model.kind}: {otherwise}. It has no {name}.")
+
+
+def images_of_rows(model: Model, features: "pd.DataFrame", messages: Messages) -> np.ndarray:
+    """Return the images of rows under the metric, part by part."""
+    from sklearn.exceptions import NotFittedError
+
+    rows = features if getattr(model.whole, "feature_names_in_", None) is not None else features.to_numpy()
+    doing = f"transforming {count(len(features), 'row')}"
+    try:
+        return np.concatenate(each_part(partial(_transformed, model.whole), parts_of(rows), messages, doing))
+    except (NotFittedError, NotImplementedError) as error:
+        raise Failure(MODEL, one_line(error)) from error
+    except (ValueError, TypeError) as error:
+        raise Failure(DATA, one_line(error)) from error
+
+
+def _transformed(model: Any, rows: Any) -> np.ndarray:
+    return np.asarray(model.transform(rows))

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._model_files.replacing import replacing
+from vicinal._plain import plain
 from vicinal._words import printable
 from vicinal.cli.console import one_line
 from vicinal.cli.errors import MISSING_EXTRA, OUTPUT, USAGE, Failure
@@ -73,10 +74,10 @@ def without_formulas(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def write_json(value: Any) -> None:
-    """Write a JSON document to stdout."""
+    """Write a JSON document to stdout; numbers that are not finite and missing values are null, times are text."""
     with to_stdout() as stdout:
         # JSON reads these escapes as the characters themselves.
-        stdout.write(printable(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)) + "\n")
+        stdout.write(printable(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)) + "\n")
 
 
 def write_lines(text: str) -> None:

@@ -3,14 +3,12 @@
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from vicinal._version import __version__
-from vicinal.cli.adapt_options import add_adapt
 from vicinal.cli.clusters import cluster_options
 from vicinal.cli.errors import MEANINGS
-from vicinal.cli.option_values import level, positive, rate, seed, size_text, two_or_more
 from vicinal.cli.paths import add_input, add_output
 
 DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
@@ -93,7 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_inspect(commands, table, prepared, general)
     _add_compare(commands, table, prepared, general)
     _add_report(commands, table, general)
-    add_adapt(commands, general)
+    _add_adapt(commands, general)
     _add_demo(commands, general)
     return parser
 
@@ -103,7 +101,7 @@ _Parser = argparse.ArgumentParser
 
 def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     learn = commands.add_parser(
-        "learn", parents=[table, prepared, general, cluster_options(positive)], help="fit a metric or a density and save it", description=_LEARN,
+        "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(
@@ -138,7 +136,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         help="a parameter of the method, as in --set n_components=2; may be repeated",
     )
     learn.add_argument(
-        "--max-rows", type=positive, metavar="N", help="learn from a random sample of N rows; default: all"
+        "--max-rows", type=_positive, metavar="N", help="learn from a random sample of N rows; default: all"
     )
     learn.add_argument(
         "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
@@ -148,7 +146,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
 
 def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
     transform = commands.add_parser(
-        "transform", parents=[table, general, cluster_options(positive)], help="map rows to a space in which the learned distance is Euclidean",
+        "transform", parents=[table, general, cluster_options(_positive)], help="map rows to a space in which the learned distance is Euclidean",
         description="Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored.",
     )  # fmt: skip
     _add_model_and_data(transform, in_blocks=True)
@@ -160,7 +158,7 @@ def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
 
 def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     score = commands.add_parser(
-        "score", parents=[table, general, cluster_options(positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
+        "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(score, data_nargs="?", in_blocks=True)
@@ -171,7 +169,7 @@ def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     )
     score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
     score.add_argument(
-        "--fdr", type=rate, metavar="RATE",
+        "--fdr", type=_rate, metavar="RATE",
         help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
     )  # fmt: skip
     score.add_argument("--explain", action="store_true", help="add a column 'why' that explains each outlier")
@@ -202,10 +200,10 @@ def _add_outliers(commands: Any, table: _Parser, prepared: _Parser, general: _Pa
 
 def _add_choice_of_outliers(parser: _Parser) -> None:
     parser.add_argument(
-        "--level", type=level, metavar="P", help="flag rows whose p-value is at most this number; default 0.01"
+        "--level", type=_level, metavar="P", help="flag rows whose p-value is at most this number; default 0.01"
     )
     parser.add_argument(
-        "--top", type=positive, metavar="N", help="write only the N most unusual rows, the most unusual one first"
+        "--top", type=_positive, metavar="N", help="write only the N most unusual rows, the most unusual one first"
     )
     parser.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
@@ -214,7 +212,7 @@ def _add_choice_of_outliers(parser: _Parser) -> None:
 
 def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     neighbors = commands.add_parser(
-        "neighbors", parents=[table, general, cluster_options(positive)], help="nearest rows under the learned metric", description=_NEIGHBORS,
+        "neighbors", parents=[table, general, cluster_options(_positive)], help="nearest rows under the learned metric", description=_NEIGHBORS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(neighbors)
@@ -224,7 +222,7 @@ def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
         metavar="FILE",
         help="the rows to find neighbours for; default: the rows of DATA, none of which is its own neighbour",
     )
-    neighbors.add_argument("-k", type=positive, default=10, metavar="K", help="the number of neighbours; default 10")
+    neighbors.add_argument("-k", type=_positive, default=10, metavar="K", help="the number of neighbours; default 10")
     neighbors.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
     _add_table_output(neighbors)
 
@@ -242,7 +240,7 @@ def _add_inspect(commands: Any, table: _Parser, prepared: _Parser, general: _Par
 
 def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     compare = commands.add_parser(
-        "compare", parents=[table, prepared, general, cluster_options(positive)], help="cross-validated comparison of metrics and densities", description=_COMPARE,
+        "compare", parents=[table, prepared, general, cluster_options(_positive)], help="cross-validated comparison of metrics and densities", description=_COMPARE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(compare, "data", metavar="DATA", help="the table, or - for stdin")
@@ -264,23 +262,23 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
         help="write a report: one HTML file that needs no network",
     )
     compare.add_argument(
-        "-k", type=positive, default=5, metavar="K", help="the number of neighbours per prediction; default 5"
+        "-k", type=_positive, default=5, metavar="K", help="the number of neighbours per prediction; default 5"
     )
     compare.add_argument(
         "--methods",
         metavar="NAMES",
         help="compare only these methods (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca",
     )
-    compare.add_argument("--folds", type=two_or_more, default=5, metavar="N", help="the number of folds; default 5")
+    compare.add_argument("--folds", type=_two_or_more, default=5, metavar="N", help="the number of folds; default 5")
     compare.add_argument(
         "--repeats",
-        type=positive,
+        type=_positive,
         metavar="N",
         help="the number of repetitions of the cross-validation; default 1 to 3, depending on the number of rows",
     )
     compare.add_argument(
         "--max-rows",
-        type=positive,
+        type=_positive,
         default=20_000,
         metavar="N",
         help="compare on a random sample of this many rows; default 20000",
@@ -301,13 +299,45 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
 
 def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
     report = commands.add_parser(
-        "report", parents=[table, general, cluster_options(positive)], help="write a page about a model file and the rows of a table", description=_REPORT,
+        "report", parents=[table, general, cluster_options(_positive)], help="write a page about a model file and the rows of a table", description=_REPORT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(report)
     report.add_argument("--target", metavar="COL", help="the column of classes or numbers that colours the rows")
     report.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
     add_output(report, "-o", "--output", metavar="FILE", required=True, help="the page to write: one HTML file")
+
+
+def _add_adapt(commands: Any, general: _Parser) -> None:
+    adapt = commands.add_parser(
+        "adapt", parents=[general], help="learn an adapter for embeddings from pairs that belong together",
+        description=_ADAPT, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_input(adapt, "corpus", metavar="CORPUS", help="the vectors to search in")
+    known = adapt.add_mutually_exclusive_group(required=True)
+    add_input(
+        known,
+        "--pairs",
+        metavar="FILE",
+        help="a table of two columns: numbers (from 0) of rows that belong together; with --queries, the first column refers to queries",
+    )
+    add_input(known, "--labels", metavar="FILE", help="a table of one column: rows with the same label belong together")
+    add_input(adapt, "--queries", metavar="FILE", help="the vectors of queries, if these are not rows of CORPUS")
+    add_input(
+        adapt, "--texts", metavar="FILE", help="a table whose first column contains the text of each row of CORPUS"
+    )
+    add_input(adapt, "--query-texts", metavar="FILE", help="the same for the rows of --queries")
+    adapt.add_argument(
+        "--vector", metavar="COL", help="the column of vectors in Parquet, or the array in .npz; default: the only one"
+    )
+    adapt.add_argument(
+        "--methods",
+        metavar="NAMES",
+        default="rca,anchors",
+        help="the methods to compare with the raw rows; default rca,anchors",
+    )
+    add_output(adapt, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
+    add_output(adapt, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")
 
 
 def _add_demo(commands: Any, general: _Parser) -> None:
@@ -372,6 +402,17 @@ Write a page about a model file and the rows of DATA: the rows in the plane befo
 weight of each column, the objective of the fit, and for densities the unusual rows with explanations. The page is one HTML file
 that needs no network. It contains no cross-validated results; use compare to measure whether a learned metric or density helps.
 """
+_ADAPT = """\
+Learn an adapter for embeddings from pairs (or labels) that belong together, and measure whether it helps.
+
+The pairs are divided into three parts that are not connected, even by a chain of pairs: one for learning, one for choosing
+the method, and one for measuring it. The command compares the raw rows, rca (a closed form that keeps a part of the raw metric,
+chosen by cross-validation) and anchors (each row learns to distinguish its partner from others). Rows are compared by their
+direction. The best method is saved as a pipeline that normalises rows before and after its map. If the raw rows are best, no
+model is written, and the verdict says so.
+
+Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
+"""
 _DEMO = """\
 Run three comparisons on built-in data: densities of slanted bars, with a picture; metrics and densities for the sensors
 of a machine, with a report; and metrics for 178 real wines. This takes less than a minute and writes vicinal-demo.html and .png.
@@ -383,11 +424,11 @@ def _general_options() -> _Parser:
     group = parser.add_argument_group("general options")
     group.add_argument("-q", "--quiet", action="store_true", help="print only errors to stderr")
     group.add_argument("--json", action="store_true", help="print the result as JSON to stdout")
-    group.add_argument("--seed", type=seed, default=0, metavar="N", help="the seed of all random choices; default 0")
-    group.add_argument("--threads", type=positive, metavar="N", help="the number of threads; default: all available")
+    group.add_argument("--seed", type=_seed, default=0, metavar="N", help="the seed of all random choices; default 0")
+    group.add_argument("--threads", type=_positive, metavar="N", help="the number of threads; default: all available")
     group.add_argument(
         "--memory",
-        type=size_text,
+        type=_size_text,
         metavar="SIZE",
         help="memory for pairwise computations beyond the data, as in '2 GB'; default 128 MB",
     )
@@ -489,3 +530,42 @@ def _add_table_output(parser: _Parser) -> None:
         action="store_true",
         help="in CSV and TSV, put an apostrophe before text that a spreadsheet would evaluate as a formula",
     )
+
+
+# -- the values of options: each function reads one from text -----------------------------------------------------------------
+
+
+def _number(text: str, convert: type, valid: Callable[[Any], bool], what: str) -> Any:
+    try:
+        value = convert(text)
+    except ValueError:
+        value = None
+    if value is None or not valid(value):
+        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
+    return value
+
+
+def _positive(text: str) -> int:
+    return _number(text, int, lambda value: value >= 1, "a whole number of at least 1")
+
+
+def _two_or_more(text: str) -> int:
+    return _number(text, int, lambda value: value >= 2, "a whole number of at least 2")
+
+
+def _seed(text: str) -> int:
+    return _number(text, int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 4294967295")
+
+
+def _level(text: str) -> float:
+    return _number(text, float, lambda value: 0 < value <= 0.5, "a number in (0, 0.5]")
+
+
+def _rate(text: str) -> float:
+    return _number(text, float, lambda value: 0 < value < 1, "a number between 0 and 1")
+
+
+def _size_text(text: str) -> str:
+    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
+    return text

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vicinal._detect.scored_table import reasons_of_rows
+from vicinal._report.views import unusual_rows
 from vicinal.cli.columns import Picked
 from vicinal.cli.console import Console, count, one_line
 from vicinal.cli.errors import DATA, MODEL, Failure
-from vicinal.cli.models import Model
+from vicinal.cli.models import Model, open_model
 from vicinal.cli.outputs import write_json, write_text
-from vicinal.cli.row_scores import rows_to_score, scores_and_reasons
+from vicinal.cli.score import detector_of, rows_as_taken, scores_of_rows
 from vicinal.cli.tables import check_columns
-from vicinal.cli.use import open_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ def report(arguments: Namespace, console: Console) -> None:
     row_names = np.asarray(picked.rows) if arguments.id is None else _named_rows(arguments, table, picked)
     outliers = None
     if hasattr(model.whole, "score_samples"):
-        outliers = _outliers(model, rows_to_score(model, table, picked), row_names, arguments, console)
+        outliers = _outliers(model, rows_as_taken(model, table, picked), row_names, console)
     from vicinal._compare.rows import ComparisonError
     from vicinal._report import model_report
 
@@ -87,8 +88,7 @@ def _filled(model: Model, features: "pd.DataFrame", X: np.ndarray) -> tuple[np.n
     from vicinal import DensityImputer
     from vicinal._detect.steps import Steps
 
-    steps = [step for _, step in getattr(model.whole, "steps", [])]
-    place = next((i for i, step in enumerate(steps) if isinstance(step, DensityImputer)), None)
+    place = next((i for i, step in enumerate(model.steps) if isinstance(step, DensityImputer)), None)
     before = Steps(model.whole[: place + 1]) if place else None
     if place is None or (before is not None and not before.by_column):
         raise Failure(DATA, "the table has missing values, which a plane cannot show. Pass --missing drop.")
@@ -104,24 +104,14 @@ def _named_rows(arguments: Namespace, table: "pd.DataFrame", picked: Picked) -> 
     return table[arguments.id].astype(str).to_numpy()[picked.rows]
 
 
-def _outliers(model: Model, rows: Any, row_names: np.ndarray, arguments: Namespace, console: Console) -> dict[str, Any]:
-    """Return the least likely rows, as `vicinal score` ranks them, with the reasons."""
-    scores, strangest, reasons = scores_and_reasons(model, rows, console, _MOST_UNUSUAL)
-    log_densities = scores["log_density"].to_numpy()
-    return {
-        "density": model.kind,
-        "rows": [
-            {
-                "row": str(row_names[i]),
-                "position": int(i),
-                "log_density": float(log_densities[i]),
-                "p_value": float(scores["p_value"].iloc[i]),
-                "outlier": bool(scores["outlier"].iloc[i]),
-                "why": [why] if why else [],
-            }
-            for i, why in zip(strangest, reasons, strict=True)
-        ],
-        "flagged": int(scores["outlier"].sum()),
-        "n": len(scores),
-        "typical": float(np.median(log_densities)),
-    }
+def _outliers(model: Model, rows: Any, row_names: np.ndarray, console: Console) -> dict[str, Any]:
+    """Return the least likely rows, as `vicinal score` ranks them, with the reasons if the density can give some."""
+    detector = detector_of(model)
+    table, own = scores_of_rows(detector, rows, False, console)
+    strangest = np.argsort(table["score"].to_numpy(), kind="stable")[:_MOST_UNUSUAL]
+    try:
+        texts = reasons_of_rows(detector, rows, own, strangest)
+    except (TypeError, ValueError):
+        texts = [""] * len(own)
+    why = [[texts[i]] if texts[i] else [] for i in strangest]
+    return unusual_rows(model.kind, table, strangest, why, np.arange(len(table)), row_names)

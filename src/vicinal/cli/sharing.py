@@ -84,6 +84,14 @@ def each_part(work: Callable[[Any], Any], parts: Sequence[Any], messages: Messag
     return found
 
 
+def parts_of(rows: Any) -> list[Any]:
+    """Return the parts of a table that are given to a model one after the other."""
+    rows = getattr(rows, "iloc", rows)
+    return [
+        rows[start : start + ROWS_IN_PART] for start in range(0, max(len(getattr(rows, "obj", rows)), 1), ROWS_IN_PART)
+    ]
+
+
 def plain_options(arguments: Namespace) -> Namespace:
     """Return the options of a command line without its functions, which cannot be sent to workers."""
     return Namespace(**{name: value for name, value in vars(arguments).items() if not callable(value)})

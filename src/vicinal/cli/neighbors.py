@@ -1,0 +1,94 @@
+"""`vicinal neighbors`: the nearest rows under a learned metric, by `vicinal.retrieval.search`."""
+
+from argparse import Namespace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vicinal._dask import rows_on_cluster
+from vicinal.cli.columns import pick_features
+from vicinal.cli.console import Console, count, shown
+from vicinal.cli.errors import DATA, MODEL, USAGE, Failure, about_table
+from vicinal.cli.models import check_method, how_to_treat_gaps, images_of_rows, open_model
+from vicinal.cli.results import Results, check_output
+from vicinal.cli.sharing import each_part
+from vicinal.cli.tables import TableOptions, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vicinal._retrieval.search import Found
+
+_QUERIES_IN_PART = 1024  # of a search by workers
+
+
+def neighbors(arguments: Namespace, console: Console) -> None:
+    """Run the command."""
+    import pandas as pd
+
+    if arguments.query == "-" == arguments.data:
+        raise Failure(USAGE, "DATA and --query cannot both be stdin. Name a file for one of them.")
+    check_output(arguments)
+    model, table, picked = open_model(arguments, console)
+    check_method(model, "transform", "a density without a metric")
+    images = images_of_rows(model, picked.features, console)
+    if images.shape[1] == 0:
+        raise Failure(
+            MODEL,
+            f"{arguments.model} has no metric: {model.kind} found that one Gaussian describes its "
+            "training rows best. Learn a metric with --method lca, rca or nca instead.",
+        )
+    names = _row_names(arguments, table, picked.rows, "DATA")
+    queries, query_names, available = None, names, len(images) - 1
+    if arguments.query is not None:
+        with about_table(arguments.query):
+            options = TableOptions.from_arguments(arguments)._replace(format=None)
+            query_table = read_table(arguments.query, options, console)
+            picked = pick_features(query_table, model, console, how_to_treat_gaps(arguments, model))
+        queries, available = images_of_rows(model, picked.features, console), len(images)
+        query_names = _row_names(arguments, query_table, picked.rows, "--query")
+    if arguments.k > available:
+        raise Failure(
+            USAGE,
+            f"-k {arguments.k} needs at least {count(arguments.k, 'other row')} in DATA, got {available}. Lower -k or add rows.",
+        )
+    positions, distances = _nearest(images, queries, arguments.k, console)
+    n, k = positions.shape
+    result = pd.DataFrame(
+        {
+            "query": np.repeat(np.asarray(query_names), k),
+            "rank": np.tile(np.arange(1, k + 1), n),
+            "neighbor": np.asarray(names)[positions.ravel()],
+            "distance": distances.ravel(),
+        }
+    )
+    with Results(arguments, console, model.kind) as results:
+        results.write(result)
+
+
+def _nearest(images: np.ndarray, queries: np.ndarray | None, k: int, console: Console) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the k nearest images of each query, and their distances; without queries, those of each image."""
+    n_queries = len(images if queries is None else queries)
+    console.doing(f"searching the neighbours of {count(n_queries, 'row')}")
+    # Without workers, one call searches for all queries.
+    step = _QUERIES_IN_PART if rows_on_cluster() else n_queries
+    parts = [slice(start, min(start + step, n_queries)) for start in range(0, n_queries, step)]
+    found = each_part(partial(_search, images, queries, k), parts, console, "searching neighbours")
+    return np.concatenate([one.indices for one in found]), np.concatenate([one.scores for one in found])
+
+
+def _search(images: np.ndarray, queries: np.ndarray | None, k: int, part: slice) -> "Found":
+    """Return the nearest images of some of the queries."""
+    from vicinal import retrieval
+
+    some = np.arange(part.start, part.stop) if queries is None else queries[part]
+    return retrieval.search(some, images, k, similarity="euclidean")
+
+
+def _row_names(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, what: str) -> np.ndarray:
+    if arguments.id is None:
+        return rows
+    if arguments.id not in table.columns:
+        raise Failure(DATA, f"--id: {what} has no column {arguments.id!r}. It has {shown(table.columns)}.")
+    return table[arguments.id].to_numpy()[rows]
