@@ -733,13 +733,13 @@ def test_a_density_that_keeps_no_rows_is_explained(table, capsys):
 def test_a_target_that_cannot_be_used_is_told_in_the_words_of_the_command(table, capsys):
     table.assign(one="a").to_csv("one.csv", index=False)
     assert run("compare", "one.csv", "--target", "one", "--task", "classes") == DATA
-    assert "--target holds only one class, 'a'" in (err := capsys.readouterr().err)
-    assert "Leave --target out." in err
+    assert "y holds only one class, 'a'" in (err := capsys.readouterr().err)
+    assert "Leave y out. (In the command: y is --target.)" in err
     assert run("compare", "table.csv", "--target", "hue", "--task", "classes") == DATA
     err = capsys.readouterr().err
     assert "--target is continuous: " in err
     assert "Leave --task out to predict them as numbers" in err
-    assert "or leave --target out" in err
+    assert "or leave y out to compare densities. (In the command: y is --target, task is --task.)" in err
 
 
 def test_names_that_clash(table, capsys):
@@ -1592,7 +1592,7 @@ def test_report_of_equal_rows_is_written_and_of_one_class_is_refused(table, caps
     table.assign(kind="a").to_csv("one.csv", index=False)
     capsys.readouterr()
     assert run("report", "m.vicinal", "one.csv", "--target", "kind", "-o", "r.html", "-q") == DATA
-    assert "one.csv: --target holds only one class, 'a'" in capsys.readouterr().err
+    assert "one.csv: y holds only one class, 'a'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -1795,5 +1795,5 @@ def test_compare_names_the_task_numbers_for_a_target_without_repetitions(folder,
     pd.DataFrame({"a": rng.normal(size=60), "y": np.arange(1, 61)}).to_csv("t.csv", index=False)
     assert run("compare", "t.csv", "--target", "y", "-q") == DATA
     assert (
-        "it looks like an identifier, not a class. Pass --task numbers if it holds numbers" in capsys.readouterr().err
+        "it looks like an identifier, not a class. Pass task='numbers' if it holds numbers" in capsys.readouterr().err
     )

@@ -130,25 +130,12 @@ def compare(
     >>> print(result.verdict)
     RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 %, compared with 96.1 % for ...
     """
+    arguments = locals()
     rows: Any = X
     if isinstance(y, str) and is_frame(rows):
         rows, y = rows.drop(columns=y), rows[y].to_numpy()
     if is_frame(rows) and without_numbers(rows):
         prepared = prepare(rows, types=types, missing=missing or "marginalise")
-        rows, types = prepared.X, prepared.feature_types
-    options = Options(
-        task=task,
-        types=types,
-        missing=missing,
-        metrics=metrics,
-        densities=densities,
-        n_neighbors=n_neighbors,
-        n_splits=n_splits,
-        n_repeats=n_repeats,
-        max_rows=max_rows,
-        fit_rows=fit_rows,
-        fast=fast,
-        random_state=random_state,
-        engine=engine,
-    )
+        rows, arguments["types"] = prepared.X, prepared.feature_types
+    options = Options(**{name: arguments[name] for name in Options.__dataclass_fields__})
     return Run(make_plan(rows, y, options), keep).go(progress, first_results)

@@ -16,10 +16,11 @@ from joblib import hash as hash_of
 
 from vicinal._compare.folds import Outcome
 from vicinal._compare.plan import Plan
-from vicinal._compare.rows import ComparisonError
+from vicinal._plain import plain
 from vicinal._version import __version__
 
 _WHAT = "vicinal comparison"
+_BEGINNING = json.dumps({"what": _WHAT})[:-1].encode()
 
 
 class KeptOutcomes:
@@ -36,18 +37,13 @@ class KeptOutcomes:
         self._path = Path(path)
         self._known: dict[tuple[str, str, int], Outcome] = {}
         header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)}).encode() + b"\n"
+        if not holds_work(path):
+            raise ValueError(f"keep: {path} is not a file of a comparison, and is not changed. Choose another path.")
         lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        cut = len(lines) == 1 and header.startswith(lines[0])  # a kill can leave a part of the header
-        if lines and not cut and _kind_of(lines[0]) != _WHAT:
-            raise ComparisonError(
-                "{keep}: {path} is not a file of a comparison, and is not changed. Choose another path.",
-                {"path": str(path)},
-            )
-        if lines and not cut and lines[0] != header:
-            raise ComparisonError(
-                "{keep}: {path} belongs to a comparison of other rows, or with other settings or another version of vicinal. "
-                "Delete it to start again.",
-                {"path": str(path)},
+        if lines and lines[0] != header and not header.startswith(lines[0]):  # a kill can leave a part of the header
+            raise ValueError(
+                f"keep: {path} belongs to a comparison of other rows, or with other settings or another version of vicinal. "
+                "Delete it to start again."
             )
         whole = [line for line in lines if line.endswith(b"\n")]
         for line in whole[1:]:
@@ -68,7 +64,7 @@ class KeptOutcomes:
 
     def add(self, kind: str, name: str, fold: int, outcome: Outcome) -> None:
         """Save the outcome of a method in a fold; it is on the disk when this returns."""
-        entry = {"kind": kind, "name": name, "fold": fold, "outcome": _plain(outcome)}
+        entry = {"kind": kind, "name": name, "fold": fold, "outcome": plain(outcome)}
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps({**entry, "check": checksum(entry)}) + "\n")
             file.flush()
@@ -80,22 +76,19 @@ def checksum(entry: dict[str, Any]) -> str:
     return blake2b(json.dumps(entry).encode(), digest_size=8).hexdigest()
 
 
-def _kind_of(line: bytes) -> Any:
+def holds_work(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is free, or leads to a file of finished work; a kill can leave a part of its first line."""
     try:
-        header = json.loads(line)
-    except ValueError:
-        return None
-    return header.get("what") if isinstance(header, dict) else None
+        with open(path, "rb") as file:
+            return _BEGINNING.startswith(file.read(len(_BEGINNING)))
+    except FileNotFoundError:
+        return True
 
 
 def _digest(plan: Plan) -> str:
     targets = None if plan.targets is None else (plan.targets.task, plan.targets.classes, plan.targets.y)
     kinds = [str(kind) for kind in plan.kinds]
     return str(hash_of((plan.X, plan.names, kinds, targets, plan.splits, plan.settings)))
-
-
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    return {**outcome._asdict(), "curve": None if outcome.curve is None else outcome.curve.tolist()}
 
 
 def _read(entry: dict[str, Any]) -> Outcome:

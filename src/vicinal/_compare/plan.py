@@ -20,13 +20,15 @@ from vicinal._compare.methods import (
     own_density,
     own_metric,
 )
-from vicinal._compare.rows import ComparedTargets, ComparisonError, make_folds, note_twins, read_targets, sample_rows
+from vicinal._compare.rows import ComparedTargets, make_folds, note_twins, read_targets, sample_rows
 from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine, as_engine
 from vicinal._rows import check_array, check_magnitude
 from vicinal._tables import array_types, describe_types
 
 MISSING = ("refuse", "impute", "marginalise")
+# Settings that are not listed, because they say nothing.
+_UNSAID = {"task": None, "types": {}, "missing": "refuse", "fast": False, "engine": Engine()}
 _FEWEST_ROWS = 10
 # There are dozens of fits, so compiled kernels are worthwhile for fewer rows than with a single pass.
 _LOAD_COMPILED = 200
@@ -199,20 +201,13 @@ def make_plan(X: Any, y: Any, options: Options) -> Plan:
     asked_engine = as_engine(options.engine)
     n_dimensions = _choose_methods(plan, _fit_engine(asked_engine, plan.n_train))
     _note_what_is_done(plan, n_dimensions)
+    options.task, options.types, options.engine = None if targets is None else targets.task, asked, asked_engine
+    options.metrics, options.densities = (
+        _wanted(options.metrics, plan.metrics),
+        _wanted(options.densities, plan.densities),
+    )
     plan.settings = {
-        **({} if targets is None else {"task": targets.task}),
-        **({"types": asked} if asked else {}),
-        **({"missing": options.missing} if options.missing != "refuse" else {}),
-        "metrics": _wanted(options.metrics, plan.metrics),
-        "densities": _wanted(options.densities, plan.densities),
-        "n_neighbors": options.n_neighbors,
-        "n_splits": options.n_splits,
-        "n_repeats": options.n_repeats,
-        "max_rows": options.max_rows,
-        "fit_rows": options.fit_rows,
-        **({"fast": True} if options.fast else {}),
-        "random_state": seed,
-        **({} if asked_engine == Engine() else {"engine": asked_engine}),
+        name: value for name, value in vars(options).items() if name not in _UNSAID or value != _UNSAID[name]
     }
     return plan
 
@@ -242,7 +237,7 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
         plan.densities = _choose(options.densities, known, "densities", own)
     if not plan.metrics and not plan.densities:
         why = "no density was requested" if columns.measured else f"no column holds quantities ({plan.left_out})"
-        raise ComparisonError("there is nothing to compare, because metrics need {y}, and {why}.", {"why": why})
+        raise ValueError(f"there is nothing to compare, because metrics need y, and {why}.")
     return n_dimensions
 
 
@@ -257,10 +252,7 @@ def _choose(wanted: Any, known: dict[str, Method], name: str, make_own: Callable
         wanted = [wanted]
     unknown = [key for key in wanted if key not in known]
     if unknown:
-        raise ComparisonError(
-            f"{{{name}}} must be among {{known}}, got {{unknown}}.",
-            {"known": ", ".join(known), "unknown": ", ".join(map(repr, unknown))},
-        )
+        raise ValueError(f"{name} must be among {', '.join(known)}, got {', '.join(map(repr, unknown))}.")
     # A learned method must not be better than plain ones because of its columns, so these also run on its columns.
     return [
         method

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,46 +16,6 @@ TASKS = ("auto", "classes", "numbers")
 # Whole numbers with more values than this are treated as quantities, unless they are the codes of classes: values that occur about
 # equally often, each in that many rows on average and none in that many times more or fewer.
 _MANY_VALUES, _FEW_ROWS_EACH, _UNEQUAL = 20, 10, 3
-
-
-class ComparisonError(ValueError):
-    """The arguments of a comparison are not valid.
-
-    Parameters
-    ----------
-    template : str
-        The problem and the remedy, with ``{y}``, ``{task}``, ``{keep}``, ``{metrics}`` and ``{densities}`` for the names of
-        these arguments.
-    values : dict
-        Other values of the template.
-    """
-
-    def __init__(self, template: str, values: Mapping[str, Any] | tuple[()] = ()) -> None:
-        super().__init__(template, values)
-
-    def __str__(self) -> str:
-        return self.worded()
-
-    def worded(
-        self,
-        y: str = "y",
-        task: str = "task",
-        keep: str = "keep",
-        metrics: str = "metrics",
-        densities: str = "densities",
-    ) -> str:
-        """Return the message with the caller's names of the arguments."""
-        template, values = self.args
-        return template.format(y=y, task=task, keep=keep, metrics=metrics, densities=densities, **dict(values))
-
-
-@contextmanager
-def _named_by_the_caller() -> Iterator[None]:
-    """Turn errors about a target named ``{y}`` into `ComparisonError`; they contain no text of the user."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise ComparisonError(str(error)) from error
 
 
 class ComparedTargets(NamedTuple):
@@ -92,9 +50,8 @@ class ComparedTargets(NamedTuple):
 def read_targets(y: ArrayLike, n_rows: int, task: str = "auto", notes: list[str] | None = None) -> ComparedTargets:
     """Return classes or numbers, by `task` or, for "auto", by the values of y."""
     check_choice(task, "task", TASKS)
-    with _named_by_the_caller():
-        values, missing = read_values(y, "{y}")
-        refuse_missing(missing, "{y}")
+    values, missing = read_values(y, "y")
+    refuse_missing(missing, "y")
     if task == "auto":
         task = _guess(values, [] if notes is None else notes)
     if task == "numbers":
@@ -131,45 +88,32 @@ def _read_numbers(y: ArrayLike, values: np.ndarray, n_rows: int) -> np.ndarray:
     try:
         values.astype(np.float64)
     except (TypeError, ValueError):
-        raise ComparisonError(
-            "{task}='numbers' needs numbers in {y}, got {dtype}. Leave {task} out to compare by classes.",
-            {"dtype": values.dtype},
+        raise ValueError(
+            f"task='numbers' needs numbers in y, got {values.dtype}. Leave task out to compare by classes."
         ) from None
-    with _named_by_the_caller():
-        values = read_numbers(y, n_rows, name="{y}")
+    values = read_numbers(y, n_rows, name="y")
     if values.size != n_rows:
-        raise ComparisonError(
-            "{y} must hold one number per row: expected {n_rows}, got shape {shape}.",
-            {"n_rows": n_rows, "shape": values.shape},
-        )
+        raise ValueError(f"y must hold one number per row: expected {n_rows}, got shape {values.shape}.")
     if np.ptp(values) == 0:
-        raise ComparisonError(
-            "{y} is {value:g} in every row, so there is nothing to predict. Leave {y} out.",
-            {"value": values.flat[0]},
-        )
+        raise ValueError(f"y is {values.flat[0]:g} in every row, so there is nothing to predict. Leave y out.")
     return values.ravel()
 
 
 def _read_classes(y: ArrayLike, n_rows: int) -> tuple[list[str], np.ndarray]:
     """Return class names as text, and a code for each row."""
-    with _named_by_the_caller():
-        classes, codes = code_labels(
-            y,
-            "{y}",
-            n_rows=n_rows,
-            instead="Leave {task} out to predict them as numbers, or leave {y} out to compare densities.",
-        )
+    classes, codes = code_labels(
+        y,
+        "y",
+        n_rows=n_rows,
+        instead="Leave task out to predict them as numbers, or leave y out to compare densities.",
+    )
     names = _texts(classes)
     if len(names) < 2:
-        raise ComparisonError(
-            "{y} holds only one class, {name!r}, so there is nothing to distinguish. Leave {y} out.",
-            {"name": names[0]},
-        )
+        raise ValueError(f"y holds only one class, {names[0]!r}, so there is nothing to distinguish. Leave y out.")
     if np.bincount(codes).max() < 2:
-        raise ComparisonError(
-            "{y} holds {n_values} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a "
-            "class. Pass {task}='numbers' if it holds numbers to predict.",
-            {"n_values": len(names), "n_rows": n_rows},
+        raise ValueError(
+            f"y holds {len(names)} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a "
+            "class. Pass task='numbers' if it holds numbers to predict."
         )
     return names, codes
 

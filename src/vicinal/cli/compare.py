@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from vicinal._compare.kept import holds_work
 from vicinal._compare.words import comparison_table, score_name, shown
 from vicinal._engine import Engine
 from vicinal._tables import PreparedTable
 from vicinal.cli.columns import prepare
 from vicinal.cli.console import Console, one_line
-from vicinal.cli.errors import DATA, OUTPUT, USAGE, Failure
+from vicinal.cli.errors import DATA, OUTPUT, USAGE, Failure, name_options
 from vicinal.cli.models import make_engine
 from vicinal.cli.outputs import output_failure, write_json, write_lines, write_text
 from vicinal.cli.parser import make_parser
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vicinal._compare.results import Comparison
-
-
-_PARTIAL_BEGINNING = b'{"what": "vicinal comparison"'  # of a file that holds finished work
 
 
 def compare(arguments: Namespace, console: Console) -> None:
@@ -135,7 +133,6 @@ def as_typed(arguments: Namespace, names: list[str]) -> list[str]:
 def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespace, **settings: Any) -> Comparison:
     """Run `vicinal.compare` with progress; interruptions are handled, and its errors become failures of the data."""
     import vicinal
-    from vicinal._compare.rows import ComparisonError
 
     def progress(done: float, total: float, text: str) -> None:
         arguments.check_interrupted()
@@ -149,17 +146,15 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
         found = vicinal.compare(
             X, y, random_state=arguments.seed, progress=progress, first_results=first_results, **settings
         )
-    except ComparisonError as error:
-        words = {
+    except ValueError as error:
+        options = {
             "y": "--target",
             "task": "--task",
             "keep": "--resume",
             "metrics": "--methods",
             "densities": "--methods",
         }
-        raise Failure(DATA, one_line(error.worded(**words)).replace("='numbers'", " numbers")) from error
-    except ValueError as error:
-        raise Failure(DATA, one_line(error)) from error
+        raise Failure(DATA, name_options(one_line(error), **options)) from error
     except OSError as error:  # of the file that holds finished work
         raise output_failure(settings.get("keep"), error) from error
     if not arguments.interrupted():
@@ -239,9 +234,7 @@ def _partial_file(arguments: Namespace) -> str | None:
     if arguments.resume and not os.path.exists(path):
         raise Failure(USAGE, f"--resume: there is no {path} to continue from. Omit --resume.")
     if not arguments.resume and os.path.exists(path):
-        with open(path, "rb") as file:
-            beginning = file.read(len(_PARTIAL_BEGINNING))
-        if not _PARTIAL_BEGINNING.startswith(beginning):  # a kill can leave an empty file
+        if not holds_work(path):
             raise Failure(
                 OUTPUT, f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
             )

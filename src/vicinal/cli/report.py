@@ -9,7 +9,7 @@ from vicinal._detect.scored_table import reasons_of_rows
 from vicinal._report.views import unusual_rows
 from vicinal.cli.columns import Picked
 from vicinal.cli.console import Console, count, one_line
-from vicinal.cli.errors import DATA, MODEL, Failure
+from vicinal.cli.errors import DATA, MODEL, Failure, name_options
 from vicinal.cli.models import Model, open_model
 from vicinal.cli.outputs import write_json, write_text
 from vicinal.cli.score import detector_of, rows_as_taken, scores_of_rows
@@ -55,7 +55,6 @@ def report(arguments: Namespace, console: Console) -> None:
     outliers = None
     if hasattr(model.whole, "score_samples"):
         outliers = _outliers(model, rows_as_taken(model, table, picked), row_names, console)
-    from vicinal._compare.rows import ComparisonError
     from vicinal._report import model_report
 
     use = "print(model.transform(table))" if hasattr(model.whole, "transform") else "print(model.score_samples(table))"
@@ -74,8 +73,8 @@ def report(arguments: Namespace, console: Console) -> None:
         )
     except NotImplementedError as error:  # a metric of scikit-learn whose solver has no map
         raise Failure(MODEL, one_line(error)) from error
-    except ComparisonError as error:
-        raise Failure(DATA, one_line(error.worded(y="--target"))) from error
+    except ValueError as error:
+        raise Failure(DATA, name_options(one_line(error), y="--target")) from error
     arguments.check_interrupted()
     write_text(arguments.output, page.html())
     console.say(f"wrote {arguments.output}.")
