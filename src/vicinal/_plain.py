@@ -1,11 +1,9 @@
-"""Plain values for JSON."""
+"""Plain values for JSON.  Imports nothing heavy."""
 
 import math
 import numbers
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 
 def plain(value: Any) -> Any:
@@ -15,8 +13,6 @@ def plain(value: Any) -> Any:
     """
     if value is None or isinstance(value, (str, bool)):
         return value
-    if isinstance(value, np.bool_):
-        return bool(value)
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
@@ -25,7 +21,7 @@ def plain(value: Any) -> Any:
         return {str(name): plain(item) for name, item in value.items()}
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "tolist"):  # an array, or a number of NumPy
         return plain(value.tolist())
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]

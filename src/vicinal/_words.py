@@ -1,6 +1,7 @@
 """Names and numbers in messages.  Imports nothing heavy."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 # Characters that a terminal or a browser interprets instead of displaying: controls except tab and line feed, line and
 # paragraph separators, and marks that reverse the direction of text, with which a name could imitate another text. Half a
@@ -16,6 +17,18 @@ def shown(names: Iterable[object], most: int = 8) -> str:
     quoted = [repr(str(name)) for name in names]
     rest = len(quoted) - most
     return ", ".join(quoted[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def similar_names(name: str, known: Iterable[object], most: int = 1) -> list[str]:
+    """Return known names that are similar to a name, ignoring case, the most similar one first."""
+    by_case = {str(other).casefold(): str(other) for other in known}
+    return [by_case[match] for match in get_close_matches(name.casefold(), list(by_case), n=most)]
+
+
+def did_you_mean(name: str, known: Iterable[object]) -> str:
+    """Return a hint that begins with a space, or an empty text if no known name is similar."""
+    near = similar_names(name, known)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def printable(text: str) -> str:

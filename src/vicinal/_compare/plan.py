@@ -28,7 +28,7 @@ from vicinal._tables import array_types, describe_types
 
 MISSING = ("refuse", "impute", "marginalise")
 # Settings that are not listed, because they say nothing.
-_UNSAID = {"task": None, "types": {}, "missing": "refuse", "fast": False, "engine": Engine()}
+_UNSAID: dict[str, Any] = {"task": None, "types": {}, "missing": "refuse", "fast": False, "engine": Engine()}
 _FEWEST_ROWS = 10
 # There are dozens of fits, so compiled kernels are worthwhile for fewer rows than with a single pass.
 _LOAD_COMPILED = 200

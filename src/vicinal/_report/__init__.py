@@ -26,8 +26,9 @@ from vicinal._compare.results import Comparison
 from vicinal._detect.imputer import DensityImputer
 from vicinal._engine import Engine
 from vicinal._report.summarise import summarise
+from vicinal._report.views import unusual_rows
 
-__all__ = ["Report", "model_report", "report"]
+__all__ = ["Report", "model_report", "report", "unusual_rows"]
 
 
 class Report:

@@ -31,7 +31,7 @@ from vicinal.cli import errors
 from vicinal.cli.clusters import cluster_of
 from vicinal.cli.console import Console, one_line
 from vicinal.cli.parser import make_parser
-from vicinal.cli.paths import check_paths, input_paths
+from vicinal.cli.paths import InputPath, check_paths, paths_in
 
 
 class _Signals:
@@ -103,7 +103,10 @@ def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
             run_command = getattr(import_module(f"vicinal.cli.{arguments.command}"), arguments.command)
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
             table = getattr(arguments, "data", None) or getattr(arguments, "corpus", None)
-            with errors.about_table(table, input_paths(arguments)), cluster_of(arguments, console):
+            with (
+                errors.about_table(table, [path for _, path in paths_in(arguments, InputPath)]),
+                cluster_of(arguments, console),
+            ):
                 run_command(arguments, console)
         return errors.OK
     except errors.Failure as failure:

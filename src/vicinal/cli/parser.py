@@ -1,15 +1,15 @@
 """The command line: options, help and examples.  Imports nothing heavy."""
 
 import argparse
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from vicinal._version import __version__
+from vicinal._words import did_you_mean
 from vicinal.cli.clusters import cluster_options
 from vicinal.cli.errors import MEANINGS
-from vicinal.cli.paths import add_input, add_output
+from vicinal.cli.paths import InputPath, OutputPath, TablePath
 
 DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
 METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
@@ -46,29 +46,25 @@ class _OneLineParser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse the command line; name options that are similar to unknown ones."""
-        found, unknown = self.parse_known_args(args, namespace)
-        if not unknown:
-            return found
+        arguments, unknown = self.parse_known_args(args, namespace)
         (commands,) = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
-        parser = commands.choices[found.command]
-        known = list(parser._option_string_actions)
-        parser.error(
-            f"{found.command} has no option or argument {unknown[0]!r}.{_hint(unknown[0].partition('=')[0], known)}"
-        )
+        parser = commands.choices[arguments.command]
+        arguments.labels_of_paths = {
+            a.dest: a.option_strings[0] if a.option_strings else a.metavar for a in parser._actions
+        }
+        if unknown:
+            hint = did_you_mean(unknown[0].partition("=")[0], parser._option_string_actions)
+            parser.error(f"{arguments.command} has no option or argument {unknown[0]!r}.{hint}")
+        return arguments
 
     def error(self, message: str) -> NoReturn:
         """End the command with one line."""
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice is not None:
-            message += "." + _hint(choice[1], re.findall(r"[^,' ]+", choice[2]))
+            message += "." + did_you_mean(choice[1], re.findall(r"[^,' ]+", choice[2]))
         self.exit(
             2, f"vicinal: error: {message.rstrip('.')}{'' if message.endswith('?') else '.'} See {self.prog} --help.\n"
         )
-
-
-def _hint(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]}?" if near else ""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -104,8 +100,7 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add_input(
-        learn, "data", metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin"
+    learn.add_argument("data", type=InputPath, metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin"
     )  # fmt: skip
     learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
@@ -119,9 +114,9 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
         metavar="COL",
         help="rows with the same value in this column belong together; an empty cell means unknown",
     )
-    add_input(
-        supervision,
+    supervision.add_argument(
         "--pairs",
+        type=InputPath,
         metavar="FILE",
         help="a table of two columns: pairs of rows that belong together, as row numbers from 0 or as values of --id",
     )
@@ -141,7 +136,9 @@ def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parse
     learn.add_argument(
         "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
     )
-    add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
+    learn.add_argument(
+        "-o", "--output", type=OutputPath, metavar="MODEL", required=True, help="the model file to write"
+    )
 
 
 def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
@@ -184,7 +181,7 @@ def _add_outliers(commands: Any, table: _Parser, prepared: _Parser, general: _Pa
         "outliers", parents=[table, prepared, general], help="the unusual rows of a table, and why they are unusual", description=_OUTLIERS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add_input(outliers, "data", metavar="DATA", help="a table, or - for stdin")
+    outliers.add_argument("data", type=InputPath, metavar="DATA", help="a table, or - for stdin")
     outliers.add_argument(
         "--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen"
     )
@@ -216,9 +213,9 @@ def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(neighbors)
-    add_input(
-        neighbors,
+    neighbors.add_argument(
         "--query",
+        type=InputPath,
         metavar="FILE",
         help="the rows to find neighbours for; default: the rows of DATA, none of which is its own neighbour",
     )
@@ -235,7 +232,9 @@ def _add_inspect(commands: Any, table: _Parser, prepared: _Parser, general: _Par
         description="Describe a table (the kind of each column, what it is used for, and what is unusual about it) or a model file "
         "(its class, parameters, columns and weights).",
     )
-    add_input(inspect, "model", metavar="FILE", help="a table, by its extension or --format, or a model file")
+    inspect.add_argument(
+        "model", type=InputPath, metavar="FILE", help="a table, by its extension or --format, or a model file"
+    )
 
 
 def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
@@ -243,7 +242,7 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
         "compare", parents=[table, prepared, general, cluster_options(_positive)], help="cross-validated comparison of metrics and densities", description=_COMPARE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add_input(compare, "data", metavar="DATA", help="the table, or - for stdin")
+    compare.add_argument("data", type=InputPath, metavar="DATA", help="the table, or - for stdin")
     compare.add_argument(
         "--target",
         metavar="COL",
@@ -255,9 +254,9 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
         default="auto",
         help="the kind of --target; default: numbers if it has fractions or values that rarely repeat, otherwise classes",
     )
-    add_output(
-        compare,
+    compare.add_argument(
         "--report",
+        type=OutputPath,
         metavar="FILE",
         help="write a report: one HTML file that needs no network",
     )
@@ -305,7 +304,9 @@ def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
     _add_model_and_data(report)
     report.add_argument("--target", metavar="COL", help="the column of classes or numbers that colours the rows")
     report.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
-    add_output(report, "-o", "--output", metavar="FILE", required=True, help="the page to write: one HTML file")
+    report.add_argument(
+        "-o", "--output", type=OutputPath, metavar="FILE", required=True, help="the page to write: one HTML file"
+    )
 
 
 def _add_adapt(commands: Any, general: _Parser) -> None:
@@ -313,20 +314,30 @@ def _add_adapt(commands: Any, general: _Parser) -> None:
         "adapt", parents=[general], help="learn an adapter for embeddings from pairs that belong together",
         description=_ADAPT, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add_input(adapt, "corpus", metavar="CORPUS", help="the vectors to search in")
+    adapt.add_argument("corpus", type=InputPath, metavar="CORPUS", help="the vectors to search in")
     known = adapt.add_mutually_exclusive_group(required=True)
-    add_input(
-        known,
+    known.add_argument(
         "--pairs",
+        type=InputPath,
         metavar="FILE",
         help="a table of two columns: numbers (from 0) of rows that belong together; with --queries, the first column refers to queries",
     )
-    add_input(known, "--labels", metavar="FILE", help="a table of one column: rows with the same label belong together")
-    add_input(adapt, "--queries", metavar="FILE", help="the vectors of queries, if these are not rows of CORPUS")
-    add_input(
-        adapt, "--texts", metavar="FILE", help="a table whose first column contains the text of each row of CORPUS"
+    known.add_argument(
+        "--labels",
+        type=InputPath,
+        metavar="FILE",
+        help="a table of one column: rows with the same label belong together",
     )
-    add_input(adapt, "--query-texts", metavar="FILE", help="the same for the rows of --queries")
+    adapt.add_argument(
+        "--queries", type=InputPath, metavar="FILE", help="the vectors of queries, if these are not rows of CORPUS"
+    )
+    adapt.add_argument(
+        "--texts",
+        type=InputPath,
+        metavar="FILE",
+        help="a table whose first column contains the text of each row of CORPUS",
+    )
+    adapt.add_argument("--query-texts", type=InputPath, metavar="FILE", help="the same for the rows of --queries")
     adapt.add_argument(
         "--vector", metavar="COL", help="the column of vectors in Parquet, or the array in .npz; default: the only one"
     )
@@ -336,8 +347,12 @@ def _add_adapt(commands: Any, general: _Parser) -> None:
         default="rca,anchors",
         help="the methods to compare with the raw rows; default rca,anchors",
     )
-    add_output(adapt, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
-    add_output(adapt, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")
+    adapt.add_argument(
+        "-o", "--output", type=OutputPath, metavar="MODEL", required=True, help="the model file to write"
+    )
+    adapt.add_argument(
+        "--report", type=OutputPath, metavar="FILE", help="write a report: one HTML file that needs no network"
+    )
 
 
 def _add_demo(commands: Any, general: _Parser) -> None:
@@ -507,21 +522,22 @@ def _prepare_options() -> _Parser:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    parser.add_argument(
+        "model", type=InputPath, metavar="MODEL", help="a model file written by learn or vicinal.io.save"
+    )
 
 
 def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:
     _add_model(parser)
     what = "a table (also a folder of Parquet files, or a Zarr array)" if in_blocks else "a table"
-    add_input(parser, "data", metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
+    parser.add_argument("data", type=InputPath, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
 
 
 def _add_table_output(parser: _Parser) -> None:
-    add_output(
-        parser,
+    parser.add_argument(
         "-o",
         "--output",
-        stdout=True,
+        type=TablePath,
         metavar="OUT",
         help="the table to write, in the format of its extension; default: CSV on stdout",
     )

@@ -1,39 +1,30 @@
-"""Checks that every output of a command is a separate file, neither an input nor another output.  Imports nothing heavy.
+"""Every output of a command is a separate file, neither an input nor another output.  Imports nothing heavy.
 
-The parser declares each path argument as an input or as an output (`add_input`, `add_output`), and `check_paths`
-checks them before a command begins and before NumPy is imported.
+The parser reads each path as an `InputPath`, an `OutputPath` or a `TablePath`, and `check_paths` checks them before a command begins.
 """
 
 import os
 import stat
-from argparse import ArgumentParser, Namespace
-from typing import Any
+from argparse import Namespace
 
 from vicinal.cli.errors import DATA, MODEL, OUTPUT, USAGE, Failure
 
-PARTIAL = ".partial"  # the extension of a file that holds finished work
+
+class InputPath(str):
+    """A file (or a folder) to read; "-" stands for stdin."""
 
 
-def add_input(parser: ArgumentParser, *names: str, **options: Any) -> None:
-    """Add an argument that names a file (or a folder) to read; "-" stands for stdin."""
-    _add(parser, "inputs", names, options, standard=True)
+class OutputPath(str):
+    """A file to write."""
 
 
-def add_output(parser: ArgumentParser, *names: str, stdout: bool = False, **options: Any) -> None:
-    """Add an argument that names a file to write; with `stdout`, "-" stands for stdout."""
-    _add(parser, "outputs", names, options, standard=stdout)
-
-
-def _add(parser: ArgumentParser, role: str, names: tuple[str, ...], options: dict[str, Any], standard: bool) -> None:
-    """Add an argument, and its label and whether it may be "-" to `inputs` or `outputs` of the parsed command line."""
-    action = parser.add_argument(*names, **options)
-    label = action.option_strings[0] if action.option_strings else str(action.metavar)
-    parser.set_defaults(**{role: {**(parser.get_default(role) or {}), action.dest: (label, standard)}})
+class TablePath(OutputPath):
+    """A table to write; "-" stands for stdout."""
 
 
 def check_paths(arguments: Namespace) -> None:
-    """Raise an error if one file is both an output and an input, or two outputs, or if a path is not valid."""
-    inputs, outputs = _given(arguments, "inputs"), _given(arguments, "outputs")
+    """Raise an error if an output is an input or another output, if an input does not exist, or if an output cannot be written."""
+    inputs, outputs = paths_in(arguments, InputPath), paths_in(arguments, OutputPath)
     for i, (label, path) in enumerate(outputs):
         for other_label, other in [*inputs, *outputs[:i]]:
             if same_file(path, other):
@@ -50,19 +41,13 @@ def check_paths(arguments: Namespace) -> None:
         check_writable(path)
 
 
-def input_paths(arguments: Namespace) -> list[str]:
-    """Return the files that a command reads."""
-    return [path for _, path in _given(arguments, "inputs")]
-
-
-def _given(arguments: Namespace, role: str) -> list[tuple[str, str]]:
-    """Return the labels and paths of the inputs or outputs that were given, without stdin and stdout."""
-    found = []
-    for attribute, (label, standard) in getattr(arguments, role, {}).items():
-        path = getattr(arguments, attribute)
-        if path is not None and not (path == "-" and standard):
-            found.append((label, path))
-    return found
+def paths_in(arguments: Namespace, kind: type[str]) -> list[tuple[str, str]]:
+    """Return the paths of a kind on the command line as (label, path), without stdin and stdout."""
+    return [
+        (arguments.labels_of_paths[name], path)
+        for name, path in vars(arguments).items()
+        if isinstance(path, kind) and not (path == "-" and isinstance(path, (InputPath, TablePath)))
+    ]
 
 
 def check_writable(path: str) -> None:

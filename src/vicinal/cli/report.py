@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vicinal._detect.scored_table import reasons_of_rows
-from vicinal._report.views import unusual_rows
+from vicinal._report import unusual_rows
 from vicinal.cli.columns import Picked
 from vicinal.cli.console import Console, count, one_line
 from vicinal.cli.errors import DATA, MODEL, Failure, name_options
