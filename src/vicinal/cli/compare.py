@@ -21,7 +21,7 @@ from vicinal.cli.errors import DATA, OUTPUT, USAGE, Failure, name_options
 from vicinal.cli.models import make_engine
 from vicinal.cli.outputs import output_failure, write_json, write_lines, write_text
 from vicinal.cli.parser import make_parser
-from vicinal.cli.paths import PARTIAL, is_special
+from vicinal.cli.paths import is_special
 from vicinal.cli.reading_code import loading_code
 from vicinal.cli.tables import ColumnChoice, TableOptions, read_table, table_format
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vicinal._compare.results import Comparison
+
+
+_PARTIAL = ".partial"  # the extension of the file of finished work beside the report
 
 
 def compare(arguments: Namespace, console: Console) -> None:
@@ -230,7 +233,7 @@ def _partial_file(arguments: Namespace) -> str | None:
         return None
     if is_special(arguments.report):
         return None  # nothing can be kept beside a device
-    path = arguments.report + PARTIAL
+    path = arguments.report + _PARTIAL
     if arguments.resume and not os.path.exists(path):
         raise Failure(USAGE, f"--resume: there is no {path} to continue from. Omit --resume.")
     if not arguments.resume and os.path.exists(path):
