@@ -278,3 +278,60 @@ def test_damaged_npy_is_a_failure_of_the_data(folder, capsys, damage):
         err = capsys.readouterr().err
         assert "cannot read bad.npy as NPY" in err
         assert "unsafely" not in err
+
+
+def test_adapt_in_python_is_what_the_command_does(folder, capsys):
+    X, pairs = things()
+    result = retrieval.adapt(X, pairs, methods=["rca"])
+    assert (
+        main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "--methods", "rca", "-o", "a.vicinal", "--json", "-q"])
+        == OK
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert found.pop("model") == "a.vicinal"
+    expected = json.loads(json.dumps(result.to_dict()))
+    for one in (found, expected):
+        one["methods"]["rca"].pop("seconds")
+    assert found == expected
+    np.testing.assert_array_equal(io.load("a.vicinal").transform(X), result.model.transform(X))
+
+
+def test_changed_queries_name_rows_that_belong_together_in_both_directions():
+    X, pairs = things()
+    result = retrieval.adapt(X, pairs, methods=["rca"])
+    test = {frozenset(pair) for pair in result._parts.test.tolist()}
+    changed = result.changed_queries(most=200)
+    assert len(changed) == len({one["query"] for one in changed}) > 20
+    for one in changed:
+        for side in ("before", "after"):
+            assert len(one[side]) == 5
+            for row, belongs in one[side]:
+                assert belongs == (frozenset((one["query"], row)) in test)
+    hits = {side: sum(belongs for one in changed for _, belongs in one[side]) for side in ("before", "after")}
+    assert hits["after"] > hits["before"] + 10
+    assert retrieval.adapt(X[:, :8], pairs, methods=["rca"]).best in ("raw", "rca")
+
+
+def test_adapt_calls_progress_before_each_step():
+    X, pairs = things()
+    steps = []
+    retrieval.adapt(X, pairs, methods=["rca"], progress=lambda *step: steps.append(step))
+    assert [text for _, _, text in steps][:3] == ["learning rca", "evaluating raw", "evaluating rca"]
+    assert [(done, total) for done, total, _ in steps] == [(i, 4) for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"relevant": [[0, 300]]}, "the second column must hold row numbers from 0 to 299"),
+        ({"relevant": [[0.5, 1.0]]}, "must hold pairs of positions"),
+        ({"relevant": [0, 1]}, "relevant"),
+        ({"methods": []}, "methods must be some of rca, anchors, got none"),
+        ({"relevant": np.zeros(300), "queries": np.ones((3, 20))}, "relevant must hold pairs if queries is given"),
+        ({"random_state": -1}, "random_state"),
+    ],
+)
+def test_adapt_refuses_arguments_by_their_names(change, words):
+    X, pairs = things()
+    with pytest.raises(ValueError, match=words):
+        retrieval.adapt(X, **{"relevant": pairs, **change})

@@ -739,7 +739,7 @@ def test_a_target_that_cannot_be_used_is_told_in_the_words_of_the_command(table,
     err = capsys.readouterr().err
     assert "y is continuous: " in err
     assert "Leave task out to predict them as numbers" in err
-    assert "or leave y out to compare densities. (In the command: y is --target, task is --task.)" in err
+    assert "or leave y out to compare densities. (In the command: y is --target.)" in err
 
 
 def test_names_that_clash(table, capsys):

@@ -1,5 +1,7 @@
 """Test the command with every kind of model file: with pipelines in pipelines, empty steps, and steps alone."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, RCA, Dequantizer, ParzenWindows, TableEncoder, io
 from vicinal.cli import main
-from vicinal.cli.errors import MODEL, OK
+from vicinal.cli.errors import MODEL, OK, name_options
 
 COMMANDS = {
     "inspect": ["inspect", "m.vicinal"],
@@ -96,3 +98,22 @@ def test_pipelines_in_pipelines_and_empty_steps_change_nothing(same, plain, caps
     assert found[0][0] == found[1][0]
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
     assert np.isfinite(found[0][1].select_dtypes("number")).all().all()
+
+
+def test_inspect_and_report_show_the_same_shares_of_columns_whatever_the_rows(capsys):
+    rows = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+    io.save(make_pipeline(StandardScaler(), RCA()).fit(rows, Y), "m.vicinal")
+    (rows.iloc[:30] * np.geomspace(1.0, 50.0, X.shape[1])).to_csv("t.csv", index=False)
+    assert run("inspect --json") == OK
+    inspected = json.loads(capsys.readouterr().out)["weights"]
+    assert main([*COMMANDS["report"], "--json", "-q"]) == OK
+    reported = json.loads(capsys.readouterr().out)["metric"]["relevance"]
+    assert {entry["name"]: entry["after"] for entry in reported} == pytest.approx(inspected, rel=1e-4)
+    assert sum(inspected.values()) == pytest.approx(1.0)
+
+
+def test_options_are_added_to_messages_that_name_parameters():
+    options = {"y": "--target", "task": "--task", "keep": "--resume"}
+    assert name_options("y holds 'keep' only.", **options) == "y holds 'keep' only. (In the command: y is --target.)"
+    assert name_options("pass task='numbers'.", **options) == "pass task='numbers'."  # the option has the same name
+    assert name_options("keep: it is not mine; by y.", **options).endswith("y is --target, keep is --resume.)")

@@ -68,6 +68,42 @@ def test_quiet_is_quiet(clock, capsys):
     assert capsys.readouterr().err == "vicinal: error: wrong\n"
 
 
+class Ticks:
+    """An event that a watch waits for: it ends after some ticks, before each of which the clock advances."""
+
+    def __init__(self, clock, seconds):
+        self._clock, self._seconds = clock, list(seconds)
+
+    def wait(self, timeout):
+        if not self._seconds:
+            return True
+        self._clock.now += self._seconds.pop(0)
+        return False
+
+    def is_set(self):
+        return False
+
+
+def test_long_silence_shows_a_sign_of_life_every_five_seconds(clock, capsys):
+    console = Console()
+    console.doing("fitting nca")
+    console._ended = Ticks(clock, [3.0, 3.0, 3.0, 3.0])
+    console._show_life()
+    assert capsys.readouterr().err.splitlines() == ["[...] fitting nca (6 s)", "[...] fitting nca (12 s)"]
+    console.say("done")
+    console._ended = Ticks(clock, [4.0])
+    console._show_life()
+    assert capsys.readouterr().err == "done\n"
+
+
+def test_context_of_a_console_ends_its_watch_and_quiet_has_none():
+    with Console() as console:
+        assert console._watch.is_alive()
+    assert not console._watch.is_alive()
+    with Console(quiet=True) as console:
+        assert console._watch is None
+
+
 def test_a_terminal_gets_a_bar_that_leaves_no_trace(clock, monkeypatch):
     needs("tqdm")
 

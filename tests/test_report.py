@@ -172,6 +172,17 @@ def test_names_of_rows_classes_and_columns_keep_their_hyphens(machine):
     assert "<strong>Classes:</strong> -1 (120), -2 (120)" in page
 
 
+def test_page_shows_the_next_step_if_something_is_to_be_done(report):
+    assert (
+        '<p class="next">Next: <code>comparison.estimator(&#39;metric&#39;, &#39;lca&#39;).fit(X, y)</code></p>'
+        in report.html()
+    )
+    X, y = make_machine_states(60, random_state=0)
+    plain = vicinal.compare(X, y, metrics=["euclidean"], densities=[], n_repeats=1)
+    assert not plain.has_next_step
+    assert 'class="next"' not in vicinal.report(X, y, comparison=plain).html()
+
+
 def test_learned_metric_and_relevance_literally(machine, report):
     X, y, _ = machine
     codes = np.unique(y, return_inverse=True)[1]
