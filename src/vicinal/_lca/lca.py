@@ -271,21 +271,43 @@ class LCA(LocalComponents):
     def _fit(self, rows: TrainingRows, remedies: Remedies = LCA_REMEDIES, share: float = AUTO_SHARE) -> Self:
         """Fit to validated rows; with gaps, "auto" means `share` times the covariance of the data."""
         structure = self._check_parameters(rows.values.shape[1])
-        # The problem scores each row by all others. The penalty R is the user's, or chosen by held-out rows.
+        # R of Eq. 1 is the user's, or chosen by held-out rows; the problem scores each row by all others (j != i).
         rows, problem, covariance, penalty = self._prepared(rows, structure, remedies, share)
-        for reg in self._penalties(penalty, rows):
+        for reg in self._penalties(
+            penalty, rows
+        ):  # the second one is larger, should the kernel collapse under the first
             try:
-                # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
+                # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data.
                 start, reference = self._start(problem, covariance, reg, structure)
-                path, neighbors = self._maximised(problem, Steps(reg, structure, start, reference), start, rows)
+                # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
+                # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
+                em = Steps(reg, structure, start, reference)
+                path, neighbors = self._maximised(problem, em, start, rows)
                 break
             except (CollapseError, np.linalg.LinAlgError):
                 self._reg_form = LEAST_PENALTY
         else:
             raise collapse_error(rows, self.covariance_type, remedies)
-        self._keep(path, rows, covariance, neighbors)
+        self._keep(path, rows, covariance, neighbors)  # the density is that of Parzen windows with the covariance Sigma
         self._keep_path(path, reg)
         return self
+
+    def _maximised(
+        self, problem: Any, em: Steps, start: np.ndarray, rows: TrainingRows
+    ) -> tuple[FitPath, np.ndarray | None]:
+        """Return the path to the maximum of the penalised likelihood (Eq. 1), and a sample of neighbours for sweeps."""
+        self.solver_, start = self._solver_and_start(problem, em, start)
+        record = Recorder.of(self, lambda at: getattr(at, "metric", at))
+        if (
+            self.solver_ == "stochastic"
+        ):  # sec. 5: local covariances of minibatches, blended with the current one (Eq. 7)
+            path, neighbors = self._sweep(Metrics(problem, em.reg, em.structure), start, rows, record)
+            return path._replace(parameters=Point(path.parameters, problem)), neighbors
+        at, limits = Point(start, problem), self._limits_of("gaps" if rows.incomplete else "exact")
+        with one_blas_thread_beside_pairs(*problem.rows.shape):  # this includes the algebra between the passes
+            if self.solver_ == "em":  # Eqs. 3 and 4 in turn
+                return fixed_point(em.step, at, record, may_lose=rows.incomplete, **limits), None
+            return accelerated_fixed_point(em.displacement, em.move, at, record, **limits), None
 
     def _prepared(self, rows: TrainingRows, structure: Structure, remedies: Remedies, share: float) -> _Prepared:
         """Return the columns that vary, their problem, the covariance of the data, and the penalty."""
@@ -301,24 +323,6 @@ class LCA(LocalComponents):
         problem = self._problem(rows)
         known = (rows.values, rows.weight) if rows.file else (problem.rows, problem.weight)
         return _Prepared(rows, problem, scatter_of_rows(*known), reg)
-
-    def _maximised(
-        self, problem: Any, steps: Steps, start: np.ndarray, rows: TrainingRows
-    ) -> tuple[FitPath, np.ndarray | None]:
-        """Return the path to the maximum of the penalised likelihood (Eq. 1), and a sample of neighbours for sweeps."""
-        self.solver_, start = self._solver_and_start(problem, steps, start)
-        record = Recorder.of(self, lambda at: getattr(at, "metric", at))
-        if self.solver_ == "stochastic":
-            # Local covariances of minibatches, each blended with the current covariance (Eq. 7).
-            path, neighbors = self._sweep(Metrics(problem, steps.reg, steps.structure), start, rows, record)
-            return path._replace(parameters=Point(path.parameters, problem)), neighbors
-        # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
-        # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
-        at, limits = Point(start, problem), self._limits_of("gaps" if rows.incomplete else "exact")
-        with one_blas_thread_beside_pairs(*problem.rows.shape):  # this includes the algebra between the passes
-            if self.solver_ == "em":
-                return fixed_point(steps.em, at, record, may_lose=rows.incomplete, **limits), None
-            return accelerated_fixed_point(steps.displacement, steps.move, at, record, **limits), None
 
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.

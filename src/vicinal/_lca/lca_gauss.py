@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -31,7 +32,6 @@ from vicinal._lca.gauss_steps import (
     all_local,
     em_step,
     mixture_of_directions,
-    relaxed_em,
     search_directions,
 )
 from vicinal._lca.penalty import (
@@ -252,9 +252,14 @@ class LCAGauss(LocalComponents):
         self
         """
         self._check_parameters()
+        # The penalties are the user's, or chosen by held-out rows. In the problem's coordinates w = R (x - mu), the Gaussian's
+        # covariance, C_G + R_G, is the identity; the kernel of each row is centred at it and left out for it (j != i).
         rows, problem, penalty, reg_gauss = self._prepared(self._open(X, sample_weight))
-        for reg in self._penalties(penalty, rows):
+        for reg in self._penalties(
+            penalty, rows
+        ):  # the second one is larger, should the kernel collapse under the first
             try:
+                # C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
                 path, neighbors = self._maximised(problem, reg, rows)
                 break
             except (CollapseError, np.linalg.LinAlgError):
@@ -262,12 +267,12 @@ class LCAGauss(LocalComponents):
         else:
             raise collapse_error(rows, "full", LCA_GAUSS_REMEDIES)
         self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
-        self._keep(path, rows, neighbors)
+        self._keep(path, rows, neighbors)  # B, and the density: the Gaussian times Parzen windows
         self._keep_path(path, reg)
         return self
 
     def _maximised(self, problem: Any, reg: Penalty, rows: TrainingRows) -> tuple[FitPath, np.ndarray | None]:
-        """Return the path to the maximum of the penalised likelihood (Eq. 5), and a sample of neighbours for sweeps."""
+        """Return the path to the maximum of the penalised likelihood, and a sample of neighbours for sweeps."""
         passes, start = count(1), GaussPoint(all_local(len(problem.root)), problem)
 
         def recorder() -> Recorder:
@@ -277,34 +282,19 @@ class LCAGauss(LocalComponents):
 
             return Recorder.of(self, both, passes)
 
+        def em(at: GaussPoint, tol: float, stretched: Any = None) -> FitPath:  # Algorithm 1
+            options = {"max_iter": limits["max_iter"], "tol": tol, "may_lose": rows.incomplete, "stretched": stretched}
+            return fixed_point(lambda at: em_step(at, reg), at, recorder(), **options)
+
         self.solver_ = "em" if rows.incomplete else self._pick_solver(len(problem.whitened.rows))
-        if self.solver_ == "stochastic":
-            # C_L of minibatches, each blended with the current one (Eq. 7), then the B that solves Eq. 6.
+        if self.solver_ == "stochastic":  # C_L of minibatches, each blended with the current one (Eq. 7)
             path, neighbors = self._sweep(Splits(problem, reg, self.reduce), start.split, rows, recorder())
             return path._replace(parameters=GaussPoint(path.parameters, problem)), neighbors
         limits = self._limits_of("gaps" if rows.incomplete else "exact")
-
-        def em(at: GaussPoint, tol: float) -> FitPath:  # Algorithm 1
-            return fixed_point(
-                lambda at: em_step(at, reg),
-                at,
-                recorder(),
-                max_iter=limits["max_iter"],
-                tol=tol,
-                may_lose=rows.incomplete,
-            )
-
-        def run(at: GaussPoint, tol: float) -> FitPath:
-            return (
-                em(at, tol)
-                if rows.incomplete
-                else relaxed_em(at, reg, recorder(), max_iter=limits["max_iter"], tol=tol)
-            )
-
-        # C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
         path = em(start, limits["tol"])
         if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
-            path = search_directions(run, path, limits["tol"], rows.mass)
+            longer = None if rows.incomplete else GaussPoint.stretched
+            path = search_directions(partial(em, stretched=longer), path, limits["tol"], rows.mass)
         return path, None
 
     def _prepared(self, rows: TrainingRows) -> _Prepared:
@@ -327,7 +317,6 @@ class LCAGauss(LocalComponents):
         if reg_gauss.any():
             check_representable(gaussian, "reg_gauss", self.reg_gauss)
         root = inverse_root(gaussian)
-        # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + R_G, is the identity.
         return _Prepared(rows, GaussRows(self._problem(rows, (mean, root)), root, mean), reg, reg_gauss)
 
     def _given_penalties(self, n_features: int) -> tuple[Penalty | None, np.ndarray | None]:

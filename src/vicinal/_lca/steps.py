@@ -124,8 +124,8 @@ class Steps:
             matrix = metric @ update @ metric.T
         return log_likelihood - self.reg.cost(metric), symmetric_function(matrix, _log)
 
-    def em(self, at: Point) -> tuple[float, Point]:
-        """Return the objective at a point, and the point after EM's step (Algorithm 1)."""
+    def step(self, at: Point) -> tuple[float, Point]:
+        """Return the objective at a point, and the point after EM's step."""
         objective, displacement = self.displacement(at)
         return objective, Point(self.move(at, displacement)[0].metric, self._problem)
 
