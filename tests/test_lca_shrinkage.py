@@ -9,7 +9,7 @@ from sklearn.datasets import load_iris
 from vicinal import LCA, LCAGauss, LocalLCA, Selection, Shrinkage, StochasticEM, io
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca import penalty_search
-from vicinal._lca.penalty_search import Path, _chosen, _Tried
+from vicinal._lca.penalty_search import Path, _chosen
 from vicinal._lca.steps import nearest_structured
 from vicinal._leave_one_out import leave_one_out
 
@@ -192,9 +192,8 @@ def test_many_columns_of_counts_are_drawn_towards_one_width():
 
 def test_a_target_must_be_clearly_better():
     added, drawn = Path("diagonal"), Path("diagonal", 0.5)
-    places = [_Tried(added, 0, np.array([-1.0])), _Tried(added, -2, np.array([-0.95]))]
-    assert _chosen([*places, _Tried(drawn, 0, np.array([-0.9]))]).path == added
-    assert _chosen([*places, _Tried(drawn, 0, np.array([-0.8]))]).path == drawn
+    assert _chosen({added: -0.95, drawn: -0.9}) == added
+    assert _chosen({added: -0.95, drawn: -0.8}) == drawn
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

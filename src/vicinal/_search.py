@@ -1,8 +1,20 @@
-"""The choice of parameters by held-out rows: folds, tables of results, warnings."""
+"""The choice of parameters by held-out rows, for all methods: folds, paths of candidates, tables of results, warnings.
+
+::
+
+      Selection                       the options of users
+      fixed_folds, held_out_splits    folds that depend on nothing but the rows; equal rows are never separated
+      Walk                            candidates along a path, each fitted from its neighbour
+      top_of_parabola                 between the candidates of a path
+      paired_gain                     whether the best candidate is ahead of a simple one by more than chance
+      score_table, search_results     what users see of it
+      warn_at_smallest                the best candidate is the last of its path
+"""
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
@@ -121,18 +133,22 @@ def _some(positions: np.ndarray, most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(positions, most, replace=False))
 
 
-def held_out_splits(X: np.ndarray, weight: np.ndarray | None, n_folds: int = 5) -> list[tuple[np.ndarray, np.ndarray]]:
+def held_out_splits(
+    X: np.ndarray, weight: np.ndarray | None = None, n_folds: int = 5, most_rows: int | None = None
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the positions of the training rows and of the held-out rows of the fixed folds of rows of positive weight.
 
-    Rows that alone make a column vary are never held out: without them the column would have no scale.
+    Rows that alone make a column vary are never held out: without them the column would have no scale. With `most_rows`, at most so
+    many rows are in the folds, and the others are neither trained on nor held out.
     """
     counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-    splits = []
-    for part in fixed_folds(X[counted], n_folds):
-        train, test = np.delete(counted, part), counted[part]
-        constant = constant_columns(X[train])
-        is_needed = np.any(X[test][:, constant] != X[train[0], constant], axis=1)
-        train, test = np.sort(np.append(train, test[is_needed])), test[~is_needed]
+    parts = [counted[part] for part in fixed_folds(X[counted], n_folds, most_rows)]
+    splits, everyone = [], np.sort(np.concatenate(parts)) if parts else counted
+    for part in parts:
+        rest = np.setdiff1d(everyone, part, assume_unique=True)
+        constant = constant_columns(X[rest])
+        is_needed = np.any(X[part][:, constant] != X[rest[0], constant], axis=1)
+        train, test = np.sort(np.append(rest, part[is_needed])), part[~is_needed]
         if len(test):
             splits.append((train, test))
     return splits
@@ -185,18 +201,98 @@ def paired_gain(first: np.ndarray, second: np.ndarray, weight: np.ndarray | None
     return float(mean), float(np.linalg.norm(weight * (gains - mean)) / weight.sum())
 
 
+class Tried(NamedTuple):
+    """A place of a path, with the scores of its candidate in each fold."""
+
+    place: int
+    scores: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """The mean over the folds."""
+        return float(self.scores.mean())
+
+
+class Walk:
+    """A path of candidates at integer places, which are fitted to folds; no fit is made twice.
+
+    Parameters
+    ----------
+    n_folds : int
+    fit : callable
+        ``fit(fold, place, start)`` returns the fit of a candidate and the score of the rows that the fold holds out.  `start` is the fit
+        of the nearest place, or None.  A `LinAlgError` or a score that is not finite means that there is no fit.
+    reaches : callable
+        Returns whether a place is on the path.
+    """
+
+    def __init__(
+        self, n_folds: int, fit: Callable[[int, int, Any], tuple[Any, float]], reaches: Callable[[int], bool]
+    ) -> None:
+        self._fit, self.reaches = fit, reaches
+        self._scores: list[dict[int, float]] = [{} for _ in range(n_folds)]
+        self._results: list[dict[int, Any]] = [{} for _ in range(n_folds)]
+
+    def at(self, place: int, n_folds: int | None = None) -> Tried:
+        """Return the held-out score at a place, of each fold or of the first few; -inf where there is no fit."""
+        return Tried(place, np.array([self._score(f, place) for f in range(len(self._scores))[:n_folds]]))
+
+    def _score(self, fold: int, place: int) -> float:
+        scores, results = self._scores[fold], self._results[fold]
+        if place not in scores:
+            # The nearest place, the one with the wider kernel if there are two.
+            nearest = min(results, key=lambda other: (abs(other - place), other < place), default=None)
+            try:
+                result, score = self._fit(fold, place, None if nearest is None else results[nearest])
+                results[place], scores[place] = result, score if np.isfinite(score) else -np.inf
+            except np.linalg.LinAlgError:
+                scores[place] = -np.inf
+        return scores[place]
+
+    def scouted(self, n_folds: int, stride: int, gain: float) -> Tried:
+        """Return the approximate best place on some of the folds, by large steps down (up if the first place is the best)."""
+        best = first = self.at(0, n_folds)
+        for step in (-stride, stride):
+            while self.reaches(best.place + step):
+                candidate = self.at(best.place + step, n_folds)
+                if candidate.mean <= best.mean + gain:
+                    break
+                best = candidate
+            if best is not first:
+                break
+        return best
+
+    def onwards(self, first: Tried, step: int, gain: float) -> list[Tried]:
+        """Return the next places in one direction, up to one that does not gain."""
+        tried = [first]
+        while self.reaches(tried[-1].place + step):
+            tried.append(self.at(tried[-1].place + step))
+            if tried[-1].mean <= tried[-2].mean + gain:
+                break
+        return tried[1:]
+
+
+def top_of(tried: Sequence[Tried]) -> float:
+    """Return the place of the top of the parabola through the best place of a path and its neighbours."""
+    means = {t.place: t.mean for t in sorted(tried, key=lambda t: t.place)}
+    return top_of_parabola(np.array(list(means), dtype=float), np.array(list(means.values())))
+
+
+def score_table(columns: dict[str, Any], scores: np.ndarray) -> dict[str, np.ndarray]:
+    """Return candidates and the mean and deviation of their scores, of shape (candidates, folds); infinite where one is not finite."""
+    known, deviations = np.isfinite(scores).all(axis=1), np.full(len(scores), np.inf)
+    with np.errstate(over="ignore"):
+        deviations[known] = scores[known].std(axis=1)
+    table = {name: np.array(column) for name, column in columns.items()}
+    return {**table, "mean_test_score": scores.mean(axis=1), "std_test_score": deviations}
+
+
 def search_results(params: list[dict[str, Any]], scores: np.ndarray) -> dict[str, Any]:
     """Return the scores of candidates, of shape (splits, candidates), as GridSearchCV's ``cv_results_``."""
     results: dict[str, Any] = {"params": params}
-    for name in params[0]:
-        results[f"param_{name}"] = np.array([candidate[name] for candidate in params])
-    for s, split in enumerate(scores):
-        results[f"split{s}_test_score"] = split
-    results["mean_test_score"] = scores.mean(axis=0)
-    known = np.isfinite(results["mean_test_score"])
-    results["std_test_score"] = np.full(len(params), np.inf)
-    with np.errstate(over="ignore"):
-        results["std_test_score"][known] = scores[:, known].std(axis=0)
+    results |= {f"param_{name}": np.array([candidate[name] for candidate in params]) for name in params[0]}
+    results |= {f"split{s}_test_score": split for s, split in enumerate(scores)}
+    results |= score_table({}, scores.T)
     results["rank_test_score"] = rankdata(-results["mean_test_score"], method="min").astype(int)
     return results
 

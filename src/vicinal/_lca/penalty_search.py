@@ -35,7 +35,7 @@ from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_r
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 from vicinal._rows import constant_columns
-from vicinal._search import fixed_folds
+from vicinal._search import Tried, Walk, held_out_splits, score_table, top_of
 
 # The family of the target. (The shrunk covariance as a target scored 0.5 to 2.7 nats per row higher on sonar in a trial, but it
 # makes the search more expensive.)
@@ -102,22 +102,6 @@ class PenaltyChoice(NamedTuple):
         return float(self.table["factor"][is_candidate][scores.argmax()]) if np.isfinite(scores).any() else None
 
 
-class _Tried(NamedTuple):
-    """A place of a path with its scores per fold."""
-
-    path: Path
-    place: int
-    scores: np.ndarray
-
-    @property
-    def mean(self) -> float:
-        return float(self.scores.mean())
-
-    @property
-    def form(self) -> Form:
-        return self.path.form(self.place)
-
-
 def search(folds: Sequence["LCAFold"], added: Sequence[str], target: str | None = None) -> PenaltyChoice:
     """Choose the penalty of largest held-out likelihood.
 
@@ -130,167 +114,97 @@ def search(folds: Sequence["LCAFold"], added: Sequence[str], target: str | None 
         The family that the covariance is drawn towards.
     """
     n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), _SCOUTED_ROWS))
-    walks = [_Walk(folds, Path(family)) for family in added]
-    scouted = [_scout(walk, n_scouts) for walk in walks]
-    leader = max(scout.mean for scout in scouted)
-    tried: list[list[_Tried]] = []
-    for walk, scout in zip(walks, scouted, strict=True):
-        places = [scout.place] if scout.mean < leader - _FAR_BEHIND else [scout.place + k for k in (1, 0, -1)]
-        tried.append([walk.at(place) for place in places if walk.path.reaches(place)])
-    leader = max(t.mean for places_of_path in tried for t in places_of_path)
-    for walk, places_of_path in zip(walks, tried, strict=True):
-        if max(t.mean for t in places_of_path) >= leader - _FAR_BEHIND:
-            places_of_path.extend(_beyond(walk, places_of_path))
+    walks = {path: _walk(folds, path) for path in map(Path, added)}
+    scouted = {path: walk.scouted(n_scouts, _SCOUTED_STEPS, _GAIN) for path, walk in walks.items()}
+    leader = max(scout.mean for scout in scouted.values())
+    tried: dict[Path, list[Tried]] = {}
+    for path, walk in walks.items():
+        place, is_behind = scouted[path].place, scouted[path].mean < leader - _FAR_BEHIND
+        places = [place] if is_behind else [place + 1, place, place - 1]
+        tried[path] = [walk.at(place) for place in places if walk.reaches(place)]
+    leader = max(_best_mean(tried_places) for tried_places in tried.values())
+    for path, walk in walks.items():
+        if _best_mean(tried[path]) >= leader - _FAR_BEHIND:
+            tried[path] += _beyond(walk, tried[path])
     if target is not None:
-        tried.append(_towards(folds, target, max(t.mean for places_of_path in tried for t in places_of_path)))
-    return _choice([t for places_of_path in tried for t in sorted(places_of_path, key=lambda t: -t.place)])
+        path = Path(target, _best_width(folds, target))
+        walk = _walk(folds, path)
+        first = walk.at(0)
+        tried[path] = [first]
+        if first.mean >= max(_best_mean(tried_places) for tried_places in tried.values()) - _FAR_BEHIND:
+            tried[path] += [*walk.onwards(first, 1, _GAIN), *walk.onwards(first, -1, _GAIN)]
+    return _choice({path: sorted(places, key=lambda t: -t.place) for path, places in tried.items()})
 
 
-def _choice(tried: Sequence[_Tried]) -> PenaltyChoice:
-    """Return the choice among all places that were tried."""
-    best = _chosen(tried)
-    places_of_path = sorted((t.place, t.mean) for t in tried if t.path == best.path)
-    wider = [score for place, score in places_of_path if place > best.place]
-    is_last = best.path.factor is None and not best.path.reaches(best.place - 1)
-    at_edge = is_last and bool(wider) and best.mean - wider[0] > 0.05
-    return PenaltyChoice(best.path.form(_interpolated(places_of_path, best.place)), _table(tried), at_edge)
+def _best_mean(tried: Sequence[Tried]) -> float:
+    return max(t.mean for t in tried)
 
 
-def _towards(folds: Sequence["LCAFold"], target: str, leader: float) -> list[_Tried]:
-    """Return weights of the target with their scores: the first, and those nearby if it is not far behind the leader."""
-    walk = _Walk(folds, Path(target, _best_width(folds, target)))
-    first = walk.at(0)
-    if first.mean < leader - _FAR_BEHIND:
-        return [first]
-    return [first, *_steps(walk, first, 1), *_steps(walk, first, -1)]
+def _walk(folds: Sequence["LCAFold"], path: Path) -> Walk:
+    """Return the fits along a path of penalties."""
+
+    def fit(fold: int, place: int, start: np.ndarray | None) -> tuple[np.ndarray, float]:
+        try:
+            return folds[fold].fit(path.form(place), start)
+        except CollapseError:
+            raise np.linalg.LinAlgError from None
+
+    return Walk(len(folds), fit, path.reaches)
 
 
-def _chosen(tried: Sequence[_Tried]) -> _Tried:
-    """Return the best penalty; one that draws towards a target must be clearly better than those that are added."""
-    drawn = max((t for t in tried if t.path.factor is not None), key=lambda t: t.mean, default=None)
-    added = max((t for t in tried if t.path.factor is None), key=lambda t: t.mean)
-    return drawn if drawn is not None and drawn.mean > added.mean + _GAIN_OF_TARGET else added
-
-
-def _table(tried: Sequence[_Tried]) -> dict[str, np.ndarray]:
-    """Return the table of a search; the weight of a penalty that is added is 0."""
-    forms = [t.form for t in tried]
-    return {
-        "family": np.array([form.family for form in forms]),
-        "factor": np.array([form.factor for form in forms]),
-        "weight": np.array([form.weight or 0.0 for form in forms]),
-        "mean_test_score": np.array([t.mean for t in tried]),
-        "std_test_score": np.array([t.scores.std() if np.isfinite(t.scores).all() else np.inf for t in tried]),
+def _choice(tried: dict[Path, list[Tried]]) -> PenaltyChoice:
+    """Return the choice among all places that were tried, which are in decreasing order on each path."""
+    path = _chosen({path: _best_mean(places) for path, places in tried.items()})
+    best = max(tried[path], key=lambda t: t.mean)
+    wider = [t.mean for t in tried[path] if t.place > best.place]
+    is_last = path.factor is None and not path.reaches(best.place - 1)
+    at_edge = is_last and bool(wider) and best.mean - wider[-1] > 0.05
+    forms = [path.form(t.place) for path, places in tried.items() for t in places]
+    columns = {
+        "family": [form.family for form in forms],
+        "factor": [form.factor for form in forms],
+        "weight": [form.weight or 0.0 for form in forms],  # 0 for a penalty that is added
     }
+    table = score_table(columns, np.array([t.scores for places in tried.values() for t in places]))
+    return PenaltyChoice(path.form(top_of(tried[path])), table, at_edge)
+
+
+def _chosen(scores: dict[Path, float]) -> Path:
+    """Return the path of the best penalty; one that draws towards a target must be clearly better than those that are added."""
+    added = max((path for path in scores if path.factor is None), key=lambda path: scores[path])
+    drawn = next((path for path in scores if path.factor is not None), None)
+    return drawn if drawn is not None and scores[drawn] > scores[added] + _GAIN_OF_TARGET else added
 
 
 def _best_width(folds: Sequence["LCAFold"], family: str) -> float:
     """Return the factor of the single kernel of this shape that scores best; this takes no fits."""
-    path, tried = Path(family), dict[int, float]()
+    path = Path(family)
 
-    def at(place: int) -> float:
-        if place not in tried:
-            score = float(np.mean([fold.score_of_kernel(*path.form(place)[:2]) for fold in folds]))
-            tried[place] = score if np.isfinite(score) else -np.inf
-        return tried[place]
+    def score(fold: int, place: int, start: Any) -> tuple[None, float]:
+        return None, folds[fold].score_of_kernel(*path.form(place)[:2])
 
-    best = 0
-    for step in (-1, 1):
-        while path.reaches(best + step) and at(best + step) > at(best):
-            best += step
-    return path.form(_interpolated(list(tried.items()), best)).factor
+    walk = Walk(len(folds), score, path.reaches)
+    below = [walk.at(0), *walk.onwards(walk.at(0), -1, 0.0)]
+    best = max(below, key=lambda t: t.mean)
+    return path.form(top_of([*below, *walk.onwards(best, 1, 0.0)])).factor
 
 
-def _scout(walk: "_Walk", n_folds: int) -> _Tried:
-    """Return the approximate best place of a path on some of the folds, by large steps down (up if the first is the best)."""
-    best = first = walk.at(0, n_folds)
-    for step in (-_SCOUTED_STEPS, _SCOUTED_STEPS):
-        while walk.path.reaches(best.place + step):
-            candidate = walk.at(best.place + step, n_folds)
-            if candidate.mean <= best.mean + _GAIN:
-                break
-            best = candidate
-        if best is not first:
-            break
-    return best
-
-
-def _beyond(walk: "_Walk", tried: Sequence[_Tried]) -> list[_Tried]:
+def _beyond(walk: Walk, tried: Sequence[Tried]) -> list[Tried]:
     """Return further places below or above some in decreasing order, as long as the last one in that direction is the best."""
     if len(tried) == 1:  # one place is judged by itself
         return []
-    below = _steps(walk, tried[-1], -1) if tried[-1].mean > tried[-2].mean + _GAIN else []
-    above = _steps(walk, tried[0], 1) if tried[0].mean > tried[1].mean + _GAIN else []
+    below = walk.onwards(tried[-1], -1, _GAIN) if tried[-1].mean > tried[-2].mean + _GAIN else []
+    above = walk.onwards(tried[0], 1, _GAIN) if tried[0].mean > tried[1].mean + _GAIN else []
     return [*below, *above]
 
 
-def _steps(walk: "_Walk", first: _Tried, step: int) -> list[_Tried]:
-    """Return the next places in one direction up to one that does not gain."""
-    tried = [first]
-    while walk.path.reaches(tried[-1].place + step):
-        tried.append(walk.at(tried[-1].place + step))
-        if tried[-1].mean <= tried[-2].mean + _GAIN:
-            break
-    return tried[1:]
-
-
-class _Walk:
-    """Fits along one path to all folds; no fit is done twice."""
-
-    def __init__(self, folds: Sequence["LCAFold"], path: Path) -> None:
-        self.path, self._folds = path, folds
-        self._scores: list[dict[int, float]] = [{} for _ in folds]
-        self._results: list[dict[int, Any]] = [{} for _ in folds]
-
-    def at(self, place: int, n_folds: int | None = None) -> _Tried:
-        """Return the held-out score at a place, of each fold or of the first few; -inf where there is no fit."""
-        return _Tried(self.path, place, np.array([self._score(f, place) for f in range(len(self._folds))[:n_folds]]))
-
-    def _score(self, fold: int, place: int) -> float:
-        scores, results = self._scores[fold], self._results[fold]
-        if place not in scores:
-            # A fit starts from that of the nearest place, the one with the wider kernel if there are two.
-            nearest = min(results, key=lambda other: (abs(other - place), other < place), default=None)
-            start = None if nearest is None else results[nearest]
-            try:
-                results[place], held_out = self._folds[fold].fit(self.path.form(place), start)
-                scores[place] = held_out if np.isfinite(held_out) else -np.inf
-            except (CollapseError, np.linalg.LinAlgError):
-                scores[place] = -np.inf
-        return scores[place]
-
-
-def _interpolated(tried: list[tuple[int, float]], best: int) -> float:
-    """Return the top of the parabola through the best place of a path and its neighbours."""
-    tried = sorted(tried)
-    at = [place for place, _ in tried].index(best)
-    if at in (0, len(tried) - 1):
-        return best
-    x = np.array([place - best for place, _ in tried[at - 1 : at + 2]], dtype=np.float64)
-    y = np.array([score for _, score in tried[at - 1 : at + 2]])
-    if not np.isfinite(y).all():
-        return best
-    a, b, _ = np.polyfit(x, y - y[1], 2)
-    return best + float(np.clip(-b / (2 * a), x[0], x[2])) if a < 0 else best
-
-
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
-    """Return the fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
-
-    Rows that alone make a column vary are never held out: without them the column would have no scale.
-    """
-    parts = fixed_folds(X, _FOLDS, _MOST_ROWS)
-    all_rows = np.sort(np.concatenate(parts)) if parts else np.array([], dtype=int)
+    """Return the fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones."""
     folds = []
-    for part in parts:
-        rest = np.setdiff1d(all_rows, part, assume_unique=True)
-        constant = constant_columns(X[rest])
-        is_needed = np.any(X[part][:, constant] != X[rest[0], constant], axis=1)
-        train, test = np.sort(np.concatenate([rest, part[is_needed]])), part[~is_needed]
-        if len(test) == 0 or constant_columns(X[train]).any():
-            continue
-        weights = (None, None) if weight is None else (weight[train], weight[test])
-        folds.append((X[train], weights[0], X[test], weights[1]))
+    for train, test in held_out_splits(X, None, _FOLDS, _MOST_ROWS):
+        if not constant_columns(X[train]).any():
+            weights = (None, None) if weight is None else (weight[train], weight[test])
+            folds.append((X[train], weights[0], X[test], weights[1]))
     return folds
 
 
@@ -423,19 +337,13 @@ def choose_both(
     further = [Penalties(regs[k], gaussian) for gaussian in gaussians[1:] for k in best]
     pairs += further
     scores = np.array(tried + [[_score(fold, pair) for fold in folds] for pair in further])
-    means = scores.mean(axis=1)
-    finite = np.isfinite(scores).all(axis=1)
-    deviations = np.full(len(pairs), np.inf)
-    deviations[finite] = scores[finite].std(axis=1)
-    table = {
-        "family": np.array([pair.reg.name for pair in pairs]),
-        "factor": np.array([pair.reg.factor for pair in pairs]),
-        "weight": np.array([pair.reg.weight for pair in pairs]),
-        "gaussian": np.array([pair.reg_gauss.name for pair in pairs]),
-        "mean_test_score": means,
-        "std_test_score": deviations,
+    columns = {
+        "family": [pair.reg.name for pair in pairs],
+        "factor": [pair.reg.factor for pair in pairs],
+        "weight": [pair.reg.weight for pair in pairs],
+        "gaussian": [pair.reg_gauss.name for pair in pairs],
     }
-    return pairs[int(np.argmax(means))], table
+    return pairs[int(np.argmax(scores.mean(axis=1)))], score_table(columns, scores)
 
 
 def _score(fold: "LCAGaussFold", pair: Penalties) -> float:
