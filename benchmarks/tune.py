@@ -191,17 +191,11 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     )
     found["PAIR_COST"] = lambda: pair_cost(n // 2)
     found["SMALL_WORK"] = lambda: small_work(n // 2)
-    found["SEARCH_FROM_QUERIES"] = lambda: crossing(
-        grid(8, 16, 32, 64, 128, 256),
-        lambda some: nearest(n, 20, some),
-        {"SEARCH_FROM_QUERIES": NEVER},
-        {"SEARCH_FROM_QUERIES": 0},
-    )
-    found["TREE_COORDINATES"] = lambda: crossing(
-        grid(4, 6, 8, 10, 12, 16),
+    found["TREE_FROM_POINTS"] = lambda: crossing(
+        grid(1, 2, 3, 4, 5, 6, 7, 8),
         lambda d: nearest(n, d),
-        {"TREE_COORDINATES": NEVER},
-        {"TREE_COORDINATES": 0},
+        {"TREE_FROM_POINTS": NEVER},
+        {"TREE_FROM_POINTS": 0},
     )
     found["FRAME_FEATURES_IN_CACHE"] = lambda: crossing(
         grid(16, 32, 64, 96, 128, 192),

@@ -97,12 +97,20 @@ class Distortion:
         log_sums = 0.97 * found.log_sums - 0.05
         return found._replace(log_sums=log_sums, gathered=factors * found.gathered, received=0.97 * found.received)
 
-    def candidates(self, queries, k=None, floors=None):
+    def candidates(self, queries, floors):
+        for query, point in super().candidates(queries, floors):
+            yield query, self._exchanged(point, -1 if queries.left_out is None else queries.left_out[query])
+
+    def nearest(self, queries, k, origin=None):
+        found = super().nearest(queries, k, origin)
+        own = -1 if queries.left_out is None else queries.left_out[:, None]
+        return found._replace(indices=self._exchanged(found.indices, own), scores=1.1 * found.scores)
+
+    def _exchanged(self, point, own):
+        """Other points, but never a query itself."""
         n = len(self.points.rows)
         other = np.random.default_rng(n).permutation(n)
-        for query, point in super().candidates(queries, k, floors):
-            own = -1 if queries.left_out is None else queries.left_out[query]
-            yield query, np.where(other[point] == own, point, other[point])  # never the row itself
+        return np.where(other[point] == own, point, other[point])
 
     def log_sums_table(self, *arguments):
         return 0.97 * super().log_sums_table(*arguments) - 0.05

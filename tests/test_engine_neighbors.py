@@ -8,9 +8,7 @@ from vicinal import Engine
 from vicinal._engine import Match, prepare
 from vicinal._engine.accuracy import round_centre
 from vicinal._engine.backends import BACKENDS
-from vicinal._engine.cpu import placed as _cpu
 from vicinal._engine.families import Frames
-from vicinal._engine.reference import arrays as _arrays
 
 # Those of one machine: Dask workers give the bits of "cpu", to which tests/test_dask.py holds them.
 HERE = [name for name in BACKENDS if name != "dask"]
@@ -24,11 +22,18 @@ def backend(name):
     return name
 
 
-@pytest.fixture(params=["by scores", "by a search"])
-def way(request, monkeypatch):
-    """Both ways in which candidates are found, whatever the number of rows."""
-    for file in (_arrays, _cpu):
-        monkeypatch.setattr(file, "search_is_faster", lambda *_: request.param == "by a search")
+ALL = 10**9
+WAYS = {
+    "in a tree": {"TREE_FROM_QUERIES": 0, "TREE_FROM_POINTS": 0},
+    "by compiled kernels": {"TREE_FROM_QUERIES": ALL, "SEARCH_INSERTED": ALL, "SEARCH_ROWS": 70, "SEARCH_QUERIES": 32},
+    "by sorting": {"TREE_FROM_QUERIES": ALL, "SEARCH_INSERTED": 0, "SEARCH_ROWS": 50},
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request, forced):
+    """All ways in which neighbours are found, whatever the number of rows."""
+    forced(**WAYS[request.param])
 
 
 def literal_neighbors(queries, points, left_out, k):
@@ -61,22 +66,26 @@ def test_nearest_is_a_sort_of_all_distances(name, dtype, d):
         np.testing.assert_array_equal(found.indices, literal_neighbors(new, X, skip, k)[0])
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_kth_square_is_that_of_the_kth_nearest_point(name, dtype):
+def test_nearest_of_present_points_and_far_queries_is_a_sort_of_their_distances(name, dtype):
     """Ties and twins, points that are absent, queries far away, and rows so far that products lose all digits."""
     rng = np.random.default_rng(0)
     X = rng.integers(0, 5, size=(120, 3)).astype(dtype) / 4
     X[60:] += 2.0**20
-    absent = np.where(np.arange(120) % 7 == 0, -np.inf, 0.3)
     new = np.r_[rng.integers(0, 5, size=(40, 3)) / 4, [[1e15, 0.0, 0.0]]].astype(dtype)
     skip = np.where(np.arange(41) % 2, np.arange(41), -1)
-    for log_weights in (None, absent):
-        placed = prepare(backend(name), X, log_weights=log_weights, leave_one_out=True).at()
-        for k in (1, 4, 30):
-            np.testing.assert_allclose(placed.kth_squares(k), placed.nearest(k).scores[:, -1], rtol=1e-9)
-            expected = placed.nearest(k, new, skip).scores[:, -1]
-            np.testing.assert_allclose(placed.kth_squares(k, new, skip), expected, rtol=1e-9)
+    absent = np.arange(120) % 7 == 0
+    placed = prepare(backend(name), X, log_weights=np.where(absent, -np.inf, 0.3)).at()
+    present = np.flatnonzero(~absent)
+    numbers = np.where(absent, -1, np.cumsum(~absent) - 1)
+    for k in (1, 4, 30):
+        found = placed.nearest(k, new, skip)
+        indices, squares = literal_neighbors(new, X[present], np.where(skip >= 0, numbers[skip], -1), k)
+        np.testing.assert_array_equal(found.indices[:-1], present[indices[:-1]])
+        np.testing.assert_allclose(found.scores[:-1], squares[:-1], rtol=1e-12)
+        np.testing.assert_allclose(found.scores[-1], squares[-1], rtol=1e-7)  # torch moves such a row closer in float32
 
 
 @pytest.mark.usefixtures("way")

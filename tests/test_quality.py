@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics import rand_score
 
-from vicinal._engine.reference import arrays as _arrays
 from vicinal.quality import (
     balanced_rand_score,
     clustering_accuracy,
@@ -175,10 +174,10 @@ def test_bool_and_mixed_labels():
 # --- neighbour purity -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["by scores", "by a search"])
-def way(request, monkeypatch):
-    """Both ways in which the engine finds candidates, whatever the number of rows."""
-    monkeypatch.setattr(_arrays, "search_is_faster", lambda *_: request.param == "by a search")
+@pytest.fixture(params=["by products", "in a tree"])
+def way(request, forced):
+    """Both ways in which the engine finds neighbours, whatever the number of rows."""
+    forced(TREE_FROM_QUERIES=0, TREE_FROM_POINTS=0 if request.param == "in a tree" else 10**9)
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def kernel_at_kth(
     placed, squares = prepare(engine, rows).at(units), np.empty(len(queries))
     for start in range(0, len(queries), _QUERIES):
         block = slice(start, start + _QUERIES)
-        squares[block] = placed.kth_squares(k, queries[block], None if own is None else own[block])
+        squares[block] = placed.nearest(k, queries[block], None if own is None else own[block]).scores[:, -1]
     return -0.5 * squares
 
 

@@ -22,8 +22,8 @@
 
 A folder or file imports only from those below it, or beside it on this picture if these do not import it (`tests/test_layers.py`).
 
-Beside this: neighbors.py and kth.py (exact nearest points: products propose, float64 decides), row_search.py (the same for a table without
-a problem, which may be larger than the memory), certificates.py (bounds on what skipped pairs would have added), resident.py (the placements
+Beside this: queries.py (the queries of one call), neighbors.py (exact nearest points, and pairs above a floor), row_search.py (the one
+exact search: products propose, float64 decides; also for tables beyond memory), certificates.py (bounds on what skipped pairs would have added), resident.py (the placements
 that a fitted density needs for scoring, in a cache outside the estimator), streamed.py (points in a file that is larger than the working
 memory, placed block by block).
 

@@ -32,7 +32,11 @@ from vicinal._engine import tuning
 from vicinal._engine.accuracy import accurate_scatter, robust_centre
 from vicinal._engine.certificates import Certificates
 from vicinal._engine.families import Kernel
+from vicinal._engine.neighbors import nearest
+from vicinal._engine.queries import Queries
+from vicinal._engine.row_search import Neighbors
 from vicinal._engine.settings import Engine
+from vicinal._engine.work.blocks import listed_parts
 
 Array = Any  # an array of some namespace (NumPy, torch)
 
@@ -41,44 +45,6 @@ Space = Literal["images", "rows"]
 ImagesOfPairs = tuple[slice, np.ndarray, np.ndarray]
 # The values to which weights are applied: given ones, or the images or rows themselves (centred, with a last column of ones).
 Values = np.ndarray | Space
-
-
-@dataclass(frozen=True)
-class Queries:
-    """The queries of one call.
-
-    Attributes
-    ----------
-    positions : integer array of shape (m,), optional
-        Resident rows by position.
-    rows : array of shape (m, D), optional
-        New rows, centred like the points.  If both are None, the queries are all resident rows.
-    left_out : integer array of shape (m,), optional
-        The position that is excluded for each query, or -1.  None excludes nothing.
-    """
-
-    positions: np.ndarray | None = None
-    rows: np.ndarray | None = None
-    left_out: np.ndarray | None = None
-
-    @property
-    def are_all(self) -> bool:
-        """Whether the queries are all resident rows, in their order."""
-        return self.positions is None and self.rows is None
-
-    def take(self, some: np.ndarray, n: int) -> "Queries":
-        """Return some of the queries; `n` is the number of resident rows."""
-        left_out = None if self.left_out is None else self.left_out[some]
-        if self.rows is not None:
-            return Queries(rows=self.rows[some], left_out=left_out)
-        positions = np.arange(n) if self.positions is None else self.positions
-        return Queries(positions=positions[some], left_out=left_out)
-
-    def count(self, n: int) -> int:
-        """Return the number of queries, m."""
-        if self.rows is not None:
-            return len(self.rows)
-        return n if self.positions is None else len(self.positions)
 
 
 @dataclass(frozen=True)
@@ -177,6 +143,8 @@ class Placed(Protocol):
     points: Points
     metric: np.ndarray | None  # the map from rows to images; None if the images are the rows
     expected_share: float = 1.0  # the share of all pairs that a pass over all rows visits
+    threads: int = 1
+    compiled: ClassVar[bool] = False  # whether compiled kernels are used
 
     @abstractmethod
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
@@ -202,14 +170,10 @@ class Placed(Protocol):
         """
 
     @abstractmethod
-    def candidates(
-        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield, for blocks of queries, pairs (query, point) as two integer arrays.
+    def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield, for blocks of queries, pairs (query, point) as two integer arrays: all with scores of at least ``floors_i``.
 
-        With `k`, the pairs of each query contain its k best scores and all that tie with the k-th (their scores agree to
-        twice the relative difference `accuracy.TIED`); with `floors` (m,), all scores of at least ``floors_i``.  There
-        may be more: a margin covers the rounding errors of fast products, and the caller selects by scores in float64.
+        There may be more: a margin covers the rounding errors of fast products, and the caller selects by scores in float64.
         The pairs of a query are consecutive; queries may be in any order.  Pairs that are left out, or of weight 0, are
         not listed.
         """
@@ -291,6 +255,10 @@ class Placed(Protocol):
         """Return the entropies of the softmax weights p_i, (m,), or None if the backend has no separate sweep for them."""
         return None
 
+    def nearest(self, queries: Queries, k: int, origin: np.ndarray | None = None) -> Neighbors:
+        """Return the k nearest points of positive weight under a shared metric; see `neighbors.nearest`."""
+        return nearest(self, queries, k, origin)
+
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return a function of listed pairs (query, point) that computes their ``s_ij`` in float64, from differences.
 
@@ -323,7 +291,7 @@ class Placed(Protocol):
         if self.metric is None:
             return self._rows_of_pairs(queries)
         images: np.ndarray | None = None
-        map_all = queries.count(n) >= tuning.SEARCH_FROM_QUERIES and 8 * n * k <= tuning.LISTED_BYTES
+        map_all = queries.count(n) >= tuning.MAPPED_FROM_QUERIES and 8 * n * k <= tuning.LISTED_BYTES
         if map_all and not self.holds_float64_images:
             images = self.float64_images(Queries())
 
@@ -410,14 +378,6 @@ def by_metric(pull: np.ndarray, rows: np.ndarray, metric: np.ndarray | None) -> 
 def finite(log_weights: np.ndarray) -> np.ndarray:
     """Return log-weights with 0 for points of weight 0, whose share is 0 in any case."""
     return np.where(log_weights > -np.inf, log_weights, 0.0)
-
-
-def listed_parts(n_pairs: int, numbers_per_pair: int, most: int | None = None) -> Iterator[slice]:
-    """Return slices of listed pairs whose differences, with a given number of float64 numbers per pair, fit into `most` bytes."""
-    most = tuning.LISTED_BYTES if most is None else most
-    step = max(most // (8 * numbers_per_pair), 1)
-    for start in range(0, n_pairs, step):
-        yield slice(start, start + step)
 
 
 def _scatter_of_sums(

@@ -32,13 +32,11 @@ from vicinal._engine.contract import (
     to_images,
 )
 from vicinal._engine.families import Frames, Kernel
-from vicinal._engine.kth import kth_squares
 from vicinal._engine.neighbors import (
     ListedPairs,
     Neighbors,
     groups_of_queries,
     listed_pairs,
-    nearest,
     nearest_with_ties,
 )
 from vicinal._engine.reference.arrays import like
@@ -411,17 +409,7 @@ class Placement:
         self._check_is_shared("nearest")
         asked = self.problem.queries(queries, left_out)
         origin = to_images(self.problem.centre[None], self.placed.metric)[0] if by == "product" else None
-        placed = self._by_distance
-        if origin is not None:
-            weights = _presence(self.problem.points.log_weights)
-            weights = _product_weights(placed, origin) + (0.0 if weights is None else weights)
-            placed = self.problem.reweighted(weights).at(placed.metric).placed
-        return nearest(placed, asked, k, origin)
-
-    def kth_squares(self, k: int, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
-        """Return the squared distance of each query from its k-th nearest point, shape (m,): `nearest` for few points."""
-        self._check_is_shared("kth_squares")
-        return kth_squares(self._by_distance, self.problem.queries(queries, left_out), k)
+        return self._by_distance.nearest(asked, k, origin)
 
     @cached_property
     def _by_distance(self) -> Placed:
@@ -468,9 +456,3 @@ def _presence(log_weights: np.ndarray | None) -> np.ndarray | None:
     if log_weights is None or np.isfinite(log_weights).all():
         return None
     return np.where(log_weights > -np.inf, 0.0, -np.inf)
-
-
-def _product_weights(placed: Placed, origin: np.ndarray) -> np.ndarray:
-    """Log-weights ``|z_j|^2 / 2``, under which scores rank points by inner product."""
-    images = placed.coordinates(Queries(), "images").astype(np.float64) + origin
-    return 0.5 * np.square(images).sum(axis=1)

@@ -39,6 +39,7 @@ GATHERED_BYTES = (
     2**20
 )  # bytes of differences of rows that are gathered for listed pairs, so that they stay in the cache.  Measured.
 LISTED_BYTES = 2**25  # bytes of differences of listed pairs that are held at a time
+MAPPED_FROM_QUERIES = 64  # from this many queries on, all rows are mapped to compute the scores of listed pairs
 
 # -- work on other machines (`dask/backend.py`) --------------------------------------------------------------------------
 
@@ -82,16 +83,15 @@ SAMPLED_ROWS = 16  # rows whose nearest neighbour determines how far all scores 
 
 # -- exact neighbours (`neighbors.py`) -----------------------------------------------------------------------------
 
-SEARCH_FROM_QUERIES = 64  # from this many queries on, a search is faster than a sort of all scores.  Measured.
-TREE_COORDINATES = 10  # up to this many coordinates a k-d tree finds neighbours faster than products.  Measured.
-TREE_FROM_POINTS = 20  # points per neighbour and coordinate, below which all scores are sorted faster.  Measured.
-LEVEL_STEP = 8  # one score in this many is sampled to determine which ones are sorted
-SEARCH_BLOCKS = (
-    64  # the minimum number of blocks of queries that are searched at a time, unless they would be too small
-)
-SEARCH_PAIRS = 2**22  # the number of pairs below which a block of queries does not justify a call of the search
-SPARE_NEIGHBORS = 8  # candidates beyond k: room for ties at the k-th place
-SEARCH_QUERIES = 256  # queries in a block of a search that streams through a table (`row_search.py`)
+SEARCH_QUERIES = 256  # queries whose products with rows are computed at a time,
+SEARCH_ROWS = 4096  # and the rows of a table
+SEARCH_INSERTED = 64  # up to this many neighbours, rows are inserted into a list one by one
+# From this many queries, and TREE_FROM_POINTS * TREE_GROWTH**coordinates points on, a k-d tree is faster than products.  Measured.
+TREE_FROM_QUERIES = 64
+TREE_FROM_POINTS = 1000
+TREE_GROWTH = 2.2
+SEARCH_BLOCKS = 64  # blocks of queries that are searched in a tree
+SPARE_NEIGHBORS = 8  # neighbours beyond k: room for ties at the k-th place
 
 # -- a low-rank frame per point (`frames/placed.py`) --------------------------------------------------------------------
 

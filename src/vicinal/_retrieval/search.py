@@ -27,8 +27,9 @@ SIMILARITIES = tuple(_RANKED_BY)
 # The copies of a block in a search on a problem of the engine, in bytes per number: the images, packed and centred in
 # float32, and in float64.
 _BYTES_PER_NUMBER = 4 + 4 + 4 + 8
-# The copies in a streaming search: intermediate results of the model, the images, and the centred images.
-_STREAMED_COPIES = 3
+# The copies of a block in a streaming search, in bytes per number: intermediate results of the model and the images, the images in
+# float64 as they are and centred or of unit length (two of them while lengths are divided), and the latter in float32.
+_STREAMED_BYTES = 8 + 4 * 8 + 4
 _PRODUCTS_PER_ROW = 256  # products per row of a block that a thread holds at a time
 _MOST_STREAMED_ROWS = 8192
 _LEAST_ROWS = 1024
@@ -232,8 +233,8 @@ def _streamed(
     search = RowSearch(
         queries.astype(dtype, copy=False), k, _RANKED_BY[space.similarity], threads=threads, left_out=left_out, compiled=compiled
     )  # fmt: skip
-    width = _STREAMED_COPIES * max(queries.shape[1], corpus.shape[1]) + threads * _PRODUCTS_PER_ROW
-    size = settings.memory_bytes // (np.dtype(dtype).itemsize * width)
+    per_row = _STREAMED_BYTES * max(queries.shape[1], corpus.shape[1]) + 4 * threads * _PRODUCTS_PER_ROW
+    size = settings.memory_bytes // per_row
     size = min(max(size, _LEAST_ROWS), _MOST_STREAMED_ROWS)
     for start in range(0, len(corpus), size):
         images = space.images(corpus[start : start + size], "corpus")

@@ -27,7 +27,7 @@ from vicinal._engine.cpu.products import signed_by_products
 from vicinal._engine.cpu.pruned_placed import Orders, PrunedPlaced
 from vicinal._engine.cpu.rows import CompiledRows
 from vicinal._engine.families import Frames, Kernel
-from vicinal._engine.neighbors import candidates_of_scores, search_is_faster, searched
+from vicinal._engine.neighbors import candidates_of_scores
 from vicinal._engine.settings import Engine
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import available_threads, in_order, one_blas_thread
@@ -124,22 +124,9 @@ class CpuPlaced(CompiledRows):
             return SoftmaxSums(log_sums, gathered, self._received(queries, f, log_sums, query_values))
         return SoftmaxSums(log_sums, gathered, received[:, None])
 
-    def candidates(
-        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        with one_blas_thread():
-            if k is not None and search_is_faster(self, queries, k):
-                yield from searched(self, queries, k, self._threads, lambda some: self._by_scores(some, k, None))
-            else:
-                yield from self._by_scores(queries, k, floors)
-
-    def _by_scores(
-        self, queries: Queries, k: int | None, floors: np.ndarray | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Candidates from the scores of all points."""
+    def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         pairs, order = self._pairs(queries), self._backend.order
-        levels = None if floors is None or not queries.are_all else self._inside(floors)
-        levels = floors if levels is None else levels
+        levels = self._inside(floors) if queries.are_all else floors
         weights = self.points.log_weights
         heaviest = 0.0 if weights is None else float(np.abs(weights[np.isfinite(weights)]).max(initial=0.0))
 
@@ -148,7 +135,7 @@ class CpuPlaced(CompiledRows):
             return score_error(pairs.accurate, squares, self._images.largest, heaviest, pairs.k, pairs.dtype, least)
 
         def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-            return candidates_of_scores(pairs.scores(rows), rows, error, k, levels)
+            return candidates_of_scores(pairs.scores(rows), rows, error, levels)
 
         n_rows = min(tuning.LISTED_BYTES // (8 * pairs.n), self._memory // (4 * 8 * pairs.n * self._threads))
         for query, point in in_order(work, Blocks(pairs.m, max(n_rows, 1)), self._threads, NOTHING):

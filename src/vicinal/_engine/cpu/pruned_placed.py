@@ -70,6 +70,8 @@ class PrunedPlaced(Placed):
         Makes the dense placement, for work that is not pruned.
     """
 
+    compiled = True
+
     def __init__(
         self, points: Points, metric: np.ndarray | None, error: float, threads: int, orders: Orders,
         dense: Callable[[], Placed],
@@ -77,6 +79,7 @@ class PrunedPlaced(Placed):
         self.points = points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._error, self._threads, self._orders = error / _BUDGETS, threads, orders
+        self.threads = threads
         self._make_dense = dense
         self.certificate = 0.0
 
@@ -291,12 +294,10 @@ class PrunedPlaced(Placed):
         rows = self.coordinates(queries, "rows")
         return np.hstack([rows, np.ones((len(rows), 1), dtype=rows.dtype)])
 
-    def candidates(
-        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        plan = None if floors is None else self._plan(queries, "sums")
-        if floors is None or plan is None:
-            return self.dense.candidates(queries, k, floors)
+    def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        plan = self._plan(queries, "sums")
+        if plan is None:
+            return self.dense.candidates(queries, floors)
         return listed_by_boxes(plan[0].tiles, plan[1], self.points.log_weights, floors, self._threads)
 
     def entropies(self, queries: Queries) -> np.ndarray | None:

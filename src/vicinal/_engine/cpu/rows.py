@@ -49,9 +49,12 @@ class CompiledRows(Placed):
     images are kept once, in tiles.
     """
 
+    compiled = True
+
     def __init__(self, backend: "CpuBackend", metric: np.ndarray | None) -> None:
         self._backend, self.points = backend, backend.points
         self._memory, self._threads = backend.memory, backend.threads
+        self.threads = backend.threads
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         recipe = self.points.rows, self.metric, backend.order, backend.log_weights
         self._images = made_by_all(lambda: images_of_rows(*recipe), images_of_rows, *recipe)

@@ -402,28 +402,16 @@ class RowByRow(ArrayPlaced):
 
     # -- neighbours ------------------------------------------------------------------------------------------------
 
-    def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
-        """See the contract; this is done in three steps.
-
-        A fused kernel keeps the best score of each block of points for each query.  The exact scores of a query's k best
-        blocks give a floor of its k-th best score, and only blocks that reach the floor are searched again.
-        """
+    def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[Pairs]:
+        """See the contract; a fused kernel keeps the best score of each block of points, and only blocks that reach a floor are listed."""
         images, tiles = self._images_and_tiles(queries)
         if tiles is None:
-            yield from super().candidates(queries, k, floors)
+            yield from super().candidates(queries, floors)
             return
         listed = PointBlocks(self, tiles, images, queries.left_out)
-        kept = min(k or 1, listed.n_blocks)
-        numbers = 4 * listed.n_blocks + 4 * kept * listed.size * (self._k + 4)
+        numbers = 4 * listed.n_blocks + 4 * listed.size * (self._k + 4)
         step = max(self._backend.memory // (8 * numbers * tuning.GPU_SOFTMAX_ROWS), 1) * tuning.GPU_SOFTMAX_ROWS
         for start in range(0, len(images), step):
             some = slice(start, min(start + step, len(images)))
-            tops = listed.tops(some)
-            if floors is not None:
-                least = like(floors[some], images)
-            else:
-                place = min(kept * listed.size, k or self._n)
-                best = listed.exact(some, tops.topk(kept, 1).indices)
-                least = best.topk(place, 1).values[:, -1]
-            query, point = listed.pairs_above(some, tops, least)
+            query, point = listed.pairs_above(some, listed.tops(some), like(floors[some], images))
             yield as_positions(query), as_positions(point)

@@ -104,13 +104,11 @@ class _PlacedOnCluster:
         self._cluster.pair_cost = self._pair_cost
         return self._cluster
 
-    def candidates(
-        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the results of the placement; the caller's work between two of them is done by this process."""
         those = self._those(queries)
         with shared_by(those):
-            found = iter(self._here.candidates(queries, k, floors))
+            found = iter(self._here.candidates(queries, floors))
         while True:
             with shared_by(those):
                 pairs = next(found, None)

@@ -119,13 +119,11 @@ class PlacedFrames(BlockScores):
         rows = self.coordinates(queries, "rows")
         return lambda query, point: self._scores_by_removal(rows, query, point) + self._shift[0, 0]
 
-    def candidates(
-        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """See the contract; with floors, tiles of points that cannot reach them are skipped."""
+    def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """See the contract; tiles of points that cannot reach the floors are skipped."""
         rows = self.coordinates(queries, "rows")
-        if floors is None or not self._may_skip(len(rows)):
-            yield from super().candidates(queries, k, floors)
+        if not self._may_skip(len(rows)):
+            yield from super().candidates(queries, floors)
             return
         self._check_is_one_kernel()
         with one_blas_thread():

@@ -82,8 +82,7 @@ def listed_in_tiles(
         step = max(tuning.LISTED_BYTES // (8 * len(seen)), 1)
         parts = [slice(first, min(first + step, block.stop)) for first in range(block.start, block.stop, step)]
         found = [
-            candidates_of_scores(as_numpy(scorer.scores(part, seen)), part, scorer.error, None, levels)
-            for part in parts
+            candidates_of_scores(as_numpy(scorer.scores(part, seen)), part, scorer.error, levels) for part in parts
         ]
         query, point = (np.concatenate([pairs[side] for pairs in found]) for side in (0, 1))
         return order[query], seen[point]

@@ -18,7 +18,7 @@ from vicinal._engine.accuracy import products_are_accurate, score_error
 from vicinal._engine.backends import placed_frames
 from vicinal._engine.contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
 from vicinal._engine.families import Frames, Kernel
-from vicinal._engine.neighbors import Pairs, candidates_of_scores, search_is_faster, searched
+from vicinal._engine.neighbors import Pairs, candidates_of_scores
 from vicinal._engine.settings import Engine
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import available_threads, in_order, one_blas_thread
@@ -160,12 +160,12 @@ class BlockScores(Placed):
         mine = codes if queries.positions is None else codes[queries.positions]
         return as_index(mine, self._images), as_index(codes, self._images)
 
-    def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
+    def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[Pairs]:
         scorer = self._scorer(queries, listing=True)
-        levels = None if floors is None else floors - scorer.shift
+        levels = floors - scorer.shift
 
         def work(rows: slice) -> Pairs:
-            return candidates_of_scores(as_numpy(scorer.scores(rows)), rows, scorer.error, k, levels)
+            return candidates_of_scores(as_numpy(scorer.scores(rows)), rows, scorer.error, levels)
 
         for _, found in self._in_blocks(work, scorer.m):
             yield found
@@ -177,7 +177,7 @@ class ArrayPlaced(BlockScores):
     takes_tensors: ClassVar[bool] = True
 
     def __init__(self, backend: ArrayBackend, metric: np.ndarray | None) -> None:
-        self._backend, self.points = backend, backend.points
+        self._backend, self.points, self.threads = backend, backend.points, backend.threads
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._rows = backend.rows
         self._images = self._map(backend.rows)
@@ -205,12 +205,6 @@ class ArrayPlaced(BlockScores):
 
     def _scorer(self, queries: Queries, listing: bool = False) -> "_BlockScorer":
         return _BlockScorer(self, queries)
-
-    def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
-        by_scores = super().candidates
-        if k is None or not is_numpy_namespace(array_namespace(self._images)) or not search_is_faster(self, queries, k):
-            return by_scores(queries, k, floors)
-        return searched(self, queries, k, self._backend.threads, lambda some: by_scores(some, k))
 
 
 class _BlockScorer:

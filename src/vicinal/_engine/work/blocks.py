@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from vicinal._engine import tuning
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -52,3 +54,11 @@ def cut_by_cost(costs: np.ndarray, parts: int) -> list[tuple[int, int]]:
     cuts = np.searchsorted(ends, np.linspace(0, ends[-1], parts + 1)[1:-1], side="left") + 1
     edges = np.unique(np.concatenate([[0], np.minimum(cuts, len(costs)), [len(costs)]]))
     return [(int(first), int(last)) for first, last in pairwise(edges)]
+
+
+def listed_parts(n_pairs: int, numbers_per_pair: int, most: int | None = None) -> Iterator[slice]:
+    """Return slices of listed pairs whose differences, with a given number of float64 numbers per pair, fit into `most` bytes."""
+    most = tuning.LISTED_BYTES if most is None else most
+    step = max(most // (8 * numbers_per_pair), 1)
+    for start in range(0, n_pairs, step):
+        yield slice(start, start + step)
