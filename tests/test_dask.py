@@ -44,10 +44,10 @@ from vicinal._engine import (  # noqa: E402
     prepare,
     tuning,
 )
-from vicinal._engine.contract import Queries  # noqa: E402
 from vicinal._engine.dask import backend as _dask  # noqa: E402
 from vicinal._engine.dask.packing import Packed, Recipes  # noqa: E402
 from vicinal._engine.dask.worker import Job, _Loader  # noqa: E402
+from vicinal._engine.queries import Queries  # noqa: E402
 from vicinal._engine.work import sharing as work_sharing  # noqa: E402
 from vicinal._engine.work.sharing import FAN, NOTHING, Touched, TreeSum, nodes_by_cost  # noqa: E402
 

@@ -19,8 +19,8 @@ from scipy.spatial.distance import cdist
 from vicinal import Engine
 from vicinal._engine import Match, prepare
 from vicinal._engine.backends import BACKENDS
-from vicinal._engine.contract import Queries
 from vicinal._engine.cpu.parts import TILE
+from vicinal._engine.queries import Queries
 
 # Those of one machine: Dask workers give the bits of "cpu", to which tests/test_dask.py holds them.
 HERE = [name for name in BACKENDS if name != "dask"]

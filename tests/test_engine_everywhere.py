@@ -104,7 +104,7 @@ class Distortion:
     def nearest(self, queries, k, origin=None):
         found = super().nearest(queries, k, origin)
         own = -1 if queries.left_out is None else queries.left_out[:, None]
-        return found._replace(indices=self._exchanged(found.indices, own), scores=1.1 * found.scores)
+        return found._replace(indices=self._exchanged(found.indices, own), scores=100.0 * found.scores[::-1])
 
     def _exchanged(self, point, own):
         """Other points, but never a query itself."""

@@ -37,11 +37,10 @@ from vicinal._engine.certificates import certificates_of_fit
 from vicinal._engine.choice import Work, choose, resolved_engine
 from vicinal._engine.contract import Match, Pull, Scatter
 from vicinal._engine.families import Frames, Kernel
-from vicinal._engine.neighbors import Neighbors
 from vicinal._engine.placement import Means, Placement
 from vicinal._engine.problem import Problem, prepare
 from vicinal._engine.resident import forget, resident
-from vicinal._engine.row_search import RowSearch
+from vicinal._engine.row_search import Neighbors, RowSearch
 from vicinal._engine.settings import Engine, as_engine, engine_at, fit_engine, works_there
 from vicinal._engine.streamed import StreamedPlacement, is_streamed, large_source, resident_rows
 from vicinal._engine.which import which_engine

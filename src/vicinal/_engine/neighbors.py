@@ -11,7 +11,7 @@ import numpy as np
 from vicinal._engine import tuning
 from vicinal._engine.accuracy import TIED
 from vicinal._engine.queries import Queries
-from vicinal._engine.row_search import Neighbors, RowSearch, best_of
+from vicinal._engine.row_search import Neighbors, RankedBy, RowSearch, best_of
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import in_order
 from vicinal._engine.work.sharing import NOTHING, made_by_all
@@ -59,9 +59,8 @@ def _by_products(
     origin: np.ndarray | None,
 ) -> Neighbors:
     """Find neighbours by `RowSearch`, on as many points at a time as have small images."""
-    asked, ranked_by = placed.float64_images(queries), "distance"
-    if origin is not None:
-        asked, ranked_by = asked + origin, "product"
+    asked = placed.float64_images(queries) if origin is None else placed.float64_images(queries) + origin
+    ranked_by: RankedBy = "distance" if origin is None else "product"
     search = RowSearch(
         asked, k, ranked_by, threads=placed.threads, left_out=left_out, compiled=placed.compiled
     )  # fmt: skip
@@ -125,7 +124,7 @@ def nearest_with_ties(placed: "Placed", queries: Queries, k: int) -> Iterator[Li
     n, weights = len(placed.points.rows), placed.points.log_weights
     n_points = n if weights is None else int((weights > -np.inf).sum())
     reach = max(min(k + tuning.SPARE_NEIGHBORS, n_points - (queries.left_out is not None)), k)
-    near = nearest(placed, queries, reach)
+    near = placed.nearest(queries, reach)
     kth = near.scores[:, k - 1]
     tied = near.scores <= kth[:, None] * (1.0 + 2.0 * TIED)
     query, place = np.nonzero(tied & ~tied[:, -1:])

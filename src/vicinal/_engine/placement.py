@@ -18,29 +18,13 @@ from vicinal._engine.accuracy import (
     largest_square,
     robust_centre,
 )
-from vicinal._engine.contract import (
-    Match,
-    Placed,
-    Pull,
-    Queries,
-    Scatter,
-    Space,
-    Squares,
-    by_metric,
-    finite,
-    listed_parts,
-    to_images,
-)
+from vicinal._engine.contract import Match, Placed, Pull, Scatter, Space, Squares, by_metric, finite, to_images
 from vicinal._engine.families import Frames, Kernel
-from vicinal._engine.neighbors import (
-    ListedPairs,
-    Neighbors,
-    groups_of_queries,
-    listed_pairs,
-    nearest_with_ties,
-)
+from vicinal._engine.neighbors import ListedPairs, groups_of_queries, listed_pairs, nearest_with_ties
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import like
-from vicinal._engine.work.blocks import Blocks
+from vicinal._engine.row_search import Neighbors
+from vicinal._engine.work.blocks import Blocks, listed_parts
 from vicinal._tensors import as_host, on_device
 
 if TYPE_CHECKING:

@@ -22,13 +22,10 @@ from vicinal._engine.accuracy import round_centre
 from vicinal._engine.backends import backend_class
 from vicinal._engine.certificates import Certificates
 from vicinal._engine.choice import Work, choose
-from vicinal._engine.contract import (
-    Match,
-    Points,
-    Queries,
-)
+from vicinal._engine.contract import Match, Points
 from vicinal._engine.families import Frames, Kernel
 from vicinal._engine.placement import Placement
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import like
 from vicinal._engine.settings import Engine, as_engine
 from vicinal._engine.work.blocks import Blocks

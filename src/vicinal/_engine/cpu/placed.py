@@ -8,18 +8,7 @@ import numpy as np
 from vicinal._engine import accuracy, tuning
 from vicinal._engine.accuracy import scatter_is_accurate, score_error
 from vicinal._engine.backends import placed_frames
-from vicinal._engine.contract import (
-    LogSums,
-    Placed,
-    Points,
-    Pull,
-    Queries,
-    Scatter,
-    SoftmaxSums,
-    Space,
-    Squares,
-    Values,
-)
+from vicinal._engine.contract import LogSums, Placed, Points, Pull, Scatter, SoftmaxSums, Space, Squares, Values
 from vicinal._engine.cpu import row_kernels as kernels
 from vicinal._engine.cpu.pairs import CompiledPairs, unpack
 from vicinal._engine.cpu.parts import KEPT_ROW_GROUP, ROWS, TILE
@@ -28,6 +17,7 @@ from vicinal._engine.cpu.pruned_placed import Orders, PrunedPlaced
 from vicinal._engine.cpu.rows import CompiledRows
 from vicinal._engine.families import Frames, Kernel
 from vicinal._engine.neighbors import candidates_of_scores
+from vicinal._engine.queries import Queries
 from vicinal._engine.settings import Engine
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import available_threads, in_order, one_blas_thread

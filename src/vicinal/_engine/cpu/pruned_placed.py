@@ -17,7 +17,6 @@ from vicinal._engine.contract import (
     Placed,
     Points,
     Pull,
-    Queries,
     Scatter,
     SoftmaxSums,
     Space,
@@ -30,6 +29,7 @@ from vicinal._engine.cpu.pruned_once import PrunedHalves
 from vicinal._engine.cpu.pruned_sweeps import PrunedSums, PrunedSweeps, Shares, Work
 from vicinal._engine.plan.order import spatial_order
 from vicinal._engine.plan.tiles import QueryGroups, Tiles
+from vicinal._engine.queries import Queries
 from vicinal._engine.tuning import PRUNED_TILE
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import one_blas_thread

@@ -12,19 +12,13 @@ import numpy as np
 
 from vicinal._engine import accuracy, tuning
 from vicinal._engine.accuracy import FLOAT64, entropies_are_accurate
-from vicinal._engine.contract import (
-    Placed,
-    Queries,
-    Space,
-    Values,
-    finite,
-    to_images,
-)
+from vicinal._engine.contract import Placed, Space, Values, finite, to_images
 from vicinal._engine.cpu import row_kernels as kernels
 from vicinal._engine.cpu.once import HalfSweeps
 from vicinal._engine.cpu.pairs import CompiledPairs, PointImages, nearest_of_sample, pack
 from vicinal._engine.cpu.parts import KEPT_ROW_GROUP, ROW_GROUP, ROWS, TILE
 from vicinal._engine.cpu.products import softmax_by_products
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import ArrayBackend, ArrayPlaced
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import one_blas_thread, summed

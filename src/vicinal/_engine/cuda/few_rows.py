@@ -7,10 +7,11 @@ import numpy as np
 import torch
 
 from vicinal._engine import tuning
-from vicinal._engine.contract import Queries, Scatter, Space, listed_parts
+from vicinal._engine.contract import Scatter, Space
 from vicinal._engine.cuda.tiles import LOG2E, Tensor
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import as_numpy, like
-from vicinal._engine.work.blocks import Blocks
+from vicinal._engine.work.blocks import Blocks, listed_parts
 
 
 def are_few(rows: Any, n: int) -> bool:

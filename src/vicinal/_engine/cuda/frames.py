@@ -13,11 +13,12 @@ import torch
 
 from vicinal._engine import tuning
 from vicinal._engine.accuracy import FLOAT32, products_are_accurate
-from vicinal._engine.contract import LogSums, Queries
+from vicinal._engine.contract import LogSums
 from vicinal._engine.cuda import triton_frames as kernels
 from vicinal._engine.cuda.tiles import LOG2E, Tensor, combined, within_memory
 from vicinal._engine.frames.placed import PlacedFrames
 from vicinal._engine.frames.scores import Skips
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import as_numpy, like
 
 

@@ -24,12 +24,13 @@ from vicinal._engine import accuracy, tuning
 from vicinal._engine.accuracy import (
     scatter_is_accurate,
 )
-from vicinal._engine.contract import LogSums, Pull, Queries, Scatter, Space
+from vicinal._engine.contract import LogSums, Pull, Scatter, Space
 from vicinal._engine.cuda.few_rows import FewRows, are_few
 from vicinal._engine.cuda.once import Factors, Half
 from vicinal._engine.cuda.pruned import PrunedHalf
 from vicinal._engine.cuda.rows import RowByRow
 from vicinal._engine.cuda.tiles import LOG2E, Tensor, Tiles, padded_width, within_memory
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import as_numpy, like
 
 

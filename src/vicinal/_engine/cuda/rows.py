@@ -18,7 +18,7 @@ from vicinal._engine.accuracy import (
     largest_accurate_square,
     products_are_accurate,
 )
-from vicinal._engine.contract import LogSums, Queries, SoftmaxSums, Space, Values
+from vicinal._engine.contract import LogSums, SoftmaxSums, Space, Values
 from vicinal._engine.cuda import triton_rows as kernels
 from vicinal._engine.cuda.few_rows import FewRows, are_few
 from vicinal._engine.cuda.neighbors import PointBlocks
@@ -38,6 +38,7 @@ from vicinal._engine.cuda.tiles import (
     within_memory,
 )
 from vicinal._engine.neighbors import Pairs
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import ArrayPlaced, answered, as_numpy, as_positions, like
 
 

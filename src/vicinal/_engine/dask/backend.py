@@ -35,10 +35,11 @@ from vicinal._dask.cluster import (
 from vicinal._engine import tuning
 from vicinal._engine.backends import backend_class
 from vicinal._engine.choice import numba_is_missing
-from vicinal._engine.contract import Placed, Points, Queries
+from vicinal._engine.contract import Placed, Points
 from vicinal._engine.dask.packing import Packed, Recipes
 from vicinal._engine.dask.worker import Answer, Group, Job, do_pieces
 from vicinal._engine.families import Kernel
+from vicinal._engine.queries import Queries
 from vicinal._engine.settings import Engine
 from vicinal._engine.work.blocks import cut_by_cost
 from vicinal._engine.work.sharing import FAN, Filled, Node, Sums, Touched, WithItem, nodes_by_cost, shared_by

@@ -35,13 +35,14 @@ from array_api_compat import array_namespace
 
 from vicinal._engine import accuracy, tuning
 from vicinal._engine.accuracy import products_are_accurate
-from vicinal._engine.contract import Array, LogSums, Queries, listed_parts
+from vicinal._engine.contract import Array, LogSums
 from vicinal._engine.families import Frames
 from vicinal._engine.frames.scores import FrameScorer, Skips, empty_like
 from vicinal._engine.frames.sums import Add, Adder, KernelSums, may_skip
 from vicinal._engine.frames.tiles import Packed, adder_in_cache, listed_in_tiles, packed_in_tiles
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import BlockScores, blocks_within, like
-from vicinal._engine.work.blocks import Blocks, columns_of
+from vicinal._engine.work.blocks import Blocks, columns_of, listed_parts
 from vicinal._engine.work.pool import in_order, one_blas_thread
 from vicinal._engine.work.sharing import NOTHING
 

@@ -7,7 +7,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 
 from vicinal._engine import accuracy
-from vicinal._engine.contract import Array, Queries
+from vicinal._engine.contract import Array
+from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import like
 from vicinal._engine.work.blocks import columns_of
 

@@ -16,9 +16,10 @@ from array_api_compat import array_namespace, device, is_numpy_namespace
 from vicinal._engine import tuning
 from vicinal._engine.accuracy import products_are_accurate, score_error
 from vicinal._engine.backends import placed_frames
-from vicinal._engine.contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
+from vicinal._engine.contract import Array, LogSums, Placed, Points, SoftmaxSums, Values, to_images
 from vicinal._engine.families import Frames, Kernel
 from vicinal._engine.neighbors import Pairs, candidates_of_scores
+from vicinal._engine.queries import Queries
 from vicinal._engine.settings import Engine
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import available_threads, in_order, one_blas_thread
