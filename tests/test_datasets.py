@@ -15,7 +15,6 @@ GENERATORS = [
     datasets.make_two_gaussians,
     datasets.make_two_circles,
     datasets.make_five_gaussians,
-    datasets.make_rings,
     datasets.make_spiral,
     datasets.make_text,
     datasets.make_slanted_bars,
@@ -85,14 +84,6 @@ def test_noise_dimensions(units):
     fitted = design @ np.linalg.lstsq(design, scaled, rcond=None)[0]
     np.testing.assert_allclose(fitted, scaled, atol=1e-10)
     assert datasets.add_noise_dimensions(X, 0).shape == (3000, 2)
-
-
-def test_rings():
-    X, y = datasets.make_rings(5000, thickness=0, random_state=0)
-    np.testing.assert_array_equal(np.bincount(y), [1000] * 5)
-    np.testing.assert_allclose(np.linalg.norm(X[:, :2], axis=1), y + 1, rtol=1e-12)
-    assert np.abs(np.corrcoef(np.column_stack([X, y]).T)[2, [0, 1, 3]]).max() < 0.05  # noise tells nothing
-    assert X[:, 2].std() > 1.5 * X[:, :2].std(axis=0).max()  # and PCA cannot leave it out
 
 
 def test_anisotropic_mixture_knows_its_density():
@@ -227,10 +218,6 @@ PLANE = np.arange(12.0).reshape(6, 2) ** 2
         (lambda: datasets.make_two_circles(10, noise_std=np.nan), ValueError, "noise_std must be a finite"),
         (lambda: datasets.make_five_gaussians(4), ValueError, "n_samples must be at least 5"),
         (lambda: datasets.make_five_gaussians(8, radius=0), ValueError, "radius must be"),
-        (lambda: datasets.make_rings(3, n_classes=5), ValueError, "n_samples must be at least 5"),
-        (lambda: datasets.make_rings(3, n_classes=0), ValueError, "n_classes must be at least 1"),
-        (lambda: datasets.make_rings(9, noise_std="big"), TypeError, "noise_std must be a number.*str"),
-        (lambda: datasets.make_rings(9, thickness=-0.1), ValueError, "thickness must be"),
         (lambda: datasets.add_noise_dimensions(PLANE, -1), ValueError, "n_dimensions must be at least 0"),
         (
             lambda: datasets.add_noise_dimensions(PLANE[:, [0, 0]], 1),

@@ -25,7 +25,8 @@ def on_the_page():
 def in_the_code():
     """Titles by (name, number), from comments."""
     found = {}
-    for file in sorted([*(ROOT / "src").rglob("*.py"), ROOT / "papers" / "face_pairs.py"]):
+    papers = [ROOT / "papers" / "face_pairs.py", ROOT / "papers" / "nca" / "figure_2.py"]
+    for file in sorted([*(ROOT / "src").rglob("*.py"), *papers]):
         for line in file.read_text(encoding="utf-8").splitlines():
             if not (comment := re.search(r"\bDeparture", line)):
                 continue

@@ -20,11 +20,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
-from vicinal._demo import draw_densities
 from vicinal._pages import with_minus
 from vicinal._pages.charts import nice_ticks
 from vicinal._report import views
 from vicinal.cli import main
+from vicinal.cli.demo import draw_densities
 from vicinal.datasets import make_machine_states, make_slanted_bars
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'&\u2028\u202e${title}"

@@ -6,7 +6,6 @@ The generators follow scikit-learn's ``make_*`` functions: they take a size, opt
 LCA                          `make_two_gaussians`, `make_two_circles`, `make_five_gaussians`,
                              `add_noise_dimensions` (Figs. 2 and 3), `make_text` (Fig. 1)
 Manifold Parzen              `make_spiral`, `spiral_log_density` (sec. 4.1)
-NCA                          `make_rings` (Fig. 2)
 tests of densities           `make_anisotropic_mixture`
 `vicinal demo`               `make_slanted_bars`, `make_machine_states`
 ===========================  ==============================================================
@@ -19,7 +18,6 @@ from vicinal._datasets.toy_sets import (
     add_noise_dimensions,
     make_anisotropic_mixture,
     make_five_gaussians,
-    make_rings,
     make_two_circles,
     make_two_gaussians,
 )
@@ -29,7 +27,6 @@ __all__ = [
     "make_anisotropic_mixture",
     "make_five_gaussians",
     "make_machine_states",
-    "make_rings",
     "make_slanted_bars",
     "make_spiral",
     "make_text",

@@ -1,4 +1,4 @@
-"""Clusters, rings and mixtures: the synthetic problems of the papers."""
+"""Clusters, circles and mixtures."""
 
 from __future__ import annotations
 
@@ -171,57 +171,6 @@ def add_noise_dimensions(
     # Departure 2 (datasets): Whitening uses the symmetric root. Any rotation of this is white, too.
     whitened = (X @ vectors / np.sqrt(values)) @ vectors.T
     return np.hstack([whitened, rng.standard_normal((n, k))])
-
-
-def make_rings(
-    n_samples: int = 500,
-    *,
-    n_classes: int = 5,
-    thickness: float = 0.1,
-    noise_std: float = 4.0,
-    random_state: RandomState | int | None = None,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return concentric rings in a plane, with a third column of pure noise (NCA paper, Fig. 2, top row).
-
-    The paper gives neither radii nor widths.  Here class c has radius c + 1,
-    all classes have the same number of rows, and the noise is larger than the
-    standard deviation of the plane's columns (2.3 with five classes), so that
-    PCA keeps the noise and a full-rank Euclidean metric is misled.
-
-    Parameters
-    ----------
-    n_samples : int, default=500
-        The total number of rows.
-    n_classes : int, default=5
-        The number of rings.
-    thickness : float, default=0.1
-        Standard deviation around the ring, in both coordinates of the plane.
-    noise_std : float, default=4.0
-        Standard deviation of the third column.
-    random_state : int, RandomState or None
-        The seed of the random numbers.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 3)
-    y : ndarray of shape (n_samples,)
-        The ring, from the inside out.
-
-    Examples
-    --------
-    >>> from vicinal.datasets import make_rings
-    >>> X, y = make_rings(500, random_state=0)
-    >>> X.std(axis=0).round(1)
-    array([2.4, 2.3, 3.9])
-    """
-    classes = check_integer(n_classes, "n_classes")
-    n = check_integer(n_samples, "n_samples", least=classes)
-    thickness = check_positive(thickness, "thickness", strict=False)
-    noise = check_positive(noise_std, "noise_std", strict=False)
-    rng = check_random_state(random_state)
-    # Departure 3 (datasets): The radii and widths of the rings are ours.
-    plane, y = _circles(np.arange(1.0, classes + 1), n, thickness, rng)
-    return np.column_stack([plane, noise * rng.standard_normal(n)]), y
 
 
 def make_anisotropic_mixture(

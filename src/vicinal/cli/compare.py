@@ -150,13 +150,9 @@ def run(X: ArrayLike, y: ArrayLike | None, console: Console, arguments: Namespac
             X, y, random_state=arguments.seed, progress=progress, first_results=first_results, **settings
         )
     except ValueError as error:
-        options = {
-            "y": "--target",
-            "task": "--task",
-            "keep": "--resume",
-            "metrics": "--methods",
-            "densities": "--methods",
-        }
+        options = {"y": "--target", "task": "--task", "keep": "--resume"}
+        if " must be among " in str(error):  # elsewhere, these are ordinary words
+            options |= {"metrics": "--methods", "densities": "--methods"}
         raise Failure(DATA, name_options(one_line(error), **options)) from error
     except OSError as error:  # of the file that holds finished work
         raise output_failure(settings.get("keep"), error) from error
