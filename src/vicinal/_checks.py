@@ -141,12 +141,18 @@ def bandwidth_covariance(bandwidth: ArrayLike, n_features: int, name: str = "ban
 
 
 def is_positive_definite(matrix: np.ndarray) -> bool:
-    """Return whether the matrix is positive definite, decided by its correlation matrix, so that units do not matter."""
-    scale = np.sqrt(np.diag(matrix)) if np.all(np.diag(matrix) > 0) else None
-    if scale is None:
+    """Return whether the matrix is positive definite by more than rounding, in units of its columns."""
+    if not np.all(np.diag(matrix) > 0):
         return False
-    eigenvalues = eigvalsh(matrix / np.outer(scale, scale))
+    eigenvalues = correlation_eigenvalues(matrix)
     return eigenvalues[0] > len(matrix) * np.finfo(float).eps * eigenvalues[-1]
+
+
+def correlation_eigenvalues(matrix: np.ndarray) -> np.ndarray:
+    """Return the eigenvalues of a symmetric matrix in units of its columns, in ascending order, so that these units do not matter."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
+    scale = np.where(scale > 0, scale, 1.0)
+    return eigvalsh(matrix / np.outer(scale, scale))
 
 
 def shown_columns(chosen: np.ndarray, names: Sequence[Any] | np.ndarray | None = None) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from vicinal._callers import callers_line
-from vicinal._checks import shown_columns
+from vicinal._checks import is_positive_definite, shown_columns
 from vicinal._lca.steps import COLLAPSE
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 from vicinal._rows import check_columns_spread, count_twins
@@ -132,12 +132,11 @@ def check_representable(covariance: np.ndarray, reg_name: str, passed: Any) -> N
     passed : object
         The value that the user passed for it.
     """
-    scale = np.sqrt(np.diag(covariance))
-    values = np.linalg.eigvalsh(covariance / np.outer(scale, scale))
-    if values[0] <= values[-1] * len(covariance) * np.finfo(np.float64).eps:
+    if not is_positive_definite(covariance):
+        largest = np.diag(covariance).max()
         raise ValueError(
-            f"{reg_name}{'' if np.ndim(passed) else f'={passed}'} is too small compared with the variance of the data ({scale.max() ** 2:.3g}): with it the "
-            f"covariance is still singular in float64. Pass {reg_name} of at least {COLLAPSE * scale.max() ** 2:.1g}, "
+            f"{reg_name}{'' if np.ndim(passed) else f'={passed}'} is too small compared with the variance of the data ({largest:.3g}): with it the "
+            f"covariance is still singular in float64. Pass {reg_name} of at least {COLLAPSE * largest:.1g}, "
             "drop columns that depend on each other or far rows, or reduce the dimension with "
             "sklearn.decomposition.PCA."
         )

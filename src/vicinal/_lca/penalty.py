@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from vicinal._checks import check_positive, shown_columns
+from vicinal._checks import check_positive, correlation_eigenvalues, is_positive_definite, shown_columns
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.steps import Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
@@ -153,9 +153,7 @@ def check_penalty(penalty: Penalty, active: np.ndarray, names: np.ndarray | None
             f"{name}.target must be greater than 0 along every column that varies, got 0 along {shown_columns(variances == 0, names)}: "
             "the kernel would be drawn towards a width of 0. Pass the variances of a kernel, in squared units of the data."
         )
-    scale = np.sqrt(variances)
-    values = np.linalg.eigvalsh(penalty.matrix / np.outer(scale, scale))
-    if values[0] <= len(values) * np.finfo(np.float64).eps * values[-1]:
+    if not is_positive_definite(penalty.matrix):
         raise ValueError(
             f"{name}.target as a matrix must be positive definite, because the kernel is drawn towards it. Add a small multiple "
             "of its diagonal, or pass a vector of variances."
@@ -165,8 +163,7 @@ def check_penalty(penalty: Penalty, active: np.ndarray, names: np.ndarray | None
 
 def check_semidefinite(reg: np.ndarray, name: str = "reg") -> None:
     """Raise an error for a penalty that would reward a narrow kernel."""
-    scale = np.sqrt(np.maximum(np.diag(reg), 0.0))
-    values = np.linalg.eigvalsh(reg / np.outer(*2 * [np.where(scale > 0, scale, 1.0)]))
+    values = correlation_eigenvalues(reg)
     if values[0] < -1e-8 * max(values[-1], 0.0) or np.diag(reg).min() < 0:
         raise ValueError(
             f"{name} as a matrix must be positive semidefinite, because a penalty must not reward narrow kernels."
