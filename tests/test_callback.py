@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 
 import vicinal
 from vicinal import LCA, NCA, AnchorNCA, LCAGauss, NeuralNCA, PairNCA, StochasticEM, StochasticGradient, io
-from vicinal.companions import MMC, ConstrainedGaussianMixture, ConstrainedKMeans
+from vicinal.companions import MMC, ConstrainedGaussianMixture
 
 N, D = 60, 3
 X = np.random.default_rng(0).normal(size=(N, D)) @ [[1.0, 0.5, 0.0], [0.0, 0.3, 0.0], [0.0, 0.0, 2.0]]
@@ -72,12 +72,6 @@ CASES = {
     ),
     "MMC": (MMC(), (Y,), D * D, (gram, metric_vector)),
     "MMC diagonal": (MMC(structure="diag"), (Y,), D * D, (gram, metric_vector)),
-    "ConstrainedKMeans": (
-        ConstrainedKMeans(3, n_init=1, random_state=0),
-        (PAIRS,),
-        3 * D,
-        (np.ravel, lambda model: model.cluster_centers_.ravel()),
-    ),
     "ConstrainedGaussianMixture": (
         ConstrainedGaussianMixture(2, random_state=0),
         (PAIRS,),
@@ -153,13 +147,9 @@ def test_watching_changes_nothing(name):
     plain, watched = fitted(name, None), fitted(name, careless)
     assert watched.n_iter_ == plain.n_iter_
     assert watched.converged_ == plain.converged_
-    # k-means goes step by step only for a callback, which costs the last digits.
-    exact = name != "ConstrainedKMeans"
     for attribute in ("components_", "local_covariances_", "means_", "cluster_centers_", "objectives_", "labels_"):
         if hasattr(plain, attribute):
-            np.testing.assert_allclose(
-                getattr(watched, attribute), getattr(plain, attribute), rtol=0 if exact else 1e-12
-            )
+            np.testing.assert_array_equal(getattr(watched, attribute), getattr(plain, attribute))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -190,7 +180,6 @@ def test_it_may_stop_the_fit(name, error, said):
     [
         (NCA(2, random_state=0, n_init=4), Y),
         (PairNCA(2, random_state=0, n_init=4), Y),
-        (ConstrainedKMeans(3, n_init=4, random_state=0), PAIRS),
         (ConstrainedGaussianMixture(2, n_init=4, random_state=0), PAIRS),
         (LCAGauss(reduce=True, reg=0.0, reg_gauss=0.0), None),
     ],
@@ -224,26 +213,6 @@ def test_stopped_is_as_far_as_it_came():
         limited = LCA(solver="em", max_iter=5, reg=0.0).fit(X)
     np.testing.assert_array_equal(stopped.components_, limited.components_)
     np.testing.assert_array_equal(stopped.objectives_, limited.objectives_)
-
-
-def test_k_means_by_steps_is_scikit_learns():
-    rng = np.random.default_rng(3)
-    rows = rng.normal(size=(300, 4)) + 3 * rng.integers(4, size=(300, 1))
-    chunklets = np.where(np.arange(300) < 100, np.arange(300) // 3, -1)
-    for parameters in ({}, {"init": "random"}, {"init": rows[:6]}, {"center_tol": 0.0}, {"max_iter": 2, "n_init": 1}):
-        plain, watched = (
-            ConstrainedKMeans(6, **{"n_init": 3, **parameters}, callback=callback, random_state=0)
-            for callback in (None, lambda centres, n: None)
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            plain.fit(rows, chunklets)
-            watched.fit(rows, chunklets)
-        np.testing.assert_array_equal(watched.labels_, plain.labels_)
-        np.testing.assert_allclose(watched.cluster_centers_, plain.cluster_centers_, rtol=1e-12)
-        np.testing.assert_array_equal(watched.predict(rows), plain.predict(rows))
-        assert watched.n_iter_ == plain.n_iter_
-        assert watched.converged_ == plain.converged_
 
 
 # -- at home in scikit-learn ------------------------------------------------------------------------------------

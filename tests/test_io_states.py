@@ -166,7 +166,6 @@ def stop(parameters, n_iter):
     "name",
     [
         "ConstrainedGaussianMixture",
-        "ConstrainedKMeans",
         "LCA",
         "LCAGauss",
         "MMC",

@@ -9,7 +9,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from vicinal._callers import callers_line
-from vicinal._supervision import check_length, check_pairs, code_groups
+from vicinal._supervision import check_length, check_pair_weight, check_position_table, code_groups
 
 
 class Batch(NamedTuple):
@@ -132,7 +132,7 @@ def read_anchor_pairs(
     if len(given) > 1:
         raise ValueError(f"AnchorNCA takes one of y, pairs and triplets, got {' and '.join(given)}. Pass one of them.")
     n_anchors, own_table = (n_rows, False) if n_queries is None else (n_queries, True)
-    unlike = _positions(negatives, (n_anchors, n_rows), "negatives", 2)
+    unlike = check_position_table([] if negatives is None else negatives, (n_anchors, n_rows), "negatives")
     codes = None
     if y is not None:
         if own_table:
@@ -145,13 +145,13 @@ def read_anchor_pairs(
         # Rows in no group compete with all rows.
         codes = np.where(codes >= 0, codes, -2 - np.arange(n_rows))
     elif pairs is not None:
-        listed = (
-            check_pairs(pairs, n_rows, "pairs") if not own_table else _positions(pairs, (n_anchors, n_rows), "pairs", 2)
-        )
+        listed = check_position_table(pairs, (n_anchors, n_rows), "pairs")
     else:
-        three = _positions(triplets, (n_anchors, n_rows, n_rows), "triplets", 3)
+        three = check_position_table(triplets, (n_anchors, n_rows, n_rows), "triplets")
         listed, unlike = three[:, :2], np.concatenate([unlike, three[:, [0, 2]]])
-    weights = _weights(pair_weight, len(listed), y is not None)
+    if y is not None and pair_weight is not None:
+        raise ValueError("pair_weight holds weights of pairs or triplets, but y was passed. Pass pairs instead of y.")
+    weights = check_pair_weight(pair_weight, len(listed))
     is_used = np.ones(len(listed), dtype=bool) if own_table else listed[:, 0] != listed[:, 1]
     if weights is not None:
         is_used &= weights > 0
@@ -175,37 +175,6 @@ def read_anchor_pairs(
             stacklevel=callers_line(),
         )
     return anchored
-
-
-def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> np.ndarray | None:
-    if pair_weight is None:
-        return None
-    if groups:
-        raise ValueError("pair_weight holds weights of pairs or triplets, but y was passed. Pass pairs instead of y.")
-    weights = np.asarray(pair_weight, dtype=np.float64)
-    if weights.shape != (n_pairs,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise ValueError(
-            f"pair_weight must hold {n_pairs} finite numbers, not negative and not all zero, got shape {weights.shape}."
-        )
-    return weights
-
-
-def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> np.ndarray:
-    """Return positions of shape (p, width), each column within its own table."""
-    if values is None:
-        return np.empty((0, width), dtype=np.int64)
-    table = np.asarray(values)
-    if table.ndim != 2 or table.shape[1] != width or table.dtype.kind not in "iu":
-        raise ValueError(
-            f"{name} must hold positions (integers) of shape (p, {width}), got {table.dtype} of shape {table.shape}."
-        )
-    for column, size in zip(table.T, sizes, strict=True):
-        if len(column) and (column.min() < 0 or column.max() >= size):
-            raise ValueError(
-                f"{name} must hold positions from 0 to {size - 1}, got {column.min()} to {column.max()}. The first column "
-                "refers to anchors (rows of queries if these are passed), the others to rows of X."
-            )
-    return table.astype(np.int64)
 
 
 def _mates(codes: np.ndarray, random: np.random.RandomState) -> np.ndarray:

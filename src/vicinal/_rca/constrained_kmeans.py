@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from copy import copy
+import warnings
 from typing import Any, Self
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_integer, check_positive, check_random_state
-from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, best_path, warn_if_not_converged
+from vicinal._callers import callers_line
+from vicinal._checks import check_integer, check_positive
 from vicinal._notebook import NotebookMixin
 from vicinal._rows import check_array, check_rows
 from vicinal._supervision import ChunkletReport, read_partition
@@ -41,10 +42,6 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         The maximum number of iterations of a run.
     center_tol : float, default=1e-4
         A run stops when the centres move less than this, relative to the variance of the rows.
-    callback : callable, optional
-        Called as ``callback(parameters, n_iter)`` after each iteration, with the flattened centres of shape (n_clusters,
-        n_features) and the number of iterations of this run. It may raise StopIteration: the fit then ends, warns that it
-        has not converged, and keeps the best centres so far. Model files do not contain it.
     random_state : int, RandomState or None, default=None
         The seed of the starts.
 
@@ -99,7 +96,6 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         n_init: int = 10,
         max_iter: int = 300,
         center_tol: float = 1e-4,
-        callback: Callback | None = None,
         random_state: RandomState | int | None = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -107,7 +103,6 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         self.n_init = n_init
         self.max_iter = max_iter
         self.center_tol = center_tol
-        self.callback = callback
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
@@ -130,7 +125,6 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
             check_array(self.init, input_name="init")
         max_iter = check_integer(self.max_iter, "max_iter")
         center_tol = check_positive(self.center_tol, "center_tol", strict=False)
-        check_callback(self.callback)
         X = check_rows(self, X, reset=True)
         group, means, sizes, report = chunklet_means(X, y)
         if len(means) < n_clusters:
@@ -146,20 +140,20 @@ class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
             tol=center_tol,
             random_state=self.random_state,
         )
-        if self.callback is None:
-            path = _run(kmeans, means, sizes)
-        else:
-            # The runs draw their starts one after the other from one generator, as those of scikit-learn do.
-            random = check_random_state(self.random_state)
-            records = (Recorder.of(self, lambda at: at.cluster_centers_) for _ in range(kmeans.n_init))
-            path = best_path(_run_by_steps(kmeans, means, sizes, random, record) for record in records)
-        self._kmeans = path.parameters
+        self._kmeans = kmeans.fit(means, sample_weight=sizes)
         self.cluster_centers_ = self._kmeans.cluster_centers_
         self.labels_ = self._kmeans.labels_[group]
         self.inertia_ = float(((X - self.cluster_centers_[self.labels_]) ** 2).sum())
-        self.n_iter_, self.converged_ = path.n_iter, path.converged
+        self.n_iter_ = kmeans.n_iter_
+        self.converged_ = bool(kmeans.n_iter_ < max_iter or _is_at_rest(kmeans, means, sizes, center_tol))
         self.chunklet_report_ = report
-        warn_if_not_converged(type(self).__name__, path, remedy="Raise max_iter")
+        if not self.converged_:
+            warnings.warn(
+                f"ConstrainedKMeans did not converge: max_iter={max_iter} iterations were used; the best centres so far are kept. "
+                "Raise max_iter.",
+                ConvergenceWarning,
+                stacklevel=callers_line(),
+            )
         return self
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> NDArray[Any]:
@@ -209,46 +203,6 @@ def chunklet_means(
     members = csr_array((np.ones(len(X), dtype=X.dtype), (group, np.arange(len(X)))))
     shift = X.mean(axis=0)  # sums of centred rows, so that data far from the origin lose no digits
     return group, (members @ (X - shift)) / sizes[:, None] + shift, sizes, report
-
-
-def _run(kmeans: KMeans, means: np.ndarray, sizes: np.ndarray | None) -> FitPath:
-    """Run scikit-learn's k-means with all restarts; return a `FitPath` with the fitted KMeans as its parameters."""
-    kmeans.fit(means, sample_weight=sizes)
-    rests = kmeans.n_iter_ < kmeans.max_iter or _is_at_rest(kmeans, means, sizes, kmeans.tol)
-    return FitPath(kmeans, np.array([-kmeans.inertia_]), kmeans.n_iter_, *_end(kmeans, rests))
-
-
-def _run_by_steps(
-    kmeans: KMeans, means: np.ndarray, sizes: np.ndarray | None, random: np.random.RandomState, record: Recorder
-) -> FitPath:
-    """Run k-means one iteration at a time, because scikit-learn's has no callback; the result is the same up to rounding."""
-    least = kmeans.tol * float(means.var(axis=0).mean())
-    step = clone(kmeans).set_params(n_init=1, max_iter=1, tol=0.0, random_state=random)
-    labels: list = []  # after each iteration
-    centres = None
-    with record:
-        for _ in range(kmeans.max_iter):
-            step.fit(means, sample_weight=sizes)
-            moved = np.inf if centres is None else float(((step.cluster_centers_ - centres) ** 2).sum())
-            # The labels that an iteration of scikit-learn begins with are those of the previous iteration.
-            rests = moved <= least or (len(labels) == 2 and np.array_equal(*labels))
-            labels, centres = [*labels[-1:], step.labels_], step.cluster_centers_
-            record.add(copy(step), -step.inertia_, keep=True)
-            record.iterated(step)
-            if rests:
-                break
-            step.set_params(init=centres)
-        raise record.end(*_end(kmeans, rests or _is_at_rest(step, means, sizes, kmeans.tol)))
-    path = record.path()
-    path.parameters.set_params(**kmeans.get_params()).n_iter_ = path.n_iter
-    return path
-
-
-def _end(kmeans: KMeans, rests: bool) -> tuple[Reason, str]:
-    """Return why a run ended, and the clause for messages."""
-    if rests:
-        return Reason.CONVERGED, f"the centres moved no more than center_tol={kmeans.tol:g}"
-    return Reason.LIMIT, f"max_iter={kmeans.max_iter} iterations were used"
 
 
 def _is_at_rest(kmeans: KMeans, means: np.ndarray, sizes: np.ndarray | None, tol: float) -> bool:

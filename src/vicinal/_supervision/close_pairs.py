@@ -128,22 +128,28 @@ def _read_pairs(pairs: ArrayLike, pair_weight: ArrayLike | None, n: int) -> tupl
     same = int((pairs[:, 0] == pairs[:, 1]).sum())
     if same:
         raise ValueError(f"pairs must join two different rows, got {same} pairs of a row with itself. Drop them.")
-    if pair_weight is None:
+    weight = check_pair_weight(pair_weight, len(pairs))
+    if weight is None:
         return pairs, np.ones(len(pairs))
+    return pairs, weight / weight.max()  # sums of weights of 1e308 stay finite
+
+
+def check_pair_weight(pair_weight: ArrayLike | None, n_pairs: int) -> np.ndarray | None:
+    """Return the weights of pairs; raise an error if they are not finite, negative, or all zero."""
+    if pair_weight is None:
+        return None
     try:
         weight = np.asarray(pair_weight, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"pair_weight must hold one number for each of the {len(pairs)} pairs, but {error}.") from error
-    if weight.shape != (len(pairs),):
-        raise ValueError(
-            f"pair_weight must hold one weight for each of the {len(pairs)} pairs, got shape {weight.shape}."
-        )
+        raise TypeError(f"pair_weight must hold one number for each of the {n_pairs} pairs, but {error}.") from error
+    if weight.shape != (n_pairs,):
+        raise ValueError(f"pair_weight must hold one weight for each of the {n_pairs} pairs, got shape {weight.shape}.")
     if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
         raise ValueError(
             "pair_weight must be finite, not negative and not all zero, got values from "
             f"{weight.min():g} to {weight.max():g}. Drop pairs of weight 0."
         )
-    return pairs, weight / weight.max()  # sums of weights of 1e308 stay finite
+    return weight
 
 
 def _read_groups(y: ArrayLike | None, pair_weight: ArrayLike | None, n: int, name: str) -> np.ndarray:

@@ -310,18 +310,26 @@ def _none_and_below(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def check_pairs(pairs: ArrayLike, n_samples: int, name: str) -> np.ndarray:
     """Return an int array (p, 2) of row positions."""
+    return check_position_table(pairs, (n_samples, n_samples), name)
+
+
+def check_position_table(table: ArrayLike, sizes: tuple[int, ...], name: str) -> np.ndarray:
+    """Return an int array of row positions, with a column for each of some tables of these sizes."""
+    shape = f"(p, {len(sizes)})"
     try:
-        pairs = np.asarray(pairs)
+        table = np.asarray(table)
     except ValueError as error:
         raise ValueError(
-            f"{name} must have shape (p, 2), got rows of different lengths. Pass one pair of row positions per row, "
+            f"{name} must have shape {shape}, got rows of different lengths. Pass one pair of row positions per row, "
             "or groups to chunklets_from_groups."
         ) from error
-    if pairs.size == 0:
-        pairs = np.empty((0, 2), dtype=np.int64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise ValueError(f"{name} must have shape (p, 2), got {pairs.shape}. Pass one pair of row positions per row.")
-    return check_positions(pairs, n_samples, name)
+    if table.size == 0:
+        table = np.empty((0, len(sizes)), dtype=np.int64)
+    if table.ndim != 2 or table.shape[1] != len(sizes):
+        raise ValueError(f"{name} must have shape {shape}, got {table.shape}. Pass one pair of row positions per row.")
+    if len(set(sizes)) == 1:
+        return check_positions(table, sizes[0], name)
+    return np.column_stack([check_positions(column, size, name) for column, size in zip(table.T, sizes, strict=True)])
 
 
 def check_positions(positions: np.ndarray, n_samples: int, name: str) -> np.ndarray:
