@@ -167,3 +167,9 @@ def test_rows_of_a_detector_are_validated_once(monkeypatch):
     assert len(calls) == 1
     LCA(reg=0.1).fit(np.random.default_rng(0).normal(size=(60, 3)))
     assert len(calls) == 2
+
+
+def test_rows_that_a_detector_hands_on_are_still_refused_if_their_squares_overflow():
+    X = 1e160 * np.random.default_rng(0).normal(size=(60, 3))
+    with pytest.raises(ValueError, match="X holds values of magnitude"):
+        DensityOutlierDetector(LCA(reg=0.1)).fit(X)

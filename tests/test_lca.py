@@ -387,6 +387,7 @@ def test_the_data_may_change_after_the_fit(rows):
     before = lca.score_samples(rows[:3])
     X[:] = 0
     np.testing.assert_array_equal(lca.score_samples(rows[:3]), before)
+    np.testing.assert_array_equal(lca.mixture_.centres, rows)
 
 
 def test_auto_says_what_it_picks(rows, capsys):
@@ -536,7 +537,7 @@ def test_any_scale_of_the_data(rows, scale):
         ({"covariance_type": "tied"}, ValueError, "covariance_type must be one of 'full'"),
         ({"solver": "newton"}, ValueError, "solver must be one of"),
         ({"init": "pca"}, ValueError, "init must be one of 'covariance'"),
-        ({"init": np.eye(3)}, ValueError, r"init as a matrix must be a covariance of shape \(4, 4\)"),
+        ({"init": np.eye(3)}, ValueError, r"init as an array must have shape \(4,\) or \(4, 4\)"),
         ({"init": -1.0}, ValueError, "init must be a finite number greater than 0"),
         ({"reg": -0.1}, ValueError, "reg must be a finite number at least 0"),
         ({"reg": "big"}, ValueError, "reg must be 'auto', a number"),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import sklearn.utils
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigvalsh
 
 _LARGEST = 2**63 - 1  # the largest integer of NumPy
 
@@ -92,52 +91,64 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> str:
     return value
 
 
-def bandwidth_covariance(bandwidth: ArrayLike, n_features: int, name: str = "bandwidth") -> np.ndarray:
-    """Return the kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
+def vector_or_matrix(value: Any, n_features: int, name: str, forms: str, *, strict: bool = False) -> np.ndarray:
+    """Return a number (repeated) or a vector as a vector, and a symmetric matrix as a matrix, in float64.
+
+    Parameters
+    ----------
+    value : object
+        What the user passed.
+    n_features : int
+    name, forms : str
+        The parameter and the forms that it may have, for the messages.
+    strict : bool
+        Whether a number must be greater than 0.
+    """
+    if isinstance(value, str):
+        raise ValueError(f"{name} must be {forms}, got {value!r}.")
     try:
-        values = np.asarray(bandwidth)
-        if values.ndim == 0:
-            values = np.full(n_features, check_positive(values.item(), name))
-        if values.dtype.kind not in "iuf":
-            raise TypeError(f"entries of dtype {values.dtype}")
-        values = values.astype(np.float64)
+        values = np.asarray(value)
     except ValueError as error:
-        if name in str(error):
-            raise
-        raise ValueError(f"{name} must be a number, a vector or a square matrix of numbers: {error}.") from error
-    except TypeError as error:
-        raise TypeError(
-            f"{name} must be a number, a vector or a matrix of numbers, got {type(bandwidth).__name__}."
-        ) from error
-    if values.ndim == 1:
-        if values.shape != (n_features,):
-            raise ValueError(
-                f"{name} as a vector needs one entry for each of the {n_features} features, got {len(values)}."
-            )
-        if not np.all(np.isfinite(values)) or values.min() <= 0:
-            raise ValueError(f"{name} as a vector must hold finite standard deviations greater than 0.")
-        if values.min() < 1e-150 or values.max() > 1e150:
-            raise ValueError(
-                f"{name} must lie between 1e-150 and 1e150, so that its square can be represented, got {values.min():g} to "
-                f"{values.max():g}. Rescale the data."
-            )
-        return np.diag(values**2)
-    if values.shape != (n_features, n_features):
+        raise ValueError(f"{name} must be {forms}: {error}.") from error
+    if values.ndim == 0:
+        values = np.full(n_features, check_positive(values.item(), name, strict=strict))
+    if values.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be {forms}, and must hold numbers, got entries of dtype {values.dtype}.")
+    values = values.astype(np.float64)
+    if values.shape not in ((n_features,), (n_features, n_features)):
         raise ValueError(
-            f"{name} as a matrix must be a covariance of shape ({n_features}, {n_features}), got shape {values.shape}."
+            f"{name} as an array must have shape ({n_features},) or ({n_features}, {n_features}) for {n_features} "
+            f"features, got {values.shape}."
         )
-    if not np.all(np.isfinite(values)):
-        raise ValueError(f"{name} as a matrix must be finite.")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite.")
+    if values.ndim == 1:
+        return values
     scale = np.sqrt(np.abs(np.diag(values)))
     if np.any(np.abs(values - values.T) > 1e-8 * np.maximum(np.outer(scale, scale), np.finfo(float).tiny)):
         raise ValueError(f"{name} as a matrix must be symmetric. Pass (M + M.T) / 2 if the asymmetry is rounding.")
-    values = 0.5 * (values + values.T)
-    if scale.min() == 0 or not is_positive_definite(values):
+    return 0.5 * (values + values.T)
+
+
+def bandwidth_covariance(bandwidth: ArrayLike, n_features: int, name: str = "bandwidth") -> np.ndarray:
+    """Return the kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
+    forms = "a number, a vector (standard deviations) or a matrix (a covariance)"
+    values = vector_or_matrix(bandwidth, n_features, name, forms, strict=True)
+    if values.ndim == 2:
+        if not is_positive_definite(values):
+            raise ValueError(
+                f"{name} as a matrix must be positive definite; this one is singular or indefinite. "
+                "Add a small multiple of the identity."
+            )
+        return values
+    if values.min() <= 0:
+        raise ValueError(f"{name} as a vector must hold standard deviations greater than 0, got {values.min():g}.")
+    if values.min() < 1e-150 or values.max() > 1e150:
         raise ValueError(
-            f"{name} as a matrix must be positive definite; this one is singular or indefinite. "
-            "Add a small multiple of the identity."
+            f"{name} must lie between 1e-150 and 1e150, so that its square can be represented, got {values.min():g} to "
+            f"{values.max():g}. Rescale the data."
         )
-    return values
+    return np.diag(values**2)
 
 
 def is_positive_definite(matrix: np.ndarray) -> bool:
@@ -152,7 +163,7 @@ def correlation_eigenvalues(matrix: np.ndarray) -> np.ndarray:
     """Return the eigenvalues of a symmetric matrix in units of its columns, in ascending order, so that these units do not matter."""
     scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     scale = np.where(scale > 0, scale, 1.0)
-    return eigvalsh(matrix / np.outer(scale, scale))
+    return np.linalg.eigvalsh(matrix / np.outer(scale, scale))
 
 
 def shown_columns(chosen: np.ndarray, names: Sequence[Any] | np.ndarray | None = None) -> str:

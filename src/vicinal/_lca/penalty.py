@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from vicinal._checks import check_positive, correlation_eigenvalues, is_positive_definite, shown_columns
+from vicinal._checks import (
+    check_positive,
+    correlation_eigenvalues,
+    is_positive_definite,
+    shown_columns,
+    vector_or_matrix,
+)
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.steps import Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
@@ -99,28 +105,14 @@ def check_matrix(
     given: Any, n_features: int, name: str, forms: str = "a number, a vector of variances or a matrix"
 ) -> np.ndarray:
     """Return the matrix that a number, a vector of variances or a matrix stands for."""
-    if isinstance(given, (str, Record)):
+    if isinstance(given, Record):
         raise ValueError(f"{name} must be {forms}, got {given!r}.")
-    if np.ndim(given) == 0:
-        return check_positive(given, name, strict=False) * np.eye(n_features)
-    values = np.asarray(given)
-    if values.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must hold numbers, got entries of dtype {values.dtype}.")
-    values = values.astype(np.float64)
-    if values.shape not in ((n_features,), (n_features, n_features)):
-        raise ValueError(
-            f"{name} as an array must have shape ({n_features},) or ({n_features}, {n_features}) for {n_features} "
-            f"features, got {values.shape}."
-        )
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite.")
-    if values.ndim == 1:
-        if values.min() < 0:
-            raise ValueError(f"{name} as a vector holds variances, which must not be negative; got {values.min():g}.")
-        return np.diag(values)
-    if not np.allclose(values, values.T, rtol=1e-8, atol=1e-300):
-        raise ValueError(f"{name} as a matrix must be symmetric. Pass (R + R.T) / 2 if the asymmetry is rounding.")
-    return 0.5 * (values + values.T)
+    values = vector_or_matrix(given, n_features, name, forms)
+    if values.ndim == 2:
+        return values
+    if values.min() < 0:
+        raise ValueError(f"{name} as a vector holds variances, which must not be negative; got {values.min():g}.")
+    return np.diag(values)
 
 
 def as_parameter(penalty: Penalty, in_all_columns: Callable[[np.ndarray], np.ndarray] | None = None) -> Any:
