@@ -11,9 +11,10 @@ from needs import needs
 
 from vicinal import RCA, Engine
 from vicinal import io as model_io
-from vicinal.cli import blocks, main
+from vicinal._files import table_file
+from vicinal.cli import main
 from vicinal.cli.console import Console
-from vicinal.cli.tables import TableOptions, read_table
+from vicinal.cli.tables import TableBlocks, TableOptions, read_table
 
 OK, USAGE, DATA = 0, 2, 3
 
@@ -33,8 +34,8 @@ def in_blocks(monkeypatch):
     """A function after which every table is large, and a block has some rows."""
 
     def patch(values=120):
-        monkeypatch.setattr(blocks, "LARGE", 0)
-        monkeypatch.setattr(blocks, "BLOCK_VALUES", values)
+        monkeypatch.setattr(table_file, "LARGE", 0)
+        monkeypatch.setattr(table_file, "BATCH_VALUES", values)
 
     return patch
 
@@ -80,7 +81,7 @@ def test_mixed_columns_have_the_types_of_the_whole_file(folder, in_blocks):
     frame.to_csv("mixed.csv", index=False)
     expected = read_table("mixed.csv", TableOptions())
     in_blocks(8 * 7)
-    found = list(blocks.TableBlocks("mixed.csv", TableOptions(), Console(quiet=True)))
+    found = list(TableBlocks("mixed.csv", TableOptions(), Console(quiet=True)))
     assert len(found) > 5
     pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), expected)
 
@@ -249,31 +250,45 @@ def test_lca_of_a_large_table_keeps_a_sample_that_fits(folder, in_blocks, capsys
     assert np.load("scores.npy").shape == (6_000, 5)
 
 
-def test_what_the_first_rows_do_not_tell_is_refused(table, in_blocks, capsys):
-    table["late"] = np.where(np.arange(200) < 150, 1.0, 2.0)
-    table["never at first"] = np.where(np.arange(200) < 150, np.nan, 3.0)
-    learn = ["learn", "late.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q"]
-    in_blocks(8 * 20)
-    for gone, name in (("never at first", "late"), ("late", "never at first")):
-        table.drop(columns=[gone]).to_csv("late.csv", index=False)
-        capsys.readouterr()
-        assert run(*learn) == DATA
-        assert f"{name!r} was constant or empty in the first rows" in capsys.readouterr().err
-        assert run(*learn, "--drop", name) == OK
+@pytest.mark.parametrize("form", ["sorted.csv", "sorted.parquet"])
+def test_learn_from_a_sorted_table_in_blocks_kinds_and_model_of_the_whole_table(form, folder, in_blocks, capsys):
+    """The kinds of the columns came from the first block: constant, rounded or whole numbers there, and not later."""
+    n = 400
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": np.sort(rng.normal(size=n)), "late": np.where(np.arange(n) < 300, 1.0, 2.5)})
+    frame["rounded"] = np.where(np.arange(n) < 200, np.round(frame["size"], 1), frame["size"] * 1.01)
+    frame["never at first"] = np.where(np.arange(n) < 250, np.nan, rng.normal(size=n))
+    frame["text later"] = np.where(np.arange(n) < 350, "3", "x")
+    frame["group"] = np.arange(n) // 8 % 5
+    frame.to_csv("sorted.csv", index=False)
+    frame.to_parquet("sorted.parquet")
+    learn = ["learn", form, "--method", "rca", "--target", "group", "--missing", "drop"]
+    assert run(*learn, "-o", "whole.vicinal") == OK
+    whole_said = capsys.readouterr().err.splitlines()
+    in_blocks(6 * 20)
+    assert run(*learn, "-o", "blocks.vicinal") == OK
+    said = capsys.readouterr().err.splitlines()
+    assert said[:-1] == whole_said[:-1]
+    whole, found = model_io.load("whole.vicinal"), model_io.load("blocks.vicinal")
+    assert {name: str(kind) for name, kind in found[0].types_.items()} == {
+        name: str(kind) for name, kind in whole[0].types_.items()
+    }
+    assert np.array_equal(found[0].get_feature_names_out(), whole[0].get_feature_names_out())
+    np.testing.assert_allclose(found[-1].components_, whole[-1].components_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["rca", "lca"])
-def test_a_type_includes_a_column_that_is_constant_in_the_first_rows(table, in_blocks, capsys, method):
-    table["late"] = np.where(np.arange(200) < 50, 1.0, np.random.default_rng(0).normal(size=200))
-    table.to_csv("late.csv", index=False)
-    in_blocks(8 * 20)
-    learn = ["learn", "late.csv", "--method", method, "--target", "kind", "-o", "m.vicinal"]
-    assert run(*learn) == DATA
-    assert "Pass --type late=continuous" in capsys.readouterr().err
-    assert run(*learn, "--type", "late=continuous") == OK
-    model = model_io.load("m.vicinal")
-    assert "late" in model[0].get_feature_names_out()
-    np.testing.assert_allclose(model["scale"].mean_[-1], table["late"].mean())
+def test_learn_in_blocks_a_density_with_noise_the_same_model(folder, in_blocks):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=300).round(1), "b": rng.normal(size=300)})
+    frame.to_csv("t.csv", index=False)
+    learn = ["learn", "t.csv", "--method", "lca", "--set", "reg=0.1", "--set", "solver=em", "-q"]
+    assert run(*learn, "-o", "whole.vicinal") == OK
+    in_blocks(60)
+    assert run(*learn, "-o", "blocks.vicinal") == OK
+    whole, found = model_io.load("whole.vicinal"), model_io.load("blocks.vicinal")
+    assert [name for name, _ in found.steps] == ["columns", "noise", "scale", "lca"]
+    np.testing.assert_allclose(found[-1].components_, whole[-1].components_, rtol=1e-8)
+    np.testing.assert_array_equal(found[-1].mixture_.centres, whole[-1].mixture_.centres)
 
 
 def test_a_large_table_without_labels_or_ids_is_explained(table, in_blocks, capsys):
@@ -309,8 +324,8 @@ def test_memory_of_the_command_does_not_grow_with_the_table(folder, monkeypatch)
     frame = pd.DataFrame(rows, columns=[f"c{k}" for k in range(40)])
     model_io.save(RCA().fit(frame[:500], np.arange(500) % 3), "m.vicinal")
     frame.to_parquet("rows.parquet")
-    monkeypatch.setattr(blocks, "LARGE", 0)
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", 2**15)  # a twenty-fifth
+    monkeypatch.setattr(table_file, "LARGE", 0)
+    monkeypatch.setattr(table_file, "BATCH_VALUES", 2**15)  # a twenty-fifth
     del frame
     tracemalloc.start()
     try:

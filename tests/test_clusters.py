@@ -17,7 +17,8 @@ from needs import needs
 
 from vicinal import RCA
 from vicinal import io as model_io
-from vicinal.cli import blocks, main, results
+from vicinal._files import table_file
+from vicinal.cli import main, results
 from vicinal.cli.clusters import cluster_of
 
 distributed = needs("distributed")
@@ -97,8 +98,8 @@ def test_a_scheduler_without_workers_is_no_bug(command, tmp_path, monkeypatch, c
     rows = pd.DataFrame(rng.normal(size=(3_000, 3)), columns=list("abc"))
     rows.to_csv("rows.csv", index=False)
     model_io.save(RCA().fit(rows, np.arange(3_000) % 3), "m.vicinal")
-    monkeypatch.setattr(blocks, "LARGE", 0)
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", 1_000)
+    monkeypatch.setattr(table_file, "LARGE", 0)
+    monkeypatch.setattr(table_file, "BATCH_VALUES", 1_000)
     with distributed.LocalCluster(n_workers=0, dashboard_address=None) as nobody:
         there = ["--cluster", nobody.scheduler_address, "-o", "out.csv"]
         assert main([command, "m.vicinal", "rows.csv", *there]) == WORKERS
@@ -153,8 +154,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def in_blocks(monkeypatch, values=480):
-    monkeypatch.setattr(blocks, "LARGE", 0)
-    monkeypatch.setattr(blocks, "BLOCK_VALUES", values)
+    monkeypatch.setattr(table_file, "LARGE", 0)
+    monkeypatch.setattr(table_file, "BATCH_VALUES", values)
 
 
 def not_here(*args, **options):

@@ -177,7 +177,9 @@ def through_a_file(value, tmp_path):
 
 
 def assert_identical(a, b, place="estimator"):
-    """Same types and same bits, all the way down."""
+    """Same types and same bits, all the way down; a number of NumPy becomes one of Python."""
+    if isinstance(a, np.generic) and not isinstance(b, np.generic):
+        a = a.item()
     assert type(a) is type(b), f"{place}: {type(a)} became {type(b)}"
     if isinstance(a, np.ndarray) and a.dtype == object:
         assert a.shape == b.shape, place
@@ -293,8 +295,7 @@ VALUES = [
     np.array(["é", "", "\udc80 b"], dtype=object), np.array(["", ""]), np.arange(6.0).reshape(2, 3).T, np.asfortranarray(np.eye(2, 3)),
     np.arange(24).reshape(2, 3, 4).transpose(1, 0, 2), np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0), np.arange(10)[::-2],
     np.arange(10.0).reshape(5, 2)[:, 1],
-    np.array(["a", 1, None, 2.5, True], dtype=object), np.array([[1, "x"], [(2,), [3]]], dtype=object),
-    np.array(None, dtype=object), np.array([], dtype=object), np.arange(3, dtype=np.float16),
+    np.array([], dtype=object), np.arange(3, dtype=np.float16),
     np.random.RandomState(5), Engine("cpu", threads=2), ParzenWindows(0.5), [ParzenWindows(), {"x": RCA()}],
 ]  # fmt: skip
 
@@ -414,11 +415,11 @@ def _circle():
         (ParzenWindows(object()), "bandwidth holds a builtins.object"),
         (ParzenWindows({1, 2}), "bandwidth holds a builtins.set"),
         (ParzenWindows(_circle()), "bandwidth is nested too deeply.*or holds itself"),
-        (ParzenWindows(np.longdouble(1)), "bandwidth has the dtype"),
+        (ParzenWindows(np.longdouble(1)), "bandwidth holds a numpy.longdouble"),
         (ParzenWindows(np.ones(2, dtype=np.longdouble)), "bandwidth has the dtype"),
         (ParzenWindows(np.zeros(2, dtype=[("a", int)])), "bandwidth has the dtype"),
         (ParzenWindows(np.ma.array([1.0])), "bandwidth holds a .*MaskedArray"),
-        (ParzenWindows(np.array([object()], dtype=object)), "bandwidth.0 holds a builtins.object"),
+        (ParzenWindows(np.array([object()], dtype=object)), "bandwidth has the dtype object"),
         (ParzenWindows(pd.Series([1.0])), "bandwidth holds a .*Series"),
         (_OwnMetric(), "the estimator is a .*_OwnMetric.*subclasses"),
         (ManifoldParzen(metric=sklearn.neighbors.KernelDensity(), n_components=1, n_neighbors=5), "metric is a sklearn.*KernelDensity"),
@@ -704,7 +705,6 @@ MALICIOUS_TREES = {
     "tuple of nothing": value_tree({"is": "tuple", "items": None}),
     "float of another text": value_tree({"is": "float", "text": "1e5"}),
     "float of no text": value_tree({"is": "float", "text": None}),
-    "scalar of two": value_tree({"is": "scalar", "name": "p"}),
     "strings without lengths": value_tree({"is": "strings", "name": "a"}),
     "strings of other lengths": value_tree({"is": "strings", "name": "s"}),
     "strings of negative lengths": value_tree({"is": "strings", "name": "n"}),
@@ -715,9 +715,6 @@ MALICIOUS_TREES = {
     "array of texts": value_tree({"is": "array", "name": "u", "dtype": "<U2"}),
     "array of long texts": value_tree({"is": "array", "name": "u", "dtype": "<U90000000"}),
     "array of no texts": value_tree({"is": "array", "name": "u", "dtype": "<U0"}),
-    "objects short": value_tree({"is": "objects", "shape": [3], "items": [1]}),
-    "objects absurd": value_tree({"is": "objects", "shape": [2**62, 0], "items": []}),
-    "objects of no shape": value_tree({"is": "objects", "shape": "a", "items": []}),
     "engine of no kind": estimator_tree(parameters={"engine": engine_tree(kind="gpu")}),
     "engine with other fields": value_tree(engine_tree(run="rm")),
     "record with a method": estimator_tree(attributes=mixture_tree(score_samples=1)),

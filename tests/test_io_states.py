@@ -141,9 +141,7 @@ def test_a_fit_that_did_not_finish_is_not_saved(tmp_path):
 def test_what_was_changed_into_nonsense_is_not_saved(tmp_path):
     metric = NCA(random_state=0, max_iter=3, tol=1.0).fit(X, Y)
     metric.components_ = metric.components_[:, :1]
-    with pytest.raises(
-        TypeError, match=r"components_ is an array .*expected finite floats of shape \(k, d\), not empty, where d=2"
-    ):
+    with pytest.raises(TypeError, match=r"components_ is an array .*expected floats\(k, d, filled=True\), where d=2"):
         io.save(metric, tmp_path / "model.vicinal")
     assert not list(tmp_path.iterdir())
 
@@ -193,10 +191,10 @@ def test_sizes_are_the_same_in_the_whole_state():
     assert state.fault(good) is None
     assert state.fault({**good, "b": np.zeros((3, 3))}) is None
     fault = state.fault({**good, "b": np.zeros((2, 2))})
-    assert (fault.name, fault.expected) == ("b", "finite floats of shape (k, k), where k=3")
+    assert (fault.name, fault.expected) == ("b", "floats(k, k), where k=3")
     assert fault.got == "an array of dtype float64 and shape (2, 2) with values from 0 to 0"
     assert state.fault({**good, "n": 3}).name == "a"
-    assert state.fault({**good, "n": True}).expected == "an integer n, at least 0"
+    assert state.fault({**good, "n": True}).expected == "count(n)"
 
 
 def test_positions_stay_below_the_number_of_rows():
@@ -213,7 +211,7 @@ def test_a_state_is_whole_or_empty():
     assert state.fault({"a": 1, "b": 1}) is None
     assert state.fault({"a": 1, "b": 1, "c": 1, "d": 1}) is None
     assert state.fault({"a": 1}).name == "b"
-    assert state.fault({"a": 1, "b": 1, "c": 1}) == ("d", "an integer, at least 0", "nothing")
+    assert state.fault({"a": 1, "b": 1, "c": 1}) == ("d", "count()", "nothing")
     assert state.fault({"c": 1}).name == "a"
 
 
@@ -260,34 +258,34 @@ def with_entry(value):
         (
             "LCA:shrinkage",
             lambda tree, arrays: tree["attributes"]["reg_"]["fields"].update(target=0.2),
-            r"LCA has reg_=.*, expected .* a Shrinkage with target of shape \(d, d\)",
+            r"LCA has reg_=.*, expected .*record\(Shrinkage, target=",
         ),
-        ("LCA", changed_field("n_features_in_", 3), r"LCA has .*=an array.* expected finite floats of shape .*d=3"),
-        ("LCA", changed_field("engine_", "gpu"), "LCA has engine_='gpu', expected 'cpu' or 'dask' or 'reference' or 'torch'"),
+        ("LCA", changed_field("n_features_in_", 3), r"LCA has .*=an array.* expected floats\(.*d=3"),
+        ("LCA", changed_field("engine_", "gpu"), "LCA has engine_='gpu', expected one_of.cpu, dask, reference, torch"),
         ("LCA", changed_field("converged_", 1), "LCA has converged_=1, expected True or False"),
-        ("LCA", changed_field("mixture_", None), "LCA has mixture_=None, expected a SharedMixture .* or a RowsLeftOut"),
-        ("LCA", changed_array("components_", with_entry(np.nan)), "LCA has components_=.*nan.* expected finite floats"),
+        ("LCA", changed_field("mixture_", None), r"LCA has mixture_=None, expected record\(SharedMixture.* or record\(RowsLeftOut"),
+        ("LCA", changed_array("components_", with_entry(np.nan)), "LCA has components_=.*nan.* expected floats"),
         ("LCA", changed_array("components_", lambda A: A[:1]), r"components_=.*shape \(1, 2\).* expected .*\(a, d\)"),
         ("LCA", changed_array("components_", lambda A: A > 0), "LCA has components_=.*dtype bool"),
         ("LCA", changed_array("mixture_.centres", lambda A: A[:5]), r"SharedMixture has log_weights=.*where n=5"),
         ("LCA:stream", changed_field("_stream", {"is": "dict", "items": []}), "LCA has _stream=a dict, expected None or"),
-        ("LocalLCA:noise", changed_array("mixture_.frames", lambda A: 2 * A), "FrameMixture has frames=.*at most 1.001"),
-        ("ManifoldParzen", changed_array("_neighbors", with_entry(10**6)), "_neighbors=.* at least 0 and less than n.*n=14"),
+        ("LocalLCA:noise", changed_array("mixture_.frames", lambda A: 2 * A), "FrameMixture has frames=.*most=1.001"),
+        ("ManifoldParzen", changed_array("_neighbors", with_entry(10**6)), "_neighbors=.*integers.n, k, below=n.*n=14"),
         ("ManifoldParzen", changed_array("_neighbors", with_entry(-1)), "ManifoldParzen has _neighbors="),
-        ("ManifoldParzen", changed_array("mixture_.variances", lambda v: -v - 1), "FrameMixture has variances=.*at least 0"),
-        ("ManifoldParzen", changed_array("mixture_.frames", lambda v: 3 * v), "FrameMixture has frames=.*at most 1.001"),
-        ("SoftNeighborsClassifier", changed_array("_codes", with_entry(9)), r"_codes=.*less than c.* c=3"),
-        ("SoftNeighborsClassifier", changed_array("_codes", lambda c: c[::-1]), "_codes=.*in increasing order"),
-        ("SoftNeighborsClassifier", changed_array("points_", lambda A: A[:, :1]), r"points_=.*of shape \(m, k\).*where k=2"),
-        ("SoftNeighborsClassifier", changed_array("classes_", lambda c: c[::-1]), "classes_=.*in increasing order"),
-        ("SoftNeighborsClassifier:metric", changed_field("metric_", None), r"points_=.*of shape \(m, k\).*where k=2"),
-        ("SoftNeighborsRegressor", changed_field("bandwidth_", 0.0), "bandwidth_=0.0, expected a finite number, greater than 0"),
-        ("DensityClassifier", changed_field("densities_", []), "densities_=a list, expected a list of c .*c=3"),
-        ("NeuralNCA", changed_field("_n_outputs", 0), "_n_outputs=0, expected an integer k, at least 1"),
-        ("NCA", changed_array("components_", lambda A: A[:0]), "NCA has components_=.*not empty"),
-        ("PairNCA", changed_array("components_", lambda A: A[:0]), "PairNCA has components_=.*not empty"),
-        ("AnchorNCA", changed_array("components_", lambda A: A[:0]), "components_=.*not empty"),
-        ("MMC", changed_array("components_", lambda A: A[:0]), "components_=.*not empty"),
+        ("ManifoldParzen", changed_array("mixture_.variances", lambda v: -v - 1), "FrameMixture has variances=.*least=0"),
+        ("ManifoldParzen", changed_array("mixture_.frames", lambda v: 3 * v), "FrameMixture has frames=.*most=1.001"),
+        ("SoftNeighborsClassifier", changed_array("_codes", with_entry(9)), r"_codes=.*below=c.* c=3"),
+        ("SoftNeighborsClassifier", changed_array("_codes", lambda c: c[::-1]), "_codes=.*increasing=True"),
+        ("SoftNeighborsClassifier", changed_array("points_", lambda A: A[:, :1]), r"points_=.*floats\(m, k, .*where k=2"),
+        ("SoftNeighborsClassifier", changed_array("classes_", lambda c: c[::-1]), "classes_=.*expected labels"),
+        ("SoftNeighborsClassifier:metric", changed_field("metric_", None), r"points_=.*floats\(m, k, .*where k=2"),
+        ("SoftNeighborsRegressor", changed_field("bandwidth_", 0.0), "bandwidth_=0.0, expected number.above=0"),
+        ("DensityClassifier", changed_field("densities_", []), "densities_=a list, expected estimators.*c=3"),
+        ("NeuralNCA", changed_field("_n_outputs", 0), "_n_outputs=0, expected count.k, least=1"),
+        ("NCA", changed_array("components_", lambda A: A[:0]), "NCA has components_=.*filled=True"),
+        ("PairNCA", changed_array("components_", lambda A: A[:0]), "PairNCA has components_=.*filled=True"),
+        ("AnchorNCA", changed_array("components_", lambda A: A[:0]), "components_=.*filled=True"),
+        ("MMC", changed_array("components_", lambda A: A[:0]), "components_=.*filled=True"),
     ],
 )  # fmt: skip
 def test_a_state_that_does_not_hold_together_is_refused(fit, change, message, tmp_path):
@@ -315,7 +313,7 @@ def test_no_required_part_of_a_state_may_be_missing(fit, tmp_path):
 OTHER_VALUES = [
     None, True, False, -1, 0, 1, 2, 3, 10**6, 0.5, -0.5, "", "text", "auto", "reference", [], [0], [None],
     {"is": "tuple", "items": []}, {"is": "dict", "items": []}, {"is": "float", "text": "nan"},
-    {"is": "objects", "shape": [2], "items": [None, "a"]},
+
 ]  # fmt: skip
 
 

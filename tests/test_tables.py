@@ -634,7 +634,7 @@ def test_a_skewed_column_is_noted_and_its_logarithm_offered():
     [note] = prepare(table).notes
     assert note.odd
     assert (
-        "skewed, so that most rows are close together and a few are far away: 'price'. Pass log price to use its"
+        "skewed, so that most rows are close together and a few are far away: 'price'. Pass log=['price'] to use its"
         in note.text
     )
     prepared = prepare(table, log=["price"])

@@ -21,8 +21,8 @@ BLOCK_BYTES = 2**25  # the size of a block of rows that is read at a time, unles
 # The functions that make sources of other libraries' tables, by the package of the table; each takes the table.
 _OTHER_SOURCES = {
     "dask": ("vicinal._dask.rows", "DaskRows"),
-    "pyarrow": ("vicinal._rows_in_files", "ParquetRows"),
-    "zarr": ("vicinal._rows_in_files", "ZarrRows"),
+    "pyarrow": ("vicinal._files", "ParquetRows"),
+    "zarr": ("vicinal._files", "ZarrRows"),
 }
 
 
@@ -249,6 +249,12 @@ def real_dtype(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if np.dtype(dtype) == np.float32 else np.float64)
 
 
+def write_npy_header(file: Any, shape: tuple[int, int], dtype: np.dtype) -> None:
+    """Write the header of an NPY file; NumPy leaves room in it for as many rows as there will be."""
+    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
 class RowsFile:
     """A temporary file of rows that is written block by block, and then read as a memory map.
 
@@ -262,12 +268,7 @@ class RowsFile:
         self.shape, self.dtype = (0, n_columns), np.dtype(dtype)
         handle, self._path = tempfile.mkstemp(prefix="vicinal-rows-", suffix=".npy")
         self._file = os.fdopen(handle, "wb")
-        self._write_header()
-
-    def _write_header(self) -> None:
-        # NumPy leaves room in the header for as many rows as there will be.
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
+        write_npy_header(self._file, self.shape, self.dtype)
 
     def write(self, block: np.ndarray) -> None:
         """Append rows."""
@@ -293,7 +294,7 @@ class RowsFile:
         """Return the rows so far as a writable memory map; the file is deleted with it."""
         self._file.flush()
         self._file.seek(0)
-        self._write_header()
+        write_npy_header(self._file, self.shape, self.dtype)
         self._file.close()
         rows = np.load(self._path, mmap_mode="r+")
         try:

@@ -31,6 +31,13 @@ def did_you_mean(name: str, known: Iterable[object]) -> str:
     return f" Did you mean {near[0]}?" if near else ""
 
 
+def similar_columns(wanted: Iterable[str], columns: Iterable[str]) -> str:
+    """Return the same hint for columns that a table does not have, with up to three similar ones each in quotes."""
+    columns = list(columns)
+    near = dict.fromkeys(match for name in wanted for match in similar_names(name, columns, 3))
+    return f" Did you mean {shown(near)}?" if near else ""
+
+
 def printable(text: str) -> str:
     r"""Return the text with control characters written as escapes, such as ``\u001b`` and ``\u202e``."""
     return text.translate(_ESCAPES)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from vicinal._callers import callers_line
+from vicinal._files import open_rows
 from vicinal._model_files.codec import Reader, Writer
 from vicinal._model_files.container import parse_json, read_arrays, write_arrays
 from vicinal._model_files.exports import (
@@ -29,7 +30,6 @@ from vicinal._model_files.exports import (
     to_sentence_transformers,
     to_torch,
 )
-from vicinal._rows_in_files import open_rows
 from vicinal._version import __version__
 
 __all__ = [

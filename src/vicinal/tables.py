@@ -1,6 +1,7 @@
 """Tables with columns of different kinds: detection of kinds, preparation of rows, and scores of rounded values.
 
 - :func:`column_types` detects the kind of each column, which you can override;
+- :func:`read_table` reads a table from a file, as the command does;
 - :func:`prepare` prepares a table for metrics and densities, as ``vicinal learn`` and ``vicinal compare`` do;
 - :func:`score_rows` scores rows under a density, with noise on rounded columns.
 
@@ -8,9 +9,10 @@
 """
 
 from vicinal._detect.steps import score_rows
+from vicinal._files import read_table
 from vicinal._tables import ColumnType, PreparedTable, TableError, column_types, prepare
 
-__all__ = ["ColumnType", "PreparedTable", "TableError", "column_types", "prepare", "score_rows"]
+__all__ = ["ColumnType", "PreparedTable", "TableError", "column_types", "prepare", "read_table", "score_rows"]
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """A density as the parameter of another estimator, alone or behind other steps of a pipeline: its validation, rows as it takes them, and scores in the units of the table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ from sklearn.utils.validation import has_fit_parameter
 from vicinal._checks import check_flag, check_integer
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.parzen import ParzenWindows
-from vicinal._tables import ColumnType, Dequantizer, PreparedTable, TableEncoder
+from vicinal._row_sources import ArrayRows
+from vicinal._tables import (
+    ColumnType,
+    Dequantizer,
+    EqualRows,
+    PreparedTable,
+    TableEncoder,
+    collected,
+    is_mapped,
+    parts_of,
+)
 from vicinal._tensors import on_device
 
 
@@ -273,16 +283,44 @@ def fit_prepared(
     """
     import pandas as pd
 
-    steps, rows = [("columns", prepared.encoder.set_output(transform="pandas"))], prepared.X
+    steps: list[tuple[str, Any]] = [("columns", prepared.encoder.set_output(transform="pandas"))]
     dequantizer = prepared.encoder.dequantizer() if noise else None
     if dequantizer is not None:
         steps.append(("noise", dequantizer))
-        rows = pd.DataFrame(dequantizer.transform_training_rows(rows), columns=rows.columns)
-    if scale:
-        steps.append(("scale", StandardScaler().fit(rows)))
-        rows = steps[-1][1].transform(rows)
+    scaler = StandardScaler() if scale else None
+    if scaler is not None:
+        steps.append(("scale", scaler))
+    rows: Any = prepared.X
+    if len(steps) > 1:
+        rows = _noisy_and_scaled(prepared.X, dequantizer, scaler)
+    elif is_mapped(rows):
+        rows = ArrayRows(rows.to_numpy())
     for name, step in more:
         steps.append((name, step))
-        rows = step.fit_transform(rows)
-    estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **(supervision or {}))
+        # Without a scaler, new rows reach the step with the names of the columns.
+        rows = step.fit_transform(
+            rows if scale or isinstance(rows, pd.DataFrame) else pd.DataFrame(rows, columns=prepared.X.columns)
+        )
+    estimator.fit(np.asarray(rows) if more else rows, **(supervision or {}))
     return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
+
+
+def _noisy_and_scaled(X: Any, noise: Dequantizer | None, scaler: StandardScaler | None) -> np.ndarray:
+    """Return training rows with noise in rounded columns and standardised, and fit the scaler; part by part."""
+    import pandas as pd
+
+    seen = EqualRows()
+
+    def noisy() -> Iterator[np.ndarray]:
+        for part in parts_of(len(X)):
+            block = X.iloc[part]
+            values = np.array(block) if noise is None else np.asarray(noise.transform_training_rows(block, seen))
+            if scaler is not None:
+                scaler.partial_fit(pd.DataFrame(values, columns=X.columns, copy=False))
+            yield values
+
+    rows = collected(noisy(), X.shape[1], mapped=is_mapped(X))
+    for part in parts_of(len(rows)) if scaler is not None else ():
+        rows[part] -= scaler.mean_
+        rows[part] /= scaler.scale_
+    return rows

@@ -121,8 +121,8 @@ class Writer:
             return {"is": "dict", "items": pairs}
         if kind in (np.ndarray, np.memmap):
             return self._array(value, place)
-        if isinstance(value, np.generic):
-            return {**self._array(np.asarray(value), place), "is": "scalar"}
+        if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):
+            return self.value(value.item(), place)  # a number of Python answers with the same bits
         if kind is np.random.RandomState:
             return self._random_state(value, place)
         if isinstance(value, BaseEstimator):
@@ -137,9 +137,6 @@ class Writer:
         name = ".".join(place)
         if array.dtype == object and array.ndim == 1 and all(type(item) is str for item in array):
             return self._strings(array, name)
-        if array.dtype == object:
-            items = [self.value(item, (*place, str(i))) for i, item in enumerate(array.ravel())]
-            return {"is": "objects", "shape": list(array.shape), "items": items}
         if array.dtype.kind not in "biufU" or (array.dtype.itemsize not in (1, 2, 4, 8) and array.dtype.kind != "U"):
             raise TypeError(f"{_where(place)} has the dtype {array.dtype}, which a model file cannot hold.")
         little = np.asarray(array, order="C").astype(array.dtype.newbyteorder("<"), copy=False)
@@ -356,8 +353,8 @@ class Reader:
             )
         return self._arrays.pop(name)
 
-    def _array(self, tree: Any, depth: int, kind: str = "array") -> np.ndarray:
-        _expect(tree, kind, {"name"}, optional={"dtype"})
+    def _array(self, tree: Any, depth: int) -> np.ndarray:
+        _expect(tree, "array", {"name"}, optional={"dtype"})
         plain = self._table_entry(tree["name"])
         if "dtype" not in tree:
             return np.require(plain, plain.dtype, "A")
@@ -369,34 +366,19 @@ class Reader:
         texts = np.require(plain, plain.dtype, "AC").view(f"<U{width}").reshape(plain.shape[:-1])
         return texts.astype(tree["dtype"], copy=False)
 
-    def _scalar(self, tree: Any, depth: int) -> Any:
-        array = self._array(tree, depth, "scalar")
-        if array.shape != ():
-            raise ValueError(f"it holds a number of shape {array.shape}.")
-        return array[()]
-
     def _strings(self, tree: Any, depth: int) -> np.ndarray:
         _expect(tree, "strings", {"name"})
         data, lengths = self._table_entry(tree["name"]), self._table_entry(f"{tree['name']}.lengths")
         self._n_strings += lengths.size
         sound = lengths.dtype == np.int64 and lengths.ndim == 1 and self._n_strings <= _MOST_STRINGS
-        if not sound or data.dtype != np.uint8 or lengths.min(initial=0) < 0 or lengths.max(initial=0) > data.size:
-            raise ValueError(f"its strings {shown(tree['name'])} and their lengths do not fit each other.")
-        if int(lengths.sum()) != data.size:
+        sound = sound and data.dtype == np.uint8 and lengths.min(initial=0) >= 0 and lengths.max(initial=0) <= data.size
+        if not sound or int(lengths.sum()) != data.size:
             raise ValueError(f"its strings {shown(tree['name'])} and their lengths do not fit each other.")
         texts, end = np.empty(len(lengths), dtype=object), 0
         for i, length in enumerate(lengths):
             start, end = end, end + int(length)
             texts[i] = data[start:end].tobytes().decode("utf-8", "surrogatepass")
         return texts
-
-    def _objects(self, tree: Any, depth: int) -> np.ndarray:
-        _expect(tree, "objects", {"shape", "items"})
-        items, shape = self._items(tree["items"], depth), tree["shape"]
-        array = np.empty(len(items), dtype=object)
-        for i, item in enumerate(items):  # one by one, because NumPy would convert lists
-            array[i] = item
-        return array.reshape(shape)
 
     def _random_state(self, tree: Any, depth: int) -> np.random.RandomState:
         _expect(tree, "random_state", {"key", "position", "has_gauss", "gauss"})
@@ -463,10 +445,8 @@ _READ = {
     "estimator": Reader.estimator,
     "float": Reader._float,
     "network": Reader._network,
-    "objects": Reader._objects,
     "random_state": Reader._random_state,
     "record": Reader._record,
-    "scalar": Reader._scalar,
     "strings": Reader._strings,
     "tuple": Reader._tuple,
 }

@@ -60,7 +60,7 @@ DENSITY_STATES: dict[str, State] = {
             **ROWS,
             "classes_": labels("c"),
             "priors_": floats("c", least=0),
-            "densities_": estimators("c", method="score_samples"),
+            "densities_": estimators("c", estimator(method="score_samples")),
             "constant_variances_": floats("c", "d", least=0),
         },
     ),

@@ -14,6 +14,7 @@ no compiled code reads outside of an array::
 """
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
@@ -45,6 +46,23 @@ class Kind(NamedTuple):
         if accepted:
             sizes.update(grown)
         return accepted
+
+
+def kind(holds: Callable[..., Any]) -> Callable[..., Kind]:
+    """Turn a function of a value, the known sizes and the details of a kind into a function of the details that returns the kind.
+
+    The description is the call itself, as in "floats(k, d, filled=True)".
+    """
+
+    def of(*details: Any, **options: Any) -> Kind:
+        words = [part.text if isinstance(part, Kind) else str(part) for part in details]
+        words += [f"{name}={part.text if isinstance(part, Kind) else part}" for name, part in options.items()]
+        return Kind(
+            f"{holds.__name__}({', '.join(words)})", lambda value, sizes: holds(value, sizes, *details, **options)
+        )
+
+    of.__doc__ = holds.__doc__
+    return of
 
 
 NONE = Kind("None", lambda value, sizes: value is None)
@@ -103,7 +121,7 @@ class State:
         sizes: Sizes = {}
         for name, part in self.fields.items():
             if name in values and not any(kind.accepts(values[name], sizes) for kind in part.kinds):
-                words = str(part).replace("(", " ").replace(")", " ").replace(",", " ").split()
+                words = re.findall(r"\w+", str(part))
                 known = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if symbol in words)
                 return Fault(name, f"{part}{f', where {known}' if known else ''}", shown(values[name]))
         return None
@@ -124,12 +142,7 @@ def shown(value: Any) -> str:
 # -- numbers, strings and arrays ---------------------------------------------------------------------------------------
 
 
-def _bounds(least: float | None, above: float | None, most: float | None) -> str:
-    parts = [(least, "at least"), (above, "greater than"), (most, "at most")]
-    return "".join(f", {words} {bound:g}" for bound, words in parts if bound is not None)
-
-
-def _is_within(values: Any, least: float | None, above: float | None, most: float | None) -> bool:
+def _is_within(values: Any, least: float | None, above: float | None = None, most: float | None = None) -> bool:
     """Return whether no value lies outside the bounds; NaN is never outside."""
     if np.size(values) == 0:
         return True
@@ -137,40 +150,6 @@ def _is_within(values: Any, least: float | None, above: float | None, most: floa
     smallest, largest = float(np.fmin.reduce(values, axis=None)), float(np.fmax.reduce(values, axis=None))
     low = (least is not None and smallest < least) or (above is not None and smallest <= above)
     return not low and (most is None or not largest > most)
-
-
-def count(symbol: str | None = None, *, least: int = 0, most: int | None = None) -> Kind:
-    """Return a whole number of Python or NumPy; with a symbol, that size."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, Integral) or isinstance(value, bool) or not _is_within(value, least, None, most):
-            return False
-        return symbol is None or sizes.setdefault(symbol, int(value)) == value
-
-    return Kind(f"an integer{'' if symbol is None else f' {symbol}'}{_bounds(least, None, most)}", holds)
-
-
-def number(
-    *, least: float | None = None, above: float | None = None, most: float | None = None, finite: bool = True
-) -> Kind:
-    """Return a number of Python or NumPy, never NaN; finite or not."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)) or value != value:
-            return False
-        return (not finite or math.isfinite(value)) and _is_within(value, least, above, most)
-
-    return Kind(f"a {'finite ' if finite else ''}number{_bounds(least, above, most)}", holds)
-
-
-FLAG = Kind("True or False", lambda value, sizes: isinstance(value, (bool, np.bool_)))
-DIGEST = Kind("a string of 64 characters", lambda value, sizes: isinstance(value, str) and len(value) == 64)
-RANDOM_STATE = Kind("a RandomState", lambda value, sizes: isinstance(value, np.random.RandomState))
-
-
-def one_of(*choices: str) -> Kind:
-    """Return one of some strings."""
-    return Kind(" or ".join(map(repr, choices)), lambda value, sizes: isinstance(value, str) and value in choices)
 
 
 def _fits(array: Any, shape: tuple[int | str, ...], sizes: Sizes) -> bool:
@@ -183,11 +162,40 @@ def _fits(array: Any, shape: tuple[int | str, ...], sizes: Sizes) -> bool:
     )
 
 
-def _shape_text(shape: tuple[int | str, ...]) -> str:
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+@kind
+def count(value: Any, sizes: Sizes, symbol: str | None = None, *, least: int = 0, most: int | None = None) -> bool:
+    """Whole numbers of Python or NumPy; with a symbol, that size."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or not _is_within(value, least, most=most):
+        return False
+    return symbol is None or sizes.setdefault(symbol, int(value)) == value
 
 
+@kind
+def number(
+    value: Any,
+    sizes: Sizes,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    finite: bool = True,
+) -> bool:
+    """Numbers of Python or NumPy, never NaN; finite or not."""
+    if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)) or value != value:
+        return False
+    return (not finite or math.isfinite(value)) and _is_within(value, least, above, most)
+
+
+@kind
+def one_of(value: Any, sizes: Sizes, *choices: str) -> bool:
+    """Some strings."""
+    return isinstance(value, str) and value in choices
+
+
+@kind
 def floats(
+    value: Any,
+    sizes: Sizes,
     *shape: int | str,
     finite: bool = True,
     nan: bool = False,
@@ -195,168 +203,133 @@ def floats(
     above: float | None = None,
     most: float | None = None,
     filled: bool = False,
-) -> Kind:
-    """Return an array of float32 or float64; NaN is allowed only if that is declared, no entries only if it is not `filled`."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
-            return False
-        if not _fits(value, shape, sizes) or (filled and value.size == 0):
-            return False
-        sound = np.isfinite(value) if finite else ~np.isnan(value)
-        return (nan or bool(sound.all())) and _is_within(value, least, above, most)
-
-    text = f"{'finite ' if finite and not nan else ''}floats of shape {_shape_text(shape)}{_bounds(least, above, most)}"
-    return Kind(f"{text}{', not empty' if filled else ''}", holds)
+) -> bool:
+    """Arrays of float32 or float64; NaN is allowed only if that is declared, no entries only if it is not `filled`."""
+    if not _fits(value, shape, sizes) or value.dtype not in (np.float32, np.float64) or (filled and not value.size):
+        return False
+    sound = np.isfinite(value) if finite else ~np.isnan(value)
+    return (nan or bool(sound.all())) and _is_within(value, least, above, most)
 
 
-def nans(size: str, n_nan: str) -> Kind:
-    """Return an array of floats of which a number are NaN, at least one."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not floats(size, nan=True).holds(value, sizes):
-            return False
-        n_gaps = int(np.isnan(value).sum())
-        return n_gaps > 0 and sizes.setdefault(n_nan, n_gaps) == n_gaps
-
-    return Kind(f"floats of shape ({size},), {n_nan} of them NaN", holds)
+@kind
+def nans(value: Any, sizes: Sizes, size: str, n_nan: str) -> bool:
+    """Arrays of floats of which a number are NaN, at least one."""
+    if not floats(size, nan=True).holds(value, sizes):
+        return False
+    n_gaps = int(np.isnan(value).sum())
+    return n_gaps > 0 and sizes.setdefault(n_nan, n_gaps) == n_gaps
 
 
-def equal(size: str, other: str) -> Kind:
-    """Return None, which means that a size is equal to another one, whose value is known."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        return value is None and sizes.setdefault(size, sizes[other]) == sizes[other]
-
-    return Kind(f"None, if {size} is {other}", holds)
+@kind
+def equal(value: Any, sizes: Sizes, size: str, other: str) -> bool:
+    """None, which means that a size is equal to another one, whose value is known."""
+    return value is None and sizes.setdefault(size, sizes[other]) == sizes[other]
 
 
-def integers(*shape: int | str, least: int = 0, below: int | str | None = None, increasing: bool = False) -> Kind:
-    """Return an array of int32 or int64; `below` may be a symbol whose size is already known."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, np.ndarray) or value.dtype not in (np.int32, np.int64):
-            return False
-        if not _fits(value, shape, sizes) or not _is_within(value, least, None, None):
-            return False
-        if increasing and (value[:-1] > value[1:]).any():
-            return False
-        limit = sizes[below] if isinstance(below, str) else below
-        return limit is None or value.size == 0 or int(value.max()) < limit
-
-    text = f"integers of shape {_shape_text(shape)}, at least {least}"
-    text += "" if below is None else f" and less than {below}"
-    return Kind(f"{text}{', in increasing order' if increasing else ''}", holds)
-
-
-def names(size: int | str) -> Kind:
-    """Return the names of columns: an array of strings."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        texts = isinstance(value, np.ndarray) and value.dtype == object and _fits(value, (size,), sizes)
-        return texts and all(type(item) is str for item in value)
-
-    return Kind(f"an array of {size} strings", holds)
+@kind
+def integers(
+    value: Any,
+    sizes: Sizes,
+    *shape: int | str,
+    least: int = 0,
+    below: int | str | None = None,
+    increasing: bool = False,
+) -> bool:
+    """Arrays of int32 or int64; `below` may be a symbol whose size is already known."""
+    if not _fits(value, shape, sizes) or value.dtype not in (np.int32, np.int64) or not _is_within(value, least):
+        return False
+    if increasing and (value[:-1] > value[1:]).any():
+        return False
+    limit = sizes[below] if isinstance(below, str) else below
+    return limit is None or value.size == 0 or int(value.max()) < limit
 
 
-def labels(size: int | str) -> Kind:
-    """Return the names of classes, in increasing order."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, np.ndarray) or not _fits(value, (size,), sizes):
-            return False
-        if value.dtype == object and not all(isinstance(item, (str, Real)) for item in value):
-            return False
-        try:
-            return len(value) > 0 and bool(np.all(value[:-1] < value[1:]))
-        except TypeError:  # texts among numbers
-            return False
-
-    return Kind(f"an array of {size} class labels in increasing order", holds)
+@kind
+def names(value: Any, sizes: Sizes, size: int | str) -> bool:
+    """Arrays of strings, such as the names of columns."""
+    return _fits(value, (size,), sizes) and value.dtype == object and all(type(item) is str for item in value)
 
 
-def mapping(**kinds: Kind) -> Kind:
-    """Return a dict with exactly these keys."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, dict) or set(value) != set(kinds):
-            return False
-        return all(kind.accepts(value[key], sizes) for key, kind in kinds.items())
-
-    return Kind(f"a dict of {', '.join(f'{key!r}: {kind.text}' for key, kind in kinds.items())}", holds)
-
-
-def table(*needed: str) -> Kind:
-    """Return the table of a search: a dict of columns of one length, among them the needed ones, and a list of parameters or none."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, dict) or not set(needed) <= set(value):
-            return False
-        columns = [column for name, column in value.items() if name != "params"]
-        params = value.get("params", [{}] * len(columns[0]))
-        return (
-            all(isinstance(name, str) for name in value)
-            and all(isinstance(column, np.ndarray) and column.dtype.kind in "ifU" for column in columns)
-            and isinstance(params, list)
-            and all(isinstance(row, dict) for row in params)
-            and {column.shape for column in columns} == {(len(params),)}
-        )
-
-    return Kind(f"a table with the columns {', '.join(needed)}", holds)
+@kind
+def labels(value: Any, sizes: Sizes, size: int | str) -> bool:
+    """The names of classes, in increasing order."""
+    if not _fits(value, (size,), sizes):
+        return False
+    try:
+        return len(value) > 0 and bool(np.all(value[:-1] < value[1:]))
+    except TypeError:  # texts among numbers
+        return False
 
 
-# -- records, estimators and networks ----------------------------------------------------------------------------------
+@kind
+def mapping(value: Any, sizes: Sizes, **kinds: Kind) -> bool:
+    """Dicts with exactly these keys."""
+    if not isinstance(value, dict) or set(value) != set(kinds):
+        return False
+    return all(part.accepts(value[key], sizes) for key, part in kinds.items())
 
 
-def record(*class_names: str, **shapes: tuple[int | str, ...]) -> Kind:
-    """Return a record of one of the classes, whose arrays of these names have these shapes."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if name_of_class(type(value)) not in class_names:
-            return False
-        return all(_fits(getattr(value, name), shape, sizes) for name, shape in shapes.items())
-
-    inner = ", ".join(f"{name} of shape {_shape_text(shape)}" for name, shape in shapes.items())
-    return Kind(f"a {' or '.join(class_names)}{f' with {inner}' if inner else ''}", holds)
-
-
-def estimator(*class_names: str, method: str | None = None, inputs: str = "d", outputs: str | None = None) -> Kind:
-    """Return a fitted estimator, of one of the classes or with a method, for rows of `inputs` columns."""
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, BaseEstimator) or (class_names and name_of_class(type(value)) not in class_names):
-            return False
-        try:
-            check_is_fitted(value)
-        except NotFittedError:
-            return False
-        n_inputs = getattr(value, "n_features_in_", sizes.get(inputs))
-        if not hasattr(value, method or "fit") or sizes.setdefault(inputs, n_inputs) != n_inputs:
-            return False
-        if outputs is None:
-            return True
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the missing names of columns
-            n_outputs = np.shape(value.transform(np.zeros((1, n_inputs))))[1]
-        return sizes.setdefault(outputs, n_outputs) == n_outputs
-
-    what = " or ".join(class_names) or f"estimator with {method}"
-    return Kind(f"a fitted {what}, of {inputs}{'' if outputs is None else f' to {outputs}'} columns", holds)
+@kind
+def table(value: Any, sizes: Sizes, *needed: str) -> bool:
+    """Tables of a search: dicts of columns of one length, among them the needed ones, and a list of parameters or none."""
+    if not isinstance(value, dict) or not set(needed) <= set(value):
+        return False
+    columns = [column for name, column in value.items() if name != "params"]
+    params = value.get("params", [{}] * len(columns[0]))
+    return (
+        all(isinstance(name, str) for name in value)
+        and all(isinstance(column, np.ndarray) and column.dtype.kind in "ifU" for column in columns)
+        and isinstance(params, list)
+        and all(isinstance(row, dict) for row in params)
+        and {column.shape for column in columns} == {(len(params),)}
+    )
 
 
-def estimators(size: str, **options: Any) -> Kind:
-    """Return a list of a given number of fitted estimators."""
-    kind = estimator(**options)
-
-    def holds(value: Any, sizes: Sizes) -> bool:
-        if not isinstance(value, list) or sizes.setdefault(size, len(value)) != len(value):
-            return False
-        return all(kind.accepts(item, sizes) for item in value)
-
-    return Kind(f"a list of {size} estimators, each {kind.text}", holds)
-
-
+FLAG = Kind("True or False", lambda value, sizes: isinstance(value, (bool, np.bool_)))
+DIGEST = Kind("a string of 64 characters", lambda value, sizes: isinstance(value, str) and len(value) == 64)
+RANDOM_STATE = Kind("a RandomState", lambda value, sizes: isinstance(value, np.random.RandomState))
 NETWORK = Kind("a torch.nn.Module", lambda value, sizes: is_network(value))
+
+
+# -- records and estimators --------------------------------------------------------------------------------------------
+
+
+@kind
+def record(value: Any, sizes: Sizes, *class_names: str, **shapes: tuple[int | str, ...]) -> bool:
+    """Records of one of the classes, whose arrays of these names have these shapes."""
+    if name_of_class(type(value)) not in class_names:
+        return False
+    return all(_fits(getattr(value, name), shape, sizes) for name, shape in shapes.items())
+
+
+@kind
+def estimator(
+    value: Any, sizes: Sizes, *class_names: str, method: str = "fit", inputs: str = "d", outputs: str | None = None
+) -> bool:
+    """Fitted estimators, of one of the classes or with a method, for rows of `inputs` columns."""
+    if not isinstance(value, BaseEstimator) or (class_names and name_of_class(type(value)) not in class_names):
+        return False
+    try:
+        check_is_fitted(value)
+    except NotFittedError:
+        return False
+    n_inputs = getattr(value, "n_features_in_", sizes.get(inputs))
+    if not hasattr(value, method) or sizes.setdefault(inputs, n_inputs) != n_inputs:
+        return False
+    if outputs is None:
+        return True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the missing names of columns
+        n_outputs = np.shape(value.transform(np.zeros((1, n_inputs))))[1]
+    return sizes.setdefault(outputs, n_outputs) == n_outputs
+
+
+@kind
+def estimators(value: Any, sizes: Sizes, size: str, each: Kind) -> bool:
+    """Lists of a given number of fitted estimators."""
+    if not isinstance(value, list) or sizes.setdefault(size, len(value)) != len(value):
+        return False
+    return all(each.accepts(item, sizes) for item in value)
 
 
 # -- what many classes have --------------------------------------------------------------------------------------------

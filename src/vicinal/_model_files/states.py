@@ -14,19 +14,15 @@ from vicinal._model_files.sklearn_states import SKLEARN_STATES
 
 TABLE_STATES: dict[str, State] = {
     "Dequantizer": State({**ROWS, "steps_": floats("d", least=0), "seed_": count()}),
-    # The fields of the raw columns, and of the m columns of numbers that are made from them. A lattice has a step, an offset and a share
-    # of ties.
+    # The fields of the raw columns, and of the m columns of numbers that are made from them.
     "TableEncoder": State(
         {
             **ROWS,
             "_columns": names("d"),
-            "_column_kinds": names("d"),
-            "_column_lattices": floats("d", 3, nan=True),
-            "_formats": names("d"),
+            "_column_types": names("d"),
             "_sources": integers("m", below="d"),
             "_parts": names("m"),
-            "_feature_kinds": names("m"),
-            "_feature_lattices": floats("m", 3, nan=True),
+            "_feature_types": names("m"),
             "_constant_names": names("k"),
             "_constant_texts": names("k"),
         },

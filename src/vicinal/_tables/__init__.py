@@ -7,6 +7,7 @@
     TableEncoder     encoder.py      raw columns -> numbers, with the detected kinds; a step of a pipeline and of a model file
                      encoding.py     the numbers of one column
     prepare          preparing.py    one table -> features, labels and notes, for `learn`, `compare` and Python users
+                     rows.py         the features part by part: in memory, or in a file for a table larger than memory
                      dependence.py   columns that are linear combinations of others
     Dequantizer      dequantizer.py  uniform noise of one step on rounded columns, so that their density is meaningful
 """
@@ -15,11 +16,11 @@ from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_typ
 from vicinal._tables.dependence import dependent_columns
 from vicinal._tables.dequantizer import Dequantizer, EqualRows
 from vicinal._tables.encoder import TableEncoder
-from vicinal._tables.frames import column_types, nearest_names, objects_as_text, parse_types
-from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
+from vicinal._tables.frames import column_types, parse_types
+from vicinal._tables.preparing import Note, PreparedTable, prepare, prepare_table, refuse_infinite
+from vicinal._tables.rows import collected, is_mapped, parts_of
 
 __all__ = [
-    "COMMAND_WORDS",
     "KINDS",
     "ColumnType",
     "Dequantizer",
@@ -29,12 +30,13 @@ __all__ = [
     "TableEncoder",
     "TableError",
     "array_types",
+    "collected",
     "column_types",
     "dependent_columns",
     "describe_types",
-    "nearest_names",
-    "objects_as_text",
+    "is_mapped",
     "parse_types",
+    "parts_of",
     "prepare",
     "prepare_table",
     "refuse_infinite",

@@ -1,5 +1,6 @@
 """Conversion of the raw columns of a table to numbers, by their kinds."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -16,8 +17,8 @@ from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import ColumnType, TableError
 from vicinal._tables.dequantizer import Dequantizer
 from vicinal._tables.encoding import as_texts, differs, encoded, output_name, outputs_of
-from vicinal._tables.frames import as_frame, check_names, column_types, is_numeric, nearest_names
-from vicinal._words import count, shown
+from vicinal._tables.frames import as_frame, check_names, column_types, is_numeric
+from vicinal._words import count, shown, similar_columns
 
 
 class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
@@ -130,38 +131,25 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             raise TableError(
                 f"two columns would have the name {twice!r}: one of the table, and one that is made from a category. Rename the former."
             )
-        self._keep_types("column", found)
+        self._column_types = _packed(found)
         self._sources = np.array([position for position, _, _ in outputs], dtype=np.int64)
         self._parts = np.array([part for _, part, _ in outputs], dtype=object)
-        self._keep_types("feature", [kind for _, _, kind in outputs])
+        self._feature_types = _packed([kind for _, _, kind in outputs])
         constant = [frame.iloc[:, position] for position, kind in enumerate(found) if kind.kind == "constant"]
         self._keep_constants({str(column.name): as_texts(column).dropna().iloc[0] for column in constant})
         return self
-
-    def _keep_types(self, what: str, types: list[ColumnType]) -> None:
-        """Keep the types as arrays, which a model file can contain."""
-        setattr(self, f"_{what}_kinds", np.array([kind.kind for kind in types], dtype=object))
-        numbers = [[np.nan if value is None else value for value in (t.step, t.offset, t.tied)] for t in types]
-        setattr(self, f"_{what}_lattices", np.array(numbers, dtype=np.float64).reshape(-1, 3))
-        if what == "column":
-            self._formats = np.array([kind.format or "" for kind in types], dtype=object)
 
     @property
     def types_(self) -> dict[str, ColumnType]:
         """The kind of each raw column, by name."""
         check_is_fitted(self, "_columns")
-        kinds = _types_of(self._column_kinds, self._column_lattices)
-        return {
-            str(name): kind._replace(format=written or None)
-            for name, kind, written in zip(self._columns, kinds, self._formats, strict=True)
-        }
+        return {str(name): _unpacked(kind) for name, kind in zip(self._columns, self._column_types, strict=True)}
 
     @property
     def feature_types_(self) -> list[ColumnType]:
         """The kind of each column of the output."""
         check_is_fitted(self, "_columns")
-        kinds = _types_of(self._feature_kinds, self._feature_lattices)
-        return [kind._replace(log=part == "log") for kind, part in zip(kinds, self._parts, strict=True)]
+        return [_unpacked(kind) for kind in self._feature_types]
 
     @property
     def sources(self) -> list[str]:
@@ -203,11 +191,11 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         ndarray of shape (n_samples, n_features_out)
         """
         frame = self.pick(X)
-        formats = dict(zip(map(str, self._columns), self._formats, strict=True))
+        formats = {name: kind.format for name, kind in self.types_.items()}
         values = np.empty((len(frame), len(self._parts)))
         for j, (position, part) in enumerate(zip(self._sources, self._parts, strict=True)):
             name = str(self._columns[position])
-            values[:, j] = encoded(frame[name], part, formats[name] or None)
+            values[:, j] = encoded(frame[name], part, formats[name])
         return values
 
     def pick(self, X: Any) -> Any:
@@ -234,8 +222,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         absent = [name for name in used if name not in frame.columns]
         if absent:
             others = list(frame.columns.difference(used, sort=False))  # a column that was found is not misspelt
-            near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, others, 1)))
-            hint = f" Did you mean {shown(near)}?" if near else ""
+            hint = similar_columns(absent[:3], others)
             raise TableError(
                 f"the table lacks {count(len(absent), 'column')} of the model: {shown(absent)}.{hint} It has "
                 f"{shown(frame.columns)}."
@@ -273,8 +260,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     def constants_(self) -> dict[str, str]:
         """The value, as a string, of each raw column that had only one value."""
         check_is_fitted(self, "_columns")
-        names = getattr(self, "_constant_names", ())  # older files do not have it
-        return {str(name): str(text) for name, text in zip(names, getattr(self, "_constant_texts", ()), strict=True)}
+        return {str(name): str(text) for name, text in zip(self._constant_names, self._constant_texts, strict=True)}
 
     def broken_constants(self, X: Any) -> dict[str, np.ndarray]:
         """Return, by column, which rows have another value than the one that all training rows had.
@@ -319,10 +305,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         if hasattr(self, "feature_names_in_"):
             narrow.feature_names_in_ = narrow._columns
         narrow._sources, narrow._parts = np.searchsorted(used, sources), self._parts[outputs]
-        for name, chosen in (("column", used), ("feature", outputs)):
-            for what in ("kinds", "lattices"):
-                setattr(narrow, f"_{name}_{what}", getattr(self, f"_{name}_{what}")[chosen])
-        narrow._formats = self._formats[used]
+        narrow._column_types, narrow._feature_types = self._column_types[used], self._feature_types[outputs]
         narrow.log = None if self.log is None else [name for name in self.log if name in narrow._columns]
         narrow.types = None if self.types is None else {n: t for n, t in self.types.items() if n in narrow._columns}
         return narrow
@@ -373,20 +356,19 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         encoder._sources = np.array([position for position, _ in outputs], dtype=np.int64)
         encoder._parts = np.array([part for _, part in outputs], dtype=object)
         plain, coded = ColumnType("continuous"), ColumnType("boolean")
-        encoder._keep_types("column", [plain] * len(columns))
-        encoder._keep_types("feature", [plain if part == "number" else coded for _, part in outputs])
+        encoder._column_types = _packed([plain] * len(columns))
+        encoder._feature_types = _packed([plain if part == "number" else coded for _, part in outputs])
         encoder._keep_constants({})
         return encoder
 
 
-def _types_of(kinds: np.ndarray, lattices: np.ndarray) -> list[ColumnType]:
-    def number(value: float) -> float | None:
-        return None if np.isnan(value) else float(value)
+def _packed(types: list[ColumnType]) -> np.ndarray:
+    """Return types as strings, which a model file can contain."""
+    return np.array([json.dumps(kind) for kind in types], dtype=object)
 
-    return [
-        ColumnType(kind, number(step), number(offset), tied=float(tied))
-        for kind, (step, offset, tied) in zip(kinds, lattices, strict=True)
-    ]
+
+def _unpacked(text: str) -> ColumnType:
+    return ColumnType(*json.loads(text))
 
 
 def _column_and_part(frame: Any, name: str) -> tuple[str, str]:

@@ -5,7 +5,6 @@ identify the rows.
 """
 
 import decimal
-import difflib
 import math
 import numbers
 import re
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._tables.column_type import ColumnType, TableError, number_type, requested_type, tied_positions
-from vicinal._words import shown
+from vicinal._words import shown, similar_columns
 
 _TRUTH = {"true": True, "false": False}
 MOST_LEVELS = 50  # more distinct strings than this are names or sentences, not categories
@@ -108,15 +107,6 @@ def _plain_values(column: Any) -> Any:
     return column.map(str, na_action="ignore")  # bytes, lists and records can be compared as text only
 
 
-def objects_as_text(frame: Any) -> Any:
-    """Return a table of a file with bytes, lists and records, which Parquet may hold, as text."""
-    for name in frame.columns[[isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in frame.dtypes]]:
-        known = frame[name].dropna()
-        if len(known) and known.map(lambda value: isinstance(value, (bytes, list, tuple, dict, np.ndarray))).any():
-            frame = frame.assign(**{name: frame[name].map(str, na_action="ignore")})
-    return frame
-
-
 def _as_float(value: Any) -> float:
     """Return a number as a float, which is infinite if the number is a whole one that is too large."""
     try:
@@ -185,11 +175,13 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     found = {name: kind_of(frame[name]) for name in frame.columns}
     again = [list(found)[k] for k in tied_positions(list(found.values()))]
     if again:
-        try:
-            once = frame.drop_duplicates()
+        import pandas as pd
+
+        try:  # by hashes, which take less memory than a copy of the table
+            repeats = pd.util.hash_pandas_object(frame, index=False).duplicated().to_numpy()
         except TypeError:  # entries that cannot be compared, such as lists
             return found
-        found |= {name: kind_of(once[name]) for name in again if len(once) < len(frame)}
+        found |= {name: kind_of(frame[name][~repeats]) for name in again if repeats.any()}
     return found
 
 
@@ -329,18 +321,11 @@ def _requested_date(column: Any, written: str, name: str) -> ColumnType:
     return ColumnType("date", format=found)
 
 
-def nearest_names(name: str, columns: Any, most: int) -> list[str]:
-    """Return columns with similar names, ignoring case."""
-    by_case = {str(column).casefold(): column for column in columns}
-    return [by_case[match] for match in difflib.get_close_matches(name.casefold(), list(by_case), n=most)]
-
-
 def check_names(names: Any, columns: Any, option: str) -> None:
     """Raise an error for names that the table does not have, with similar names as a hint."""
     for name in names:
         if name not in columns:
-            near = nearest_names(name, [column for column in columns if column not in names], 3)
-            hint = f" Did you mean {shown(near)}?" if near else ""
+            hint = similar_columns([name], [column for column in columns if column not in names])
             raise TableError(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
@@ -352,8 +337,6 @@ def parse_types(assignments: list[str] | None, columns: Any) -> dict[str, str]:
         if not equals or not name:
             raise TableError(f"expected COL=KIND, got {text!r}.")
         if name not in columns:
-            near = nearest_names(name, columns, 3)
-            hint = f" Did you mean {shown(near)}?" if near else ""
-            raise TableError(f"there is no column {name!r}.{hint}")
+            raise TableError(f"there is no column {name!r}.{similar_columns([name], columns)}")
         found[name] = kind
     return found

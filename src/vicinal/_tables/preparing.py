@@ -3,7 +3,7 @@
 `vicinal learn`, `vicinal compare` and `vicinal.tables.prepare` share this function.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -25,42 +25,12 @@ from vicinal._tables.frames import (
     looks_like_days,
     other_reading,
 )
+from vicinal._tables.rows import chosen, collected, extremes, is_mapped, parts_of
 from vicinal._words import count, shown
 
 LARGEST = 1e150  # the largest number that can be squared and summed in float64
 _SKEWED = 2.0  # the skewness of an exponential distribution
 MISSING = ("refuse", "drop", "impute", "marginalise")
-
-
-class Words(NamedTuple):
-    """The caller's names of the options that messages recommend."""
-
-    drop: str = "drop"
-    log: str = "log"
-    types: str = "types"
-    one_hot: str = "one_hot=True"
-    drop_rows: str = "missing='drop'"
-    impute: str = "missing='impute'"
-    marginalise: str = "missing='marginalise'"
-    label: str = "target"
-    as_kind: str = "types={{{name!r}: {kind!r}}}"
-    not_known: str = "na_values=[{text!r}] when you read the table"
-    decimal: str = "decimal=',' of pandas.read_csv"
-
-
-COMMAND_WORDS = Words(
-    drop="--drop",
-    log="--log",
-    types="--type",
-    one_hot="--one-hot",
-    drop_rows="--missing drop",
-    impute="--missing impute",
-    marginalise="--missing marginalise",
-    label="--target",
-    as_kind="--type {name}={kind}",
-    not_known="--na {text!r}",
-    decimal="--decimal ,",
-)
 
 
 class Note(NamedTuple):
@@ -101,24 +71,22 @@ class PreparedTable(NamedTuple):
         """The kind of each feature, by name."""
         return dict(zip(map(str, self.X.columns), self.encoder.feature_types_, strict=True))
 
-    def measured(self, words: Words | None = None) -> "PreparedTable":
+    def measured(self) -> "PreparedTable":
         """Return the table with the features that densities and LCA can learn from: continuous ones and lattices.
-
-        Parameters
-        ----------
-        words : Words, optional
-            The caller's names of the options that notes recommend.
 
         Returns
         -------
         PreparedTable
         """
-        chosen = np.array([kind.measured for kind in self.encoder.feature_types_], dtype=bool)
-        if chosen.all():
+        are_measured = np.array([kind.measured for kind in self.encoder.feature_types_], dtype=bool)
+        if are_measured.all():
             return self
-        notes = [Note(text, True) for text in kept_out_notes(self.feature_types, words or Words())]
+        values = chosen(self.X.to_numpy(), np.ones(len(self.X), dtype=bool), are_measured)
+        notes = [Note(text, True) for text in kept_out_notes(self.feature_types)]
         return self._replace(
-            X=self.X.loc[:, chosen], encoder=self.encoder.select(np.flatnonzero(chosen)), notes=[*self.notes, *notes]
+            X=_as_features(values, self.X.columns[are_measured], self.X.index),
+            encoder=self.encoder.select(np.flatnonzero(are_measured)),
+            notes=[*self.notes, *notes],
         )
 
     def to_frame(self) -> Any:
@@ -155,7 +123,7 @@ class PreparedTable(NamedTuple):
         return self._replace(X=self.X.iloc[rows], labels=labels, rows=self.rows[rows])
 
 
-def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
+def kept_out_notes(types: Mapping[str, ColumnType]) -> list[str]:
     """Return which columns densities and LCA do not learn from, and why, in sentences; an empty list if they learn from all."""
     tied = {name: kind for name, kind in types.items() if kind.kind == "tied"}
     others = [(name, kind) for name, kind in types.items() if not kind.measured and name not in tied]
@@ -167,7 +135,7 @@ def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
         rest = f" and {len(tied) - 8} more" if len(tied) > 8 else ""
         notes.append(
             "Left out of densities and of LCA, because their values repeat, but fill no even steps, so that a density could be "
-            f"made arbitrarily high: {', '.join(shares)}{rest}. Pass {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
+            f"made arbitrarily high: {', '.join(shares)}{rest}. Pass {_as_kind(next(iter(tied)), 'continuous')} "
             "to include such a column."
         )
     return notes
@@ -239,69 +207,73 @@ def prepare_table(
     random_state: int = 0,
     partial: bool = False,
     measured_only: bool = False,
-    first_rows: bool = False,
-    words: Words | None = None,
 ) -> PreparedTable:
-    """Prepare a table with messages in the terms of the caller.
+    """Prepare a table.
 
     With `partial`, missing labels mean unknown and are kept. With `measured_only`, missing values count only in the columns that
-    `PreparedTable.measured` keeps. With `first_rows`, more rows follow, so columns that `types` names are kept even if they are
-    constant.
+    `PreparedTable.measured` keeps. If columns of the table are memory maps, the features are one, too.
     """
-    words = Words() if words is None else words
     check_choice(missing, "missing", MISSING)
     frame = as_frame(table)
-    check_names(drop, frame.columns, words.drop)
+    check_names(drop, frame.columns, "drop")
     if label is not None:
-        check_names([label], frame.columns, words.label)
+        check_names([label], frame.columns, "target")
         if label in drop:
-            raise TableError(f"{words.label} and {words.drop} both name {label!r}. Leave it out of {words.drop}.")
+            raise TableError(f"target and drop both name {label!r}. Leave it out of drop.")
     features = frame.drop(columns=[*drop, *([] if label is None else [label])])
-    check_names(log, features.columns, words.log)
+    check_names(log, features.columns, "log")
     notes = [Note(f"Left out on request: {shown(drop)}.")] if drop else []
     types = {
         name: kind.spec if isinstance(kind, ColumnType) else kind
         for name, kind in (types or {}).items()
         if name not in (*drop, label)
     }
-    encoder = TableEncoder(types or None, log=list(log) or None, one_hot=one_hot, random_state=random_state).fit(
-        features
-    )
-    found = encoder.types_
+    encoder = TableEncoder(types or None, log=list(log) or None, one_hot=one_hot, random_state=random_state)
+    encoder.fit(features)
+    kinds = encoder.types_
     notes += [
-        *_notes_on_columns(features, found, one_hot, words),
-        *_notes_on_days(features, found, words),
-        *_notes_on_skew(features, found, log, words),
+        *_notes_on_columns(features, kinds, one_hot),
+        *_notes_on_days(features, kinds),
+        *_notes_on_skew(features, kinds, log),
     ]
     if not len(encoder.get_feature_names_out()):
-        if all(kind.kind == "constant" for kind in found.values()):
+        if all(kind.kind == "constant" for kind in kinds.values()):
             raise TableError(_all_constant(len(features)), notes)
-        usable = not one_hot and _categories(features, found.items())
-        hint = _hints(features, list(found.items()), words)
-        hint += f" Pass {words.one_hot} to use categories as 0/1 columns." if usable else ""
+        usable = not one_hot and _categories(features, kinds.items())
+        hint = _hints(features, list(kinds.items()))
+        hint += " Pass one_hot=True to use categories as 0/1 columns." if usable else ""
         raise TableError(f"no numeric columns are left to use as features.{hint}", notes)
     encoder = encoder.select(np.arange(len(encoder.get_feature_names_out())))
-    values = encoder.transform(features)
     names = [str(name) for name in encoder.get_feature_names_out()]
-    refuse_infinite(values, names, f", or {words.drop} the columns")
+    blocks = (encoder.transform(features.iloc[part]) for part in parts_of(len(features)))
+    values = collected(blocks, len(names), mapped=is_mapped(features))
+    refuse_infinite(values, names, ", or drop the columns")
     labels = None if label is None else frame[label]
-    counted = values
-    if measured_only:
-        counted = np.where([kind.measured for kind in encoder.feature_types_], values, 0.0)
-    kept = _kept_rows(counted, encoder.sources, None if partial else labels, label, missing, words, notes)
-    values, labels = values[kept], None if labels is None else labels[kept]
-    encoder, values, names = _without_constants(encoder, values, names, notes, types if first_rows else ())
+    counted = np.array([kind.measured or not measured_only for kind in encoder.feature_types_], dtype=bool)
+    rows = _Gaps(values, counted, encoder.sources, None if partial else labels).kept_rows(missing, notes)
+    changing = _changing(values, rows)
+    if not changing.all():
+        encoder = _without_constants(encoder, values, rows, changing, notes)
+    values = chosen(values, rows, changing)
+    X = _as_features(values, [name for name, kept in zip(names, changing, strict=True) if kept], features.index[rows])
+    return PreparedTable(X, None if labels is None else labels[rows], np.flatnonzero(rows), kinds, encoder, notes)
+
+
+def _as_features(values: np.ndarray, names: Any, index: Any) -> Any:
     import pandas as pd
 
-    X = pd.DataFrame(values, columns=names, index=features.index[kept])
-    return PreparedTable(X, labels, np.flatnonzero(kept), found, encoder, notes)
+    return pd.DataFrame(values, columns=names, index=index, copy=False)
+
+
+def _as_kind(name: str, kind: str) -> str:
+    return f"types={{{name!r}: {kind!r}}}"
 
 
 def _all_constant(n: int) -> str:
     return f"every feature is constant over the {count(n, 'row')}, so there is nothing to learn from."
 
 
-def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool, words: Words) -> list[Note]:
+def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool) -> list[Note]:
     """Return notes about columns that are left out, and about the conversion of columns that are not plain numbers."""
 
     def of(*kinds: str) -> list[tuple[str, ColumnType]]:
@@ -315,13 +287,13 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
     rows_named = of("identifier", "counter")
     if rows_named:
         named = f"Left out, because they identify or number the rows: {describe_types(rows_named)}."
-        notes.append(Note(named + _hints(features, rows_named, words), True))
+        notes.append(Note(named + _hints(features, rows_named), True))
     unread = of("text") if one_hot else of("text", "category")
     if unread:
-        notes.append(Note(_unread(features, unread, one_hot, words), True))
+        notes.append(Note(_unread(features, unread, one_hot), True))
     if one_hot and of("category"):
         counted = [f"{name} ({features[name].nunique()} values)" for name, _ in of("category")]
-        hints = _hints(features, of("category"), words)
+        hints = _hints(features, of("category"))
         notes.append(Note(f"Converted to 0/1 columns: {shown(counted)}.{hints}", bool(hints)))
     if of("date"):
         notes.append(
@@ -332,13 +304,13 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
         if other is not None:
             text = (
                 f"The dates of {name!r} can be read with the month or with the day first, and are read as {kind.format}. "
-                f"Pass {words.as_kind.format(name=name, kind='date:' + other)} for the other reading."
+                f"Pass {_as_kind(name, 'date:' + other)} for the other reading."
             )
             notes.append(Note(text, True))
     return notes
 
 
-def _notes_on_days(features: Any, types: dict[str, ColumnType], words: Words) -> list[Note]:
+def _notes_on_days(features: Any, types: dict[str, ColumnType]) -> list[Note]:
     """Return a note about columns of numbers that look like days."""
     days = [
         name
@@ -350,14 +322,14 @@ def _notes_on_days(features: Any, types: dict[str, ColumnType], words: Words) ->
     return [
         Note(
             f"The numbers of {name!r} look like dates ({as_numbers(features[name].dropna())[0]:.0f}). Pass "
-            f"{words.as_kind.format(name=name, kind='date:%Y%m%d')} to read them as dates.",
+            f"{_as_kind(name, 'date:%Y%m%d')} to read them as dates.",
             True,
         )
         for name in days
     ]
 
 
-def _notes_on_skew(features: Any, types: dict[str, ColumnType], log: Sequence[str], words: Words) -> list[Note]:
+def _notes_on_skew(features: Any, types: dict[str, ColumnType], log: Sequence[str]) -> list[Note]:
     """Return a note about columns that are replaced by their logarithms, and one about those that are better replaced."""
     notes = [Note(f"Replaced by their logarithms: {shown(log)}.")] if log else []
     skewed = []
@@ -371,14 +343,14 @@ def _notes_on_skew(features: Any, types: dict[str, ColumnType], log: Sequence[st
         notes.append(
             Note(
                 f"Positive and skewed, so that most rows are close together and a few are far away: {shown(skewed)}. Pass "
-                f"{words.log} {','.join(skewed)} to use {'its logarithm' if len(skewed) == 1 else 'their logarithms'}.",
+                f"log={skewed!r} to use {'its logarithm' if len(skewed) == 1 else 'their logarithms'}.",
                 True,
             )
         )
     return notes
 
 
-def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool, words: Words) -> str:
+def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool) -> str:
     described = [describe_text(features[name]) for name, _ in columns]
     rest = f"; and {len(described) - 8} more" if len(described) > 8 else ""
     text = (
@@ -388,8 +360,8 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool,
         f"{shown(dict(columns))}."
     )
     if not one_hot and _categories(features, columns):
-        text += f" Pass {words.one_hot} to use categories as 0/1 columns."
-    return text + _hints(features, columns, words)
+        text += " Pass one_hot=True to use categories as 0/1 columns."
+    return text + _hints(features, columns)
 
 
 def _categories(features: Any, columns: Iterable[tuple[str, ColumnType]]) -> list[str]:
@@ -403,24 +375,24 @@ def _hidden(column: Any) -> str | None:
     return None if is_numeric(column) else hidden_numbers(column.dropna().astype(str))
 
 
-def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -> str:
+def _hints(features: Any, columns: list[tuple[str, ColumnType]]) -> str:
     """Return how to read numbers and times that are written as text."""
     import pandas as pd
 
     hints: list[str] = []
     for name, _ in columns:
         texts, found = features[name].dropna().astype(str), _hidden(features[name])
-        if found == "commas" and any(words.decimal in hint for hint in hints):
+        if found == "commas" and any("decimal=" in hint for hint in hints):
             continue
         if found == "commas":
-            hints.append(f" Numbers such as {texts.iloc[0][:20]!r} in {name!r} can be read with {words.decimal}.")
+            hints.append(f" Numbers such as {texts.iloc[0][:20]!r} in {name!r} can be read with decimal=','.")
         elif found == "signs":
             example = f"{texts.iloc[0][:20]!r} in {name!r}"
             hints.append(
                 f" Numbers such as {example} can be read after you remove the signs and the separators of thousands from the table."
             )
         elif found == "times":
-            kind = words.as_kind.format(name=name, kind="date:FORMAT")
+            kind = _as_kind(name, "date:FORMAT")
             hints.append(
                 f" If {name!r} holds dates or times, such as {texts.iloc[0][:20]!r}, pass {kind} with the format of strptime."
             )
@@ -428,64 +400,69 @@ def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -
             others = texts[pd.to_numeric(texts, errors="coerce").isna()]
             culprit = others.iloc[0][:30] if len(others) else ""
             if culprit:
-                hints.append(f" Pass {words.not_known.format(text=culprit)} if {culprit!r} means a missing value.")
+                hints.append(f" Pass na=[{culprit!r}] if {culprit!r} means a missing value.")
     return "".join(hints[:3])
 
 
 def refuse_infinite(values: np.ndarray, names: list[str], or_else: str = "") -> None:
     """Raise an error for infinite numbers, and for numbers whose squares would be infinite."""
-    infinite = np.isinf(values).sum(axis=0)
-    if infinite.any():
-        found = [f"{name} ({number:,})" for name, number in zip(names, infinite, strict=True) if number]
-        raise TableError(f"infinite values in {shown(found)}. Replace them{or_else}.")
-    largest = np.nanmax(np.abs(values), axis=0, initial=0.0)
+    least, most = extremes(values)
+    largest = np.where(least > most, 0.0, np.maximum(most, -least))  # 0 for a column without values
+    if np.isinf(largest).any():
+        numbers = sum(np.isinf(values[part]).sum(axis=0) for part in parts_of(len(values)))
+        infinite = [f"{name} ({number:,})" for name, number in zip(names, numbers, strict=True) if number]
+        raise TableError(f"infinite values in {shown(infinite)}. Replace them{or_else}.")
     if largest.max(initial=0.0) > LARGEST:
-        found = [f"{name} ({size:.3g})" for name, size in zip(names, largest, strict=True) if size > LARGEST]
+        large = [f"{name} ({size:.3g})" for name, size in zip(names, largest, strict=True) if size > LARGEST]
         raise TableError(
-            f"numbers too large to square in {shown(found)}; expected at most {LARGEST:g}. Change their unit{or_else}."
+            f"numbers too large to square in {shown(large)}; expected at most {LARGEST:g}. Change their unit{or_else}."
         )
 
 
-def _kept_rows(
-    values: np.ndarray,
-    sources: list[str],
-    labels: Any,
-    label: str | None,
-    missing: str,
-    words: Words,
-    notes: list[Note],
-) -> np.ndarray:
-    """Return which rows are kept; raise an error for missing values, or add a note about their treatment."""
-    gaps = np.isnan(values)
-    # Several features may come from one raw column, which is counted once.
-    by_column = {name: int(number) for name, number in zip(sources, gaps.sum(axis=0), strict=True) if number}
-    incomplete, unlabelled = gaps.any(axis=1), np.zeros(len(values), dtype=bool)
-    if labels is not None and labels.isna().any():
-        unlabelled = labels.isna().to_numpy()
-        by_column[str(label)] = int(unlabelled.sum())
-    if not by_column:
-        return np.ones(len(values), dtype=bool)
-    left_out = unlabelled | incomplete if missing in ("refuse", "drop") else unlabelled
-    found = describe_gaps(by_column, int((unlabelled | incomplete).sum()), len(values))
-    if missing == "refuse":
-        raise TableError(
-            f"{found}. Pass {words.marginalise} to learn densities from the known values, {words.impute} to fill in missing values "
-            f"of features, {words.drop_rows} to leave those rows out, or {words.drop} the columns."
-        )
-    if left_out.all():
-        raise TableError(
-            f"{found}: no row is complete, so {words.drop_rows} leaves none. Use {words.marginalise} or {words.impute} instead."
-        )
-    if left_out.any():
-        notes.append(Note(f"Left out {count(int(left_out.sum()), 'row')} of {len(values):,} with missing values."))
-    if missing in ("impute", "marginalise") and gaps.any():
-        done = (
-            "are filled in by DensityImputer"
-            if missing == "impute"
-            else "stay missing: densities are learned from the known values"
-        )
-        notes.append(Note(f"{found[0].upper()}{found[1:]} {done}."))
-    return ~left_out
+class _Gaps:
+    """The missing values of the features that count, and of the labels.
+
+    Several features may come from one raw column, which is counted once.
+    """
+
+    def __init__(self, values: np.ndarray, counted: np.ndarray, sources: list[str], labels: Any) -> None:
+        self._incomplete, numbers = np.zeros(len(values), dtype=bool), np.zeros(values.shape[1], dtype=np.int64)
+        for part in parts_of(len(values)):
+            gaps = np.isnan(values[part]) & counted
+            self._incomplete[part], numbers = gaps.any(axis=1), numbers + gaps.sum(axis=0)
+        self._by_column = {name: int(number) for name, number in zip(sources, numbers, strict=True) if number}
+        self._unlabelled = np.zeros(len(values), dtype=bool)
+        if labels is not None and labels.isna().any():
+            self._unlabelled = labels.isna().to_numpy()
+            self._by_column[str(labels.name)] = int(self._unlabelled.sum())
+
+    def kept_rows(self, missing: str, notes: list[Note]) -> np.ndarray:
+        """Return which rows are kept; raise an error for missing values, or add a note about their treatment."""
+        n = len(self._incomplete)
+        if not self._by_column:
+            return np.ones(n, dtype=bool)
+        left_out = self._unlabelled | self._incomplete if missing in ("refuse", "drop") else self._unlabelled
+        gaps = describe_gaps(self._by_column, int((self._unlabelled | self._incomplete).sum()), n)
+        if missing == "refuse":
+            raise TableError(
+                f"{gaps}. Pass missing='marginalise' to learn densities from the known values, missing='impute' to fill in missing values "
+                "of features, missing='drop' to leave those rows out, or drop the columns."
+            )
+        if left_out.all():
+            raise TableError(
+                f"{gaps}: no row is complete, so missing='drop' leaves none. Use missing='marginalise' or missing='impute' instead."
+            )
+        if left_out.any():
+            notes.append(Note(f"Left out {count(int(left_out.sum()), 'row')} of {n:,} with missing values."))
+        if missing in ("impute", "marginalise") and self._incomplete.any():
+            filled = missing == "impute"
+            done = (
+                "are filled in by DensityImputer"
+                if filled
+                else "stay missing: densities are learned from the known values"
+            )
+            notes.append(Note(f"{gaps[0].upper()}{gaps[1:]} {done}."))
+        return ~left_out
 
 
 def describe_gaps(by_column: dict[str, int], n_rows: int, n: int) -> str:
@@ -495,25 +472,24 @@ def describe_gaps(by_column: dict[str, int], n_rows: int, n: int) -> str:
     return f"{count(sum(by_column.values()), 'missing value')} in {count(n_rows, 'row')} of {n:,} ({counts}{rest})"
 
 
+def _changing(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return which features change over the rows that are kept; all of them if there is one row."""
+    if rows.sum() < 2:
+        return np.ones(values.shape[1], dtype=bool)
+    least, most = extremes(values, rows)
+    return most > least
+
+
 def _without_constants(
-    encoder: TableEncoder, values: np.ndarray, names: list[str], notes: list[Note], needed: Collection[str] = ()
-) -> tuple[TableEncoder, np.ndarray, list[str]]:
-    """Leave out features that do not change over the rows that were kept, unless they come from a needed column."""
-    if len(values) < 2:
-        return encoder, values, names
-    with np.errstate(invalid="ignore"):
-        varies = np.nanmax(values, axis=0, initial=-np.inf) > np.nanmin(values, axis=0, initial=np.inf)
-    varies |= [source in needed for source in encoder.sources]
-    if varies.all():
-        return encoder, values, names
-    if not varies.any():
-        raise TableError(_all_constant(len(values)), notes)
-    gone = [name for name, changes in zip(names, varies, strict=True) if not changes]
+    encoder: TableEncoder, values: np.ndarray, rows: np.ndarray, changing: np.ndarray, notes: list[Note]
+) -> TableEncoder:
+    """Return the encoder without the features that do not change over the rows that are kept."""
+    if not changing.any():
+        raise TableError(_all_constant(int(rows.sum())), notes)
+    constants = dict(zip(encoder.get_feature_names_out(), extremes(values, rows)[1], strict=True))
+    gone = [str(name) for name, changes in zip(constants, changing, strict=True) if not changes]
     notes.append(Note(f"Left out, because they are constant over the rows that are kept: {shown(gone)}.", True))
-    kept, narrow = np.flatnonzero(varies), encoder.select(np.flatnonzero(varies))
-    values_of = dict(zip(names, np.nanmax(values, axis=0), strict=True))
-    plain = {
-        name: repr(float(values_of[name])) for name in gone if name in encoder.sources and not np.isnan(values_of[name])
-    }
-    narrow._keep_constants(encoder.constants_ | plain)
-    return narrow, values[:, kept], [names[j] for j in kept]
+    known = [name for name in gone if name in encoder.sources and np.isfinite(constants[name])]
+    narrow = encoder.select(np.flatnonzero(changing))
+    narrow._keep_constants(encoder.constants_ | {name: repr(float(constants[name])) for name in known})
+    return narrow

@@ -2,13 +2,13 @@
 
 ::
 
-      commands               learn.py (large_tables.py for tables larger than memory), transform.py, score.py, outliers.py, neighbors.py,
-                             inspect.py, compare.py, report.py, adapt.py, demo.py: each has one function of (arguments, console)
+      commands               learn.py, transform.py, score.py, outliers.py, neighbors.py, inspect.py,
+                             compare.py, report.py, adapt.py, demo.py: each has one function of (arguments, console)
 
       starting               parser.py: options and help        paths.py: no output may be an input or another output
                              console.py: messages and progress  errors.py: failures and their exit codes
 
-      reading                tables.py (text_tables.py for CSV), blocks.py for large tables, vectors.py for embeddings, pairs.py
+      reading                tables.py (by `vicinal._files`), vectors.py for embeddings, pairs.py, wording.py (names of options)
       columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves, loads and opens models;
                              clusters.py starts Dask workers, to which sharing.py gives blocks of a table or parts of its rows
       writing                outputs.py, results.py (tables), table_writer.py (block by block), reading_code.py (code in reports)

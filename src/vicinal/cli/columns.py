@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vicinal._tables import (
-    COMMAND_WORDS,
     Note,
     PreparedTable,
     TableEncoder,
     TableError,
     dependent_columns,
     describe_types,
+    is_mapped,
     parse_types,
     prepare_table,
     refuse_infinite,
@@ -21,6 +21,7 @@ from vicinal._tables import (
 from vicinal.cli.console import Console, Messages, count, one_line, shown
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.tables import check_columns, split_names
+from vicinal.cli.wording import in_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,6 @@ def prepare(
     partial: bool = False,
     also_drop: Sequence[str] = (),
     measured_only: bool = False,
-    first_rows: bool = False,
 ) -> PreparedTable:
     """Return the features of a table by the options of the command line; print what was done and what is unusual.
 
@@ -57,11 +57,10 @@ def prepare(
         Columns that are not features for reasons other than ``--drop``.
     measured_only : bool
         Whether missing values count only in columns of quantities, because the method uses no others.
-    first_rows : bool
-        Whether more rows follow, so that columns in ``--type`` are kept even if they are constant here.
     """
     drop = [*split_names(arguments.drop, frame.columns), *also_drop]
     check_columns(drop, frame.columns, "--drop")
+    check_columns([] if label is None else [label], frame.columns, label_option)
     if label is not None and label in drop:
         raise Failure(USAGE, f"{label_option} and --drop both name {label!r}. Leave it out of --drop.")
     try:
@@ -80,14 +79,17 @@ def prepare(
             random_state=arguments.seed,
             partial=partial,
             measured_only=measured_only,
-            first_rows=first_rows,
-            words=COMMAND_WORDS._replace(label=label_option),
         )
     except TableError as error:
-        print_notes(error.notes, console)
-        raise Failure(DATA, one_line(error).replace("types:", "--type:").replace("log:", "--log:")) from error
+        print_notes(_in_command(error.notes), console)
+        raise Failure(DATA, in_command(one_line(error))) from error
+    prepared = prepared._replace(notes=_in_command(prepared.notes))
     print_notes(prepared.notes, console)
     return prepared
+
+
+def _in_command(notes: Iterable[Note]) -> list[Note]:
+    return [note._replace(text=in_command(note.text)) for note in notes]
 
 
 def measured(prepared: PreparedTable, console: Console, method: str) -> PreparedTable:
@@ -95,13 +97,14 @@ def measured(prepared: PreparedTable, console: Console, method: str) -> Prepared
 
     Print which columns are left out, and raise an error if none remains.
     """
-    narrow = prepared.measured(COMMAND_WORDS)
+    narrow = prepared.measured()
     if not narrow.X.shape[1]:
         raise Failure(
             DATA,
             f"{method} learns from quantities, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
             "--type COL=lattice to treat a column of whole numbers as a quantity, or --type COL=continuous for one whose values repeat.",
         )
+    narrow = narrow._replace(notes=_in_command(narrow.notes))
     print_notes(narrow.notes[len(prepared.notes) :], console)
     return narrow
 
@@ -123,6 +126,8 @@ def note_dependence(prepared: PreparedTable, console: Console) -> tuple[Prepared
         The columns.
     """
     n, d = prepared.X.shape
+    if is_mapped(prepared.X):  # larger than memory
+        return prepared, []
     names = [str(prepared.X.columns[j]) for j in dependent_columns(prepared.X.to_numpy())]
     if names:
         text = (
@@ -192,7 +197,7 @@ def pick_features(
         numbers = np.asarray(encoder.transform(frame))
         _warn_of_unseen(encoder.unseen(frame), console)
     except TableError as error:
-        raise Failure(DATA, one_line(error)) from error
+        raise Failure(DATA, in_command(one_line(error))) from error
     rows = _complete_rows(numbers, features, missing, console, whole)
     names = encoder.get_feature_names_out()
     _refuse_infinite(numbers[rows], names)
@@ -259,4 +264,4 @@ def _refuse_infinite(numbers: np.ndarray, names: Iterable[str]) -> None:
     try:
         refuse_infinite(numbers, [str(name) for name in names])
     except TableError as error:
-        raise Failure(DATA, one_line(error)) from error
+        raise Failure(DATA, in_command(one_line(error))) from error

@@ -23,7 +23,7 @@ from vicinal.cli.outputs import output_failure, write_json, write_lines, write_t
 from vicinal.cli.parser import make_parser
 from vicinal.cli.paths import is_special
 from vicinal.cli.reading_code import loading_code
-from vicinal.cli.tables import ColumnChoice, TableOptions, read_table, table_format
+from vicinal.cli.tables import ColumnChoice, read_table, table_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ def compare(arguments: Namespace, console: Console) -> None:
     chosen = _chosen(arguments)
     engine = make_engine(arguments)
     choice = ColumnChoice(arguments.columns, (arguments.target,))
-    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console, choice)
+    table = read_table(arguments.data, table_options(arguments), console, choice)
     prepared = prepare(table, console, arguments, label=arguments.target)
     result = run(
         prepared.X,
@@ -201,7 +201,6 @@ def _write_report(
 ) -> None:
     import vicinal
 
-    options = TableOptions.from_arguments(arguments)
     report = vicinal.report(
         prepared.X,
         None if prepared.labels is None else prepared.labels.to_numpy(),
@@ -209,7 +208,7 @@ def _write_report(
         title=f"vicinal: {'stdin' if arguments.data == '-' else arguments.data}",
         notes=[note.text for note in prepared.notes],
         row_names=prepared.rows,
-        loading=loading_code(arguments, table_format(arguments.data, options), options, table),
+        loading=loading_code(arguments, table),
         engine=engine,
     )
     report.summary["next"] = next_command(result, arguments) if result.has_next_step else None

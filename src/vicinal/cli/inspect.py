@@ -17,7 +17,7 @@ from vicinal.cli.console import Console, count, shown
 from vicinal.cli.errors import Failure, need
 from vicinal.cli.models import Model, load_model
 from vicinal.cli.outputs import write_json, write_lines
-from vicinal.cli.tables import ColumnChoice, TableOptions, is_table, read_table, split_names
+from vicinal.cli.tables import ColumnChoice, is_table, read_table, split_names, table_options
 
 _WIDEST = 48  # characters of a cell
 
@@ -48,7 +48,7 @@ _USES = {
 def _inspect_table(arguments: Namespace, console: Console) -> None:
     """Print the kind of each column of a table, and notes on what is unusual."""
     need("pandas", "vicinal inspect")
-    options = TableOptions.from_arguments(arguments)
+    options = table_options(arguments)
     frame = read_table(arguments.model, options, console, ColumnChoice(arguments.columns))
     arguments.missing = "marginalise"  # gaps are listed, and no reason to stop
     quantities: set[str] = set()  # those among the columns that are made of the table's, such as the days of a date

@@ -9,15 +9,12 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from vicinal._detect.steps import fit_prepared
-from vicinal._engine import Engine
+from vicinal._engine import Engine, resident_rows
 from vicinal._notebook import FitFacts
-from vicinal._tables import Note, PreparedTable
-from vicinal.cli import large_tables
-from vicinal.cli.blocks import TableBlocks, open_table
+from vicinal._tables import Note, PreparedTable, is_mapped
 from vicinal.cli.columns import measured, note_dependence, note_unused_label, prepare
 from vicinal.cli.console import Console, count, shown
 from vicinal.cli.errors import DATA, USAGE, Failure
-from vicinal.cli.large_tables import LargeTable
 from vicinal.cli.models import (
     engine_for,
     fit_failure,
@@ -29,7 +26,7 @@ from vicinal.cli.models import (
 )
 from vicinal.cli.outputs import write_json
 from vicinal.cli.pairs import as_row_numbers, read_pair_table
-from vicinal.cli.tables import ColumnChoice, TableOptions, check_columns
+from vicinal.cli.tables import ColumnChoice, TableOptions, check_columns, read_table, table_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +40,7 @@ _SLOW_TO_RANK = 50_000  # from this number of training rows on, learn states tha
 _SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "local-lca", "nca", "parzen"), 5_000
 _MOST_COMPONENTS = 2_000
 _FOR_WIDE_TABLES = {name: "manifold-parzen" if name in ("local-lca", "parzen") else "rca" for name in _SQUARE}
+_FROM_FILES = ("lca", "lca-gauss", "nca", "rca")  # the methods that learn from rows in a file
 _UNSUPERVISED = ("lca", "lca-gauss", "local-lca", "parzen", "manifold-parzen")
 
 
@@ -82,54 +80,35 @@ def learn(arguments: Namespace, console: Console) -> None:
         write_json(summary)
 
 
-def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, PreparedTable | LargeTable, list[str]]":
+def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, PreparedTable, list[str]]":
     """Return the table, the features to learn from, and which of them are linear combinations of others."""
     method = arguments.method
-    blocks = open_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
-    options = {
-        "label": arguments.target or arguments.groups,
-        "label_option": "--target" if arguments.target else "--groups",
-        "partial": arguments.groups is not None and method == "rca",
-        "also_drop": [] if arguments.id is None else [arguments.id],
-        "measured_only": method in _UNSUPERVISED,
-    }
-    large = not isinstance(blocks, list) and arguments.max_rows is None and arguments.missing in ("refuse", "drop")
-    if large and method in large_tables.METHODS:
-        in_file = large_tables.prepare_large(blocks, arguments, console, **options)
-        return in_file.table, in_file, []
-    table, seen = _whole(blocks, arguments)
+    table = read_table(arguments.data, table_options(arguments), console, _column_choice(arguments))
     if arguments.id is not None:
         check_columns([arguments.id], table.columns, "--id")
-    prepared = prepare(table, console, arguments, **options)
+    label = arguments.target or arguments.groups
+    prepared = prepare(
+        table,
+        console,
+        arguments,
+        label=label,
+        label_option="--target" if arguments.target else "--groups",
+        partial=arguments.groups is not None and method == "rca",
+        also_drop=[] if arguments.id is None else [arguments.id],
+        measured_only=method in _UNSUPERVISED,
+    )
     if method in _UNSUPERVISED:
         prepared = measured(prepared, console, method)
-        note_unused_label(options["label"], method, console)
-    prepared, dependent = _sample(prepared, arguments, console, seen), list[str]()
+        note_unused_label(label, method, console)
+    prepared, dependent = _sample(prepared, arguments, console), list[str]()
     if method in _UNSUPERVISED:
         prepared, dependent = note_dependence(prepared, console)
     return table, prepared, dependent
 
 
-def _whole(blocks: "TableBlocks | list[pd.DataFrame]", arguments: Namespace) -> "tuple[pd.DataFrame, int]":
-    """Return a table in memory, or the sample of a large one that ``--max-rows`` requests, and the number of its rows."""
-    import pandas as pd
-
-    if isinstance(blocks, list):
-        return blocks[0], len(blocks[0])
-    if arguments.max_rows is None:
-        table = pd.concat(blocks, ignore_index=True)
-        return table, len(table)
-    if arguments.pairs is not None:
-        raise Failure(
-            USAGE,
-            "--pairs may refer to rows that --max-rows leaves out of a large table. Pass only one of these options.",
-        )
-    return large_tables.random_rows(blocks, arguments.max_rows, arguments.seed)
-
-
 def _fit_and_report(
     estimator: Any,
-    prepared: PreparedTable | LargeTable,
+    prepared: PreparedTable,
     supervision: dict[str, Any],
     engine: Engine,
     arguments: Namespace,
@@ -169,16 +148,9 @@ def _column_choice(arguments: Namespace) -> ColumnChoice:
     return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
 
-def _sample(prepared: PreparedTable, arguments: Namespace, console: Console, seen: int) -> PreparedTable:
-    """Keep a random sample of the rows if ``--max-rows`` requires it; warn if there are many rows without it.
-
-    If a table of `seen` rows was too large to be read at once, the table is already a sample.
-    """
+def _sample(prepared: PreparedTable, arguments: Namespace, console: Console) -> PreparedTable:
+    """Keep a random sample of the rows if ``--max-rows`` requires it; warn if there are many rows without it."""
     n, most = len(prepared.X), arguments.max_rows
-    if most is not None and n <= most < seen:
-        note = f"Learned from a random sample of {n:,} of {seen:,} rows."
-        console.say(note)
-        return prepared._replace(notes=[*prepared.notes, Note(note)])
     if most is None or n <= most:
         if n > _MANY_ROWS and arguments.method in _EXACT:
             console.warn(
@@ -256,21 +228,24 @@ def _look_up(frame: "pd.DataFrame", keys: "pd.Series", arguments: Namespace) -> 
 
 def _fit(
     estimator: Any,
-    prepared: PreparedTable | LargeTable,
+    prepared: PreparedTable,
     supervision: dict[str, Any],
     engine: Engine,
     arguments: Namespace,
     console: Console,
 ) -> Pipeline:
     """Return the encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
-    if isinstance(prepared, large_tables.LargeTable):
-        return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
     from sklearn.decomposition import PCA
     from sklearn.utils import get_tags
 
     from vicinal import DensityImputer
 
-    set_engine(estimator, engine_for(engine, len(prepared.X)))
+    if is_mapped(prepared.X) and (
+        arguments.method not in _FROM_FILES or arguments.missing in ("impute", "marginalise")
+    ):
+        prepared = prepared._replace(X=prepared.X.copy())
+    engine = engine_for(engine, len(prepared.X))
+    set_engine(estimator, engine)
     if arguments.missing == "marginalise" and not get_tags(estimator).input_tags.allow_nan:
         raise Failure(
             USAGE,
@@ -294,14 +269,30 @@ def _fit(
         )
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise fit_failure(estimator, error) from error
+    if is_mapped(prepared.X) and hasattr(estimator, "gather"):
+        _gather(estimator, engine, prepared.X.shape, console)
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which reported the passes
     set_engine(estimator, None)  # a model does not contain the settings of the machine that made it
     return model
 
 
+def _gather(density: Any, engine: Engine, shape: tuple[int, int], console: Console) -> None:
+    """Copy the rows of a density in a file into memory: as many as were possible neighbours of each other."""
+    most = resident_rows(engine, shape[1], np.dtype(np.float64))  # the candidates of a step
+    if shape[0] > most:
+        positions = np.sort(np.random.default_rng(0).choice(shape[0], most, replace=False))
+        density.mixture_ = density.mixture_.some(positions)
+        if hasattr(density, "rows_"):  # of LCA-Gauss, whose centres have moved away from its rows
+            density.rows_ = density.rows_[positions]
+        console.say(
+            f"the density keeps a random sample of {most:,} of {shape[0]:,} rows; use a larger --memory to keep more."
+        )
+    density.gather()
+
+
 def _summary(
-    arguments: Namespace, estimator: Any, prepared: PreparedTable | LargeTable, dependent: list[str], seconds: float
+    arguments: Namespace, estimator: Any, prepared: PreparedTable, dependent: list[str], seconds: float
 ) -> dict[str, Any]:
     fit = FitFacts.of(estimator)
     used = set(prepared.encoder.sources)

@@ -15,13 +15,12 @@ import numpy as np
 
 from vicinal._compare.learned import learned_step
 from vicinal._detect.steps import Steps, flat_steps
-from vicinal.cli.blocks import NeededColumns, TableBlocks, open_table
 from vicinal.cli.columns import Picked, note_order, pick_features
 from vicinal.cli.console import Console, Messages, count, one_line, shown
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.outputs import output_failure
 from vicinal.cli.sharing import each_part, parts_of
-from vicinal.cli.tables import TableOptions, read_table, split_names
+from vicinal.cli.tables import NeededColumns, TableBlocks, open_table, read_table, split_names, table_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +202,7 @@ def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataF
     """Return the model, the table and the model's columns of it."""
     model = load_model(arguments.model, make_engine(arguments))
     missing = how_to_treat_gaps(arguments, model)
-    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    table = read_table(arguments.data, table_options(arguments), console)
     note_order(model, console)
     return model, table, pick_features(table, model, console, missing)
 
@@ -222,7 +221,7 @@ def open_model_and_blocks(
         *([] if needed is None else model.encoder.constants_),
     }
     note_order(model, console)
-    options, columns = TableOptions.from_arguments(arguments), NeededColumns(needed, frozenset(also))
+    options, columns = table_options(arguments), NeededColumns(needed, frozenset(also))
     return model, open_table(arguments.data, options, console, in_blocks=columns)
 
 

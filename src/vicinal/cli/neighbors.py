@@ -13,7 +13,7 @@ from vicinal.cli.errors import DATA, MODEL, USAGE, Failure, about_table
 from vicinal.cli.models import check_method, how_to_treat_gaps, images_of_rows, open_model
 from vicinal.cli.results import Results, check_output
 from vicinal.cli.sharing import each_part
-from vicinal.cli.tables import TableOptions, read_table
+from vicinal.cli.tables import read_table, table_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     queries, query_names, available = None, names, len(images) - 1
     if arguments.query is not None:
         with about_table(arguments.query):
-            options = TableOptions.from_arguments(arguments)._replace(format=None)
+            options = table_options(arguments)._replace(format=None)
             query_table = read_table(arguments.query, options, console)
             picked = pick_features(query_table, model, console, how_to_treat_gaps(arguments, model))
         queries, available = images_of_rows(model, picked.features, console), len(images)

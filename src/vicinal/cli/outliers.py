@@ -13,7 +13,7 @@ from vicinal.cli.models import Model, engine_for, fit_failure, make_engine, make
 from vicinal.cli.results import check_output, columns_to_keep
 from vicinal.cli.score import Scorer, write_scores
 from vicinal.cli.sharing import Silent
-from vicinal.cli.tables import ColumnChoice, TableOptions, read_table
+from vicinal.cli.tables import ColumnChoice, read_table, table_options
 
 _MOST_ROWS = 20_000
 
@@ -22,8 +22,7 @@ def outliers(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     check_output(arguments)
     estimator = make_estimator(arguments.method, [], arguments.seed)
-    options = TableOptions.from_arguments(arguments)
-    table = read_table(arguments.data, options, console, ColumnChoice(arguments.columns, ()))
+    table = read_table(arguments.data, table_options(arguments), console, ColumnChoice(arguments.columns, ()))
     if arguments.missing is None:
         arguments.missing = "marginalise" if get_tags(estimator).input_tags.allow_nan else "drop"
     prepared = measured(prepare(table, console, arguments, measured_only=True), console, arguments.method)

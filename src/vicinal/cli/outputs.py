@@ -15,7 +15,6 @@ from vicinal._words import printable
 from vicinal.cli.console import one_line
 from vicinal.cli.errors import MISSING_EXTRA, OUTPUT, USAGE, Failure
 from vicinal.cli.paths import is_special
-from vicinal.cli.tables import format_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,9 +50,12 @@ def write_text(path: str, text: str) -> None:
 
 def output_format(path: str) -> str:
     """Return the format in which a table is written, by the ending of the file."""
+    from vicinal.cli.tables import format_of  # which imports NumPy
+
     kind = format_of(path, what="output")
-    if kind == "jsonl":
-        raise Failure(USAGE, f"{path}: JSON lines can be read but not written. Write .csv, .xlsx or .parquet.")
+    if kind in ("jsonl", "feather"):
+        what = {"jsonl": "JSON lines", "feather": "Feather files"}[kind]
+        raise Failure(USAGE, f"{path}: {what} can be read but not written. Write .csv, .xlsx or .parquet.")
     if kind == "xlsx" and find_spec("openpyxl") is None:
         raise Failure(
             MISSING_EXTRA, "writing .xlsx needs the package 'openpyxl'. Install it with: pip install openpyxl"

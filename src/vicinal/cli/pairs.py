@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vicinal._files import is_number
 from vicinal.cli.console import Console, count
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.tables import TableOptions, read_table
-from vicinal.cli.text_tables import is_number
 
 if TYPE_CHECKING:
     import pandas as pd

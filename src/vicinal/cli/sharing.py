@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from vicinal._dask import rows_on_cluster
-from vicinal.cli.blocks import in_turn
 from vicinal.cli.console import Console, Messages, one_line
 from vicinal.cli.errors import Failure
+from vicinal.cli.tables import in_turn
 
 ROWS_IN_PART = 8192
 _TASKS_PER_THREAD = 4  # of the parts of a table in memory, so that workers finish at about the same time

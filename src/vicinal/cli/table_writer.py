@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._row_sources import write_npy_header
 from vicinal._words import printable
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.outputs import output_file, output_format, to_stdout, without_formulas
@@ -67,7 +68,9 @@ class TableWriter:
             if self._output.lower().endswith(".gz"):
                 file = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))
             return _Text(file, "\t" if kind == "tsv" else ",", self._spreadsheet)
-        return {"parquet": _Parquet, "xlsx": _Workbook, "npy": _Array, "npz": _Arrays}[kind](file)
+        if kind in ("xlsx", "npz"):
+            return _Whole(file, kind)
+        return _Array(file) if kind == "npy" else _Parquet(file)
 
 
 def _texts(frame: Any) -> list[str]:
@@ -128,38 +131,28 @@ class _Array:
 
     def write(self, frame: Any) -> None:
         rows = np.ascontiguousarray(frame.to_numpy(dtype=np.float64))
-        if self._waiting is not None:
-            self._waiting.append(rows)
-            return
-        if self._shape[0] == 0:
-            self._shape = 0, frame.shape[1]
-            self._write_header()
-        self._file.write(rows.data)
-        self._shape = self._shape[0] + len(rows), self._shape[1]
-
-    def _write_header(self) -> None:
-        header = {"descr": "<f8", "fortran_order": False, "shape": self._shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
+        if self._shape[0] == 0 and self._waiting is None:
+            write_npy_header(self._file, rows.shape, rows.dtype)
+        self._shape = self._shape[0] + len(rows), rows.shape[1]
+        self._file.write(rows.data) if self._waiting is None else self._waiting.append(rows)
 
     def close(self) -> None:
         if self._waiting is None:
             self._file.seek(0)
-        else:
-            self._shape = sum(map(len, self._waiting)), self._waiting[0].shape[1]
-        self._write_header()
+        write_npy_header(self._file, self._shape, np.dtype(np.float64))
         for rows in self._waiting or ():
             self._file.write(rows.data)
 
 
-class _Workbook:
-    """XLSX, which is written at the end."""
+class _Whole:
+    """XLSX or NPZ, which is written at the end."""
 
-    def __init__(self, file: Any) -> None:
-        self._file, self._frames = file, []  # type: Any, list[Any]
+    def __init__(self, file: Any, kind: str) -> None:
+        self._file, self._kind, self._frames = file, kind, []  # type: Any, str, list[Any]
 
     def write(self, frame: Any) -> None:
         self._frames.append(frame)
-        if sum(map(len, self._frames)) >= _MOST_ROWS_OF_A_SHEET:
+        if self._kind == "xlsx" and sum(map(len, self._frames)) >= _MOST_ROWS_OF_A_SHEET:
             raise Failure(
                 DATA, f"a sheet of .xlsx holds at most {_MOST_ROWS_OF_A_SHEET - 1:,} rows. Write .csv or .parquet."
             )
@@ -167,23 +160,10 @@ class _Workbook:
     def close(self) -> None:
         import pandas as pd
 
-        table = without_formulas(pd.concat(self._frames, ignore_index=True))
-        table.to_excel(self._file, index=False, engine="openpyxl")
-
-
-class _Arrays:
-    """NPZ, which is written at the end: its arrays are whole columns."""
-
-    def __init__(self, file: Any) -> None:
-        self._file, self._frames = file, []  # type: Any, list[Any]
-
-    def write(self, frame: Any) -> None:
-        self._frames.append(frame)
-
-    def close(self) -> None:
-        import pandas as pd
-
         frame = pd.concat(self._frames, ignore_index=True)
+        if self._kind == "xlsx":
+            without_formulas(frame).to_excel(self._file, index=False, engine="openpyxl")
+            return
         texts = _texts(frame)
         numbers = [name for name in frame if name not in texts]
         arrays: dict[str, Any] = {"X": frame[numbers].to_numpy(dtype=np.float64), "names": np.array(numbers, dtype=str)}

@@ -1,72 +1,30 @@
-"""Reading tables: CSV, TSV, Parquet, XLSX, JSON lines, NPY, NPZ, from a file or from stdin ("-")."""
+"""Tables that a command reads: whole or in blocks, from a file or from stdin ("-"), with its messages and exit codes."""
 
-import contextlib
-import gzip
-import io
 import sys
-import zlib
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, cast
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vicinal.cli.console import Messages, count, one_line, shown
-from vicinal.cli.errors import DATA, MISSING_EXTRA, USAGE, Failure, need
-from vicinal.cli.text_tables import decoding, text_table
+from vicinal._files import FileError, ReadOptions, TableFile
+from vicinal._files import format_of as _format_of
+from vicinal._files import is_table as is_table
+from vicinal._files import map_array as _map_array
+from vicinal._words import similar_columns
+from vicinal.cli.console import Console, Messages, count, one_line, shown
+from vicinal.cli.errors import DATA, MISSING_EXTRA, USAGE, Failure
+from vicinal.cli.wording import in_command
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-
-_ENDINGS = {
-    ".csv": "csv",
-    ".txt": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".xlsx": "xlsx",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".npy": "npy",
-    ".npz": "npz",
-}
-# The texts that pandas reads as a missing value.
-_MISSING_MARKS = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-)
-_NAME_ARRAYS = ("names", "feature_names", "columns")
+TableOptions = ReadOptions
+_EXTRAS = {"zarr": "zarr"}
 
 
-class TableOptions(NamedTuple):
-    """The options for reading a table; every field has the name of its option.
-
-    `no_header` may be a function that decides from the fields of the first line of a text file whether they are data.
-    """
-
-    format: str | None = None
-    sep: str | None = None
-    encoding: str = "utf-8"
-    decimal: str | None = None
-    na: list[str] | None = None
-    not_na: list[str] | None = None
-    no_header: bool | Callable[[list[str]], bool] = False
-    array: str | None = None
-
-    @property
-    def missing_marks(self) -> dict[str, Any]:
-        """The arguments of pandas that say which texts mean a missing value."""
-        if not self.not_na:
-            return {"na_values": self.na}
-        marks = [mark for mark in _MISSING_MARKS if mark not in self.not_na]
-        return {"na_values": [*marks, *(self.na or ())], "keep_default_na": False}
-
-    @classmethod
-    def from_arguments(cls, arguments: Namespace) -> Self:
-        """Return the table options of a parsed command line."""
-        return cls(**{name: getattr(arguments, name) for name in cls._fields})
+def table_options(arguments: Namespace) -> TableOptions:
+    """Return the table options of a parsed command line; every field has the name of its option."""
+    return TableOptions(**{name: getattr(arguments, name) for name in TableOptions._fields})
 
 
 class ColumnChoice(NamedTuple):
@@ -94,41 +52,65 @@ class ColumnChoice(NamedTuple):
         return [column for column in columns if column in {*wanted, *self.also}]
 
 
+class NeededColumns(NamedTuple):
+    """The columns of a large table that are read for a model: those that it uses, if the table has all required ones.
+
+    needed : the columns that the model requires, or None if it has no column names
+    also : further columns
+    """
+
+    needed: frozenset[str] | None
+    also: frozenset[str]
+
+    def of(self, columns: list[str], name: str) -> list[str] | None:
+        """Return the columns to read, in the order of the table.
+
+        Return None for all columns if one is missing, because the message lists them.
+        """
+        if self.needed is None or not self.needed <= set(columns):
+            return None
+        return [column for column in columns if column in self.needed | self.also]
+
+
 _AS_NAMED, ALL_COLUMNS = TableOptions(), ColumnChoice()
 
 
-def format_of(path: str | Path, *, what: str = "file") -> str:
+class _Failures:
+    """Turns errors about a file into failures of the command."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, FileError):
+            raise Failure(USAGE if error.is_option else DATA, in_command(str(error))) from error
+        if isinstance(error, ImportError):
+            package = (error.name or "").partition(".")[0]
+            extra = f"'vicinal[{_EXTRAS.get(package, 'app')}]'" if package != "openpyxl" else "openpyxl"
+            text = f"reading this table needs the package {package!r}, which could not be imported ({one_line(error)})."
+            raise Failure(MISSING_EXTRA, f"{text} Install it with: pip install {extra}") from error
+
+
+def format_of(path: str, *, what: str = "file") -> str:
     """Return the format of a file by its extension."""
-    path = Path(path)
-    ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
-    try:
-        return _ENDINGS[ending.lower()]
-    except KeyError:
-        raise Failure(
-            USAGE,
-            f"the extension of the {what} {str(path)!r} is not a table format. Expected one of "
-            f"{', '.join(_ENDINGS)} (.csv.gz and .tsv.gz can be read).",
-        ) from None
+    with _Failures():
+        return _format_of(path, what=what)
 
 
-def is_table(path: str) -> bool:
-    """Return whether the extension of a file is that of a table."""
-    try:
-        return bool(format_of(path))
-    except Failure:
-        return False
+def map_array(path: str) -> "np.ndarray":
+    """Return the array of an NPY file as a memory map."""
+    with _Failures():
+        return _map_array(path)
 
 
-def table_format(source: str, options: TableOptions) -> str:
-    """Return the format of a source: as requested, by its extension, or CSV for stdin."""
-    if source == "-" or options.format:
-        return options.format or "csv"
-    if Path(source).is_dir():
-        return "zarr" if Path(source).suffix == ".zarr" else "parquet"
-    try:
-        return format_of(source)
-    except Failure as failure:
-        raise Failure(USAGE, f"{failure} Or pass its format with --format.") from None
+def table_file(source: str, options: TableOptions = _AS_NAMED, *, lists: bool = False) -> TableFile:
+    """Return a table that is read later; "-" is stdin (CSV unless `options.format` says otherwise)."""
+    with _Failures():
+        if source != "-":
+            return TableFile(source, options, lists=lists)
+        if sys.stdin is None:
+            raise FileError("cannot read stdin: it is closed.")
+        return TableFile("stdin", options, data=sys.stdin.buffer.read(), lists=lists)
 
 
 def split_names(options: Any, columns: Any) -> list[str]:
@@ -141,12 +123,9 @@ def split_names(options: Any, columns: Any) -> list[str]:
 
 def check_columns(names: Iterable[str], columns: Collection[str], option: str) -> None:
     """Raise an error for names that the table does not have, with similar names as a hint."""
-    from vicinal._tables import nearest_names
-
     for name in names:
         if name not in columns:
-            near = nearest_names(name, [column for column in columns if column not in names], 3)
-            hint = f" Did you mean {shown(near)}?" if near else ""
+            hint = similar_columns([name], [column for column in columns if column not in names])
             raise Failure(DATA, f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
@@ -154,7 +133,7 @@ def read_table(
     source: str,
     options: TableOptions = _AS_NAMED,
     console: Messages | None = None,
-    choice: ColumnChoice = ALL_COLUMNS,
+    choice: ColumnChoice | NeededColumns = ALL_COLUMNS,
     *,
     vectors: bool = False,
 ) -> "pd.DataFrame":
@@ -163,198 +142,151 @@ def read_table(
     Parameters
     ----------
     source : str
-        A path, or "-" for stdin (CSV unless `options.format` says otherwise).
+        A path, or "-" for stdin.
     options : TableOptions
     console : Console, optional
-        Receives warnings about the header.
+        Receives messages about the header.
     choice : ColumnChoice
-        The columns to read; of text files and Parquet, only these columns are read.
+        The columns to read; of text files, Parquet and Feather, only these columns are read.
     vectors : bool
         Whether lists stay lists; otherwise they are read as text, like all objects that are neither numbers nor text.
     """
-    from vicinal._tables import objects_as_text
-
-    kind = table_format(source, options)
-    name = "stdin" if source == "-" else source
-    with reading_errors(name), _opened(source) as file:
-        if kind in ("csv", "tsv"):
-            frame = _read_text(file, name, kind, options, console, choice)
-        elif kind == "parquet":
-            frame = _read_parquet(file, name, choice)
-        elif kind == "xlsx":
-            frame = _read_excel(file, name, options)
-        elif kind == "jsonl":
-            frame = _read_json_lines(file, name, options)
-        else:
-            frame = _read_numpy(file, name, kind, options)
-    frame.columns = [str(column) for column in frame.columns]
-    chosen = choice.of(list(frame.columns), name)
-    frame = frame if chosen is None else frame[chosen]
-    if not len(frame.columns):
-        raise Failure(DATA, f"{name} has no columns.")
-    if not len(frame):
-        raise Failure(DATA, f"{name} has {count(len(frame.columns), 'column')} but no rows.")
-    return frame if vectors else objects_as_text(frame)
+    return TableBlocks(source, options, console, choice, vectors=vectors).whole()
 
 
-@contextlib.contextmanager
-def reading_errors(name: str) -> Iterator[None]:
-    """Turn errors of the system about a file that cannot be read into failures of the command."""
-    try:
-        yield
-    except OSError as error:
-        raise Failure(DATA, f"cannot read {name}: {error.strerror or one_line(error)}.") from error
-    except EOFError as error:
-        raise Failure(DATA, f"cannot read {name}: the file ends too early. It may be incomplete.") from error
-    except zlib.error as error:
-        raise Failure(DATA, f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
-    except MemoryError as error:
-        raise Failure(DATA, f"cannot read {name}: it does not fit into memory.") from error
+class TableBlocks:
+    """The rows of a table, as DataFrames with unique text column names; they can be read more than once.
+
+    Parameters
+    ----------
+    source : str
+        A path.
+    options : TableOptions
+    console : Console or None
+        Receives messages about the header, and the progress of the search for types.
+    choice : ColumnChoice or NeededColumns
+    vectors : bool
+        See `read_table`.
+
+    Attributes
+    ----------
+    source : str
+    """
+
+    def __init__(
+        self,
+        source: str,
+        options: TableOptions,
+        console: Any,
+        choice: ColumnChoice | NeededColumns = ALL_COLUMNS,
+        *,
+        vectors: bool = False,
+    ) -> None:
+        self.source, self._console, self._choice = source, console, choice
+        self._file = table_file(source, options, lists=vectors)
+        self._noted = False
+
+    @property
+    def share(self) -> float:
+        """The share of the table that has been read, from 0 to 1."""
+        return self._file.share
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the table should be read in blocks."""
+        return self._file.is_large
+
+    def whole(self) -> "pd.DataFrame":
+        """Return the whole table; columns of numbers of a large one are memory maps."""
+        with _Failures():
+            self._say_notes()
+            return self._file.read(self._choose, self._progress)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the blocks; none is empty."""
+        with _Failures():
+            self._say_notes()
+        frames = self._file.frames(self._choose, None, self._progress)
+        while True:
+            with _Failures():
+                frame = next(frames, None)
+            if frame is None:
+                return
+            yield frame
+
+    def _choose(self, columns: list[str]) -> list[str] | None:
+        return self._choice.of(columns, self._file.name)
+
+    def _say_notes(self) -> None:
+        """Print what is unusual about the header, once."""
+        if self._console is not None and not self._noted:
+            for text, is_warning in self._file.notes:
+                (self._console.warn if is_warning else self._console.say)(in_command(text))
+        self._noted = True
+
+    def _progress(self, share: float) -> None:
+        if self._console is not None and self._file.is_large:
+            text = f"% of {self.source}: detecting numbers and texts"
+            self._console.progress(int(100 * share), 100, text, work=id(self))
 
 
-def _opened(source: str) -> BinaryIO:
-    if source == "-":
-        if sys.stdin is None:
-            raise Failure(DATA, "cannot read stdin: it is closed.")
-        return io.BytesIO(sys.stdin.buffer.read())
-    if Path(source).is_dir():
-        raise Failure(
-            DATA,
-            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files, and Zarr arrays.)",
-        )
-    return cast(BinaryIO, gzip.open(source)) if source.lower().endswith(".gz") else open(source, "rb")
+def open_table(
+    source: str, options: TableOptions, console: Console, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
+) -> Any:
+    """Return the blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
+
+    If `in_blocks` is given, it chooses the columns of a large table.
+    """
+    blocks = TableBlocks(source, options, console, choice)
+    if not blocks.is_large:
+        return [blocks.whole()]
+    return blocks if in_blocks is None else TableBlocks(source, options, console, in_blocks)
 
 
-def _read_text(
-    file: BinaryIO, name: str, kind: str, options: TableOptions, console: Messages | None, choice: ColumnChoice
-) -> "pd.DataFrame":
-    import pandas as pd
-
-    text = text_table(file, name, kind, options, console, choice)
-    with text.errors():
-        frame = pd.read_csv(file, **text.arguments)
-    return text.named(frame)
-
-
-def _read_excel(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFrame":
-    """Return the first sheet of a workbook, or the one that ``--array`` names."""
-    import pandas as pd
-
-    header = None if options.no_header is True else 0
-    sheet = 0 if options.array is None else options.array
-    with decoding(name, "a workbook"):
-        try:
-            frame = pd.read_excel(file, sheet_name=sheet, header=header, **options.missing_marks)
-        except ImportError as error:
-            raise Failure(MISSING_EXTRA, one_line(error)) from error
-    if header is None:
-        frame.columns = [f"x{i}" for i in range(frame.shape[1])]
-    frame.attrs["array"] = sheet
-    return frame
+def in_turn(blocks: Any, console: Console) -> Iterator[tuple[int, Any, Messages]]:
+    """Yield the number of the first row of each block, the block, and a console whose messages name the rows of the block."""
+    if isinstance(blocks, list):
+        for frame in blocks:
+            yield 0, frame, console
+        return
+    first, share, work = 0, 0.0, object()
+    for frame in blocks:
+        shares = (share, blocks.share)
+        yield first, frame, BlockConsole(console, blocks.source, (first, first + len(frame)), shares, work)
+        first, share = first + len(frame), blocks.share
 
 
-def _read_json_lines(file: BinaryIO, name: str, options: TableOptions) -> "pd.DataFrame":
-    """Return a table with a JSON object per line."""
-    import pandas as pd
+class BlockConsole:
+    """A console whose messages refer to some rows of a table, and whose progress is that of the whole table.
 
-    with decoding(name, "a table of JSON lines (one object per line)"):
-        return pd.read_json(
-            file, lines=True, dtype=False, convert_dates=False, precise_float=True, encoding=options.encoding
-        )
+    Parameters
+    ----------
+    console : Console
+    source : str
+        The name of the table.
+    rows : (int, int)
+        The numbers of the first row and of the row after the last one.
+    shares : (float, float)
+        The shares of the table that have been read before the block and after it.
+    work : object
+        The same for all blocks of a table that is read once.
+    """
 
+    def __init__(
+        self, console: Console, source: str, rows: tuple[int, int], shares: tuple[float, float], work: object
+    ) -> None:
+        self._console, self._source, self._shares, self._work = console, source, shares, work
+        self._rows = f"rows {rows[0]:,} to {rows[1] - 1:,}"
 
-def _read_parquet(file: BinaryIO, name: str, choice: ColumnChoice) -> "pd.DataFrame":
-    need("pyarrow", "reading Parquet")
-    from pyarrow.parquet import ParquetFile
+    def progress(self, done: float, total: float, text: str) -> None:
+        """Show the share of the table that is done."""
+        share = self._shares[0] + (self._shares[1] - self._shares[0]) * done / total
+        self._console.progress(int(100 * share), 100, f"% of {self._source}: {text}", work=self._work)
 
-    with decoding(name, "a Parquet table"):
-        content = ParquetFile(file)
-        columns = choice.of([str(column) for column in content.schema_arrow.names], name)
-        return content.read(columns=columns).to_pandas().reset_index(drop=True)
+    def say(self, text: str) -> None:
+        """Print a message about the rows of the block."""
+        self._console.say(f"{self._rows}: {text}")
 
-
-def _read_numpy(file: BinaryIO, name: str, kind: str, options: TableOptions) -> "pd.DataFrame":
-    import numpy as np
-
-    with _numpy_errors(file, name, kind):
-        content = np.load(file, allow_pickle=False)
-        if kind != "npz" and not hasattr(content, "files"):
-            return frame_of_array(content, name)
-        if not hasattr(content, "files"):
-            raise ValueError("it holds one array; name it .npy")
-        return _frame_of_arrays({key: content[key] for key in content.files}, name, options.array)
-
-
-@contextlib.contextmanager
-def _numpy_errors(file: BinaryIO, name: str, kind: str) -> Iterator[None]:
-    """Turn errors of NumPy about a file into failures of the command."""
-    import numpy as np
-
-    start = file.read(6)
-    file.seek(0)
-    if not start.startswith((np.lib.format.MAGIC_PREFIX, b"PK")):
-        # Without this check np.load would treat the file as a pickle, and its message would suggest loading it unsafely.
-        raise Failure(DATA, f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
-    more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
-    with decoding(name, kind.upper(), more):
-        yield
-
-
-def map_array(path: str) -> "np.ndarray":
-    """Return the array of an NPY file as a memory map."""
-    import numpy as np
-
-    with reading_errors(path), open(path, "rb") as file, _numpy_errors(file, path, "npy"):
-        return np.lib.format.open_memmap(path, mode="r")
-
-
-def _frame_of_arrays(arrays: "dict[str, np.ndarray]", name: str, wanted: str | None) -> "pd.DataFrame":
-    """Return the table of an NPZ file: the 2-D array `wanted` (or X, or the only one), and its row-wise companions."""
-    tables = [key for key, value in arrays.items() if value.ndim == 2]
-    if wanted is None:
-        if "X" in tables:
-            wanted = "X"
-        elif len(tables) == 1:
-            wanted = tables[0]
-        elif len(arrays) == 1:
-            wanted = next(iter(arrays))
-        else:
-            raise Failure(
-                DATA,
-                f"{name} holds the arrays {shown(arrays)}, and it is not clear which is the table. Choose one with --array.",
-            )
-    if wanted not in arrays:
-        raise Failure(DATA, f"--array {wanted!r} is not in {name}, which holds {shown(arrays)}.")
-    table = arrays[wanted]
-    names = next(
-        (
-            arrays[key]
-            for key in _NAME_ARRAYS
-            if key in arrays and table.ndim == 2 and arrays[key].shape == table.shape[1:]
-        ),
-        None,
-    )
-    frame = frame_of_array(table, name, names)
-    for key, value in arrays.items():
-        if key != wanted and value.ndim == 1 and len(value) == len(frame) and key not in frame:
-            frame[key] = value
-    frame.attrs["array"] = wanted
-    return frame
-
-
-def frame_of_array(array: "np.ndarray", name: str, names: Iterable[Any] | None = None) -> "pd.DataFrame":
-    """Return the table of an array of numbers, or of an array with named fields."""
-    import pandas as pd
-
-    if array.dtype.names:
-        return pd.DataFrame({field: array[field] for field in array.dtype.names})
-    if array.dtype.kind not in "iufb":
-        raise Failure(DATA, f"{name} holds an array of {array.dtype}; expected numbers.")
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2:
-        raise Failure(
-            DATA, f"{name} holds an array of shape {array.shape}; expected rows and columns (two dimensions)."
-        )
-    columns = [f"x{i}" for i in range(array.shape[1])] if names is None else [str(value) for value in names]
-    return pd.DataFrame(array, columns=columns)
+    def warn(self, text: str) -> None:
+        """Print a warning about the rows of the block."""
+        self._console.warn(f"{self._rows}: {text}")

@@ -5,15 +5,16 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._files import is_number
 from vicinal.cli.console import Console, count, shown
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.pairs import as_row_numbers, read_pair_table
-from vicinal.cli.tables import TableOptions, map_array, read_table, table_format
+from vicinal.cli.tables import TableOptions, map_array, read_table, table_file
 
 
 def read_vectors(path: str, console: Console, options: TableOptions, vector: str | None = None) -> np.ndarray:
     """Return a table of numbers with one row per vector."""
-    kind = table_format(path, options)
+    kind = table_file(path, options).kind
     if kind == "npy":
         rows = map_array(path)
     elif kind == "npz":
@@ -52,10 +53,7 @@ def _is_data(fields: list[str], path: str, console: Console) -> bool:
 
     Numbers are data, except 0, 1, 2, ..., which pandas writes for columns without names.
     """
-    import pandas as pd
-
-    numbers = pd.to_numeric(np.array(fields, dtype=object), errors="coerce")
-    if np.isnan(numbers).any() or np.array_equal(numbers, np.arange(len(fields))):
+    if not all(map(is_number, fields)) or np.array_equal(list(map(float, fields)), np.arange(len(fields))):
         return False
     console.say(f"the first line of {path} contains numbers and is read as data.")
     return True
@@ -91,7 +89,7 @@ def read_column(
 ) -> list[Any]:
     """Return the first column of a table with one line per row of the corpus, or of the queries."""
     frame = read_table(path, options, console)
-    if len(frame) == n_rows - 1 and table_format(path, options) in ("csv", "tsv"):  # its first line is not a header
+    if len(frame) == n_rows - 1 and table_file(path, options).kind in ("csv", "tsv"):  # its first line is not a header
         frame = read_table(path, options._replace(no_header=True), console)
     values = frame.iloc[:, 0]
     if len(values) != n_rows:
