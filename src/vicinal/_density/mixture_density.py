@@ -240,6 +240,10 @@ class MixtureDensityMixin(NotebookMixin):
         rows = getattr(self, "rows_", None)  # if the components may have moved away from the rows
         return self._mixture().centres if rows is None else rows
 
+    def _centres_of(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the centres of the components that training rows become, of the columns that vary."""
+        return rows
+
     def held_out_score_samples(self) -> NDArray[Any]:
         """Return the log-density of each training row under a density that the row did not shape.
 

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, check_random_state
 from vicinal._dask import answers_collections
-from vicinal._lca.gauss_steps import mixture_of_directions
 from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import Conditional, check_columns_known, conditionals
 from vicinal._mixtures import SharedMixture
@@ -52,8 +51,7 @@ class Filling:
 
     def __init__(self, density: Any) -> None:
         self._density, self._mixture = density, density.mixture_
-        # A density that was fitted to complete rows ignores constant columns.
-        self._seen = getattr(density, "active_features_", np.arange(density.n_features_in_))
+        self._seen = density.active_features_  # a density that was fitted to complete rows ignores constant columns
 
     def hiding(self, rows: np.ndarray) -> "Filling":
         """Return the same kernel with centres that are computed again from training rows in which further entries are hidden.
@@ -68,17 +66,10 @@ class Filling:
         """
         filling, filled = copy(self), self.means(rows, np.arange(len(rows)))
         for _ in range(_PASSES):
-            centres = self._centres_of(filled[:, self._seen])
+            centres = self._density._centres_of(filled[:, self._seen])
             filling._mixture = SharedMixture(centres, self._mixture.covariance, self._mixture.log_weights)
             filled = filling.means(rows, np.arange(len(rows)))
         return filling
-
-    def _centres_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the centres that complete rows become: LCA-Gauss moves them along its Gaussian directions."""
-        if not hasattr(self._density, "gaussian_components_"):
-            return rows
-        gauss = self._density
-        return mixture_of_directions(gauss.gaussian_components_, gauss.components_, gauss.mean_, rows)[0]
 
     @property
     def constant(self) -> np.ndarray:

@@ -405,6 +405,12 @@ class LCAGauss(LocalComponents):
         self.rows_ = kept.astype(rows.values.dtype, copy=False)
         self._keep_neighbors(pairs, metric, rows, X, neighbors)
 
+    def _centres_of(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the centres that rows become: they move to the mean along the Gaussian directions."""
+        active = self.active_features_
+        gaussian, local = (both[:, active] for both in (self.gaussian_components_, self.components_))
+        return mixture_of_directions(gaussian, local, self.mean_[active], rows)[0]
+
     @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
