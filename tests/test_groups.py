@@ -289,3 +289,16 @@ def test_all_rows_may_remain_neighbours():
     rest = ParzenWindows(0.5).fit(corners[3:])
     expected = np.r_[rest.score_samples(corners[:3]), rest.score_samples(None)]
     np.testing.assert_allclose(part.log_densities(some), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("density", [LocalLCA(1, 8, 0.02, shared=0.3, reg=0.05), LCA(reg=0.05)], ids=str)
+def test_rows_that_are_left_out_are_left_out_of_the_densities_of_all_folds(density):
+    """A fold's density has the components of the other folds, which have other positions than the training rows."""
+    X, _ = with_group(3, 0.5, n=60, size=4)
+    remaining = np.random.default_rng(0).uniform(size=64) > 0.3
+    parts = list(density.fit(X)._held_out_rows(np.arange(64)))
+    assert len(parts) == 5
+    for part in parts:
+        rest = part.remaining(remaining).mixture
+        np.testing.assert_array_equal(rest.log_weights > -np.inf, remaining[part.made_from])
+        assert np.exp(rest.log_weights).sum() == pytest.approx(1.0)

@@ -102,7 +102,7 @@ class LocalLCA(LocalDensity):
     constant_values_ : ndarray
         The values of the other columns.
     cv_results_ : dict of arrays, or None
-        The members of the family that were tried, as in GridSearchCV. None if nothing was selected.
+        The members of the family that were tried on all splits, as in GridSearchCV. None if nothing was selected.
     best_score_ : float or None
         The mean log-density of held-out rows for the values in use.
     converged_ : bool

@@ -4,8 +4,8 @@ The family has two paths along which the shared covariance only changes its size
 pairs serve all sizes and all numbers of directions: multiples of LCA's covariance, and multiples of the identity (the noise of Manifold
 Parzen).  Manifold Parzen tries every combination of its grid, on the second path alone.  Local LCA
 
-1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
-2. then, around the best of these, all sizes of the vicinity, all multiples and numbers of directions nearby, and all directions;
+1. tries both paths with both centres, for two sizes of the vicinity and every third multiple, on as many splits as hold out 300 rows;
+2. then, around the best of these, on all splits, sizes of the vicinity, multiples and numbers of directions nearby, and all directions;
 3. then sums of the best members of the two paths;
 4. returns to LCA unless the best member is ahead of it by more than a standard error.
 
@@ -30,6 +30,7 @@ from vicinal._rows import check_spread
 from vicinal._search import Selection, paired_gain, search_results, top_of_parabola
 
 _NEARBY = 2  # positions on a path around the best
+_SCOUTED_ROWS = 300  # held-out rows that choose the path and the centre
 _SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
 _FEW = 2  # sizes of the vicinity in the first round
 # The log-density of a row that is infinitely far from all kernels: differences and squares of such numbers are finite.
@@ -157,6 +158,9 @@ class LocalSearch:
     def __init__(self, splits: Sequence[Split], grid: Grid) -> None:
         self._splits, self._grid = splits, grid
         self._scores: dict[Member, np.ndarray] = {}  # of each split
+        held_out = np.cumsum([len(split.test) for split in splits])
+        self._n_scouts = min(1 + int(np.searchsorted(held_out, _SCOUTED_ROWS)), len(splits))
+        self._scouted: dict[Member, np.ndarray] = {}  # of the first splits alone
 
     def every_member(self) -> SearchResult:
         """Return the best of all combinations; of equally good ones, the one with the fewest directions, neighbours, and noise."""
@@ -166,7 +170,7 @@ class LocalSearch:
                 self._try(shape, factors, k, self._grid.centers[0])
         order = sorted(self._scores, key=lambda member: (member.n_components, member.n_neighbors, member.noise))
         self._scores = {member: self._scores[member] for member in order}
-        return self._result(self._best())
+        return self._result(self._best(self._scores))
 
     def around_the_best(self) -> SearchResult:
         """Return the best member that was found around the best of a coarse grid, or LCA."""
@@ -176,15 +180,18 @@ class LocalSearch:
             few = factors[::3] if len(factors) > 4 else factors
             for center in grid.centers:
                 for k in self._few_neighbors():
-                    self._try(shape, few, k, center)
-        best = self._best()
+                    self._try(shape, few, k, center, n_splits=self._n_scouts)
+        best = self._best(self._scouted)
         shape, factors, at = self._place_of(best)
         nearby = factors[max(at - _NEARBY, 0) : at + _NEARBY + 1]
-        for k in grid.neighbors:
+        size = grid.neighbors.index(best.n_neighbors)
+        for k in grid.neighbors[max(size - 1, 0) : size + 2]:
             self._try(shape, nearby, k, best.center, self._depths_near(best))
         if grid.sums:
             self._try_sums()
-        return self._result(self._simple_unless_behind(self._best()))
+        if any(_is_lca(member) for member in self._scouted):
+            self._try(Shared(1.0, 0.0), [1.0], grid.neighbors[0], "row", [0])
+        return self._result(self._simple_unless_behind(self._best(self._scores)))
 
     def _prepare_neighbors(self, shape: Shared) -> None:
         """Find the neighbours for vicinities of all sizes at once."""
@@ -204,9 +211,16 @@ class LocalSearch:
         return sorted({*depths[max(at - 1, 0) : at + 2], depths[-1]})
 
     def _try(
-        self, shape: Shared, factors: Sequence[float], k: int, center: str, depths: Sequence[int] | None = None
+        self,
+        shape: Shared,
+        factors: Sequence[float],
+        k: int,
+        center: str,
+        depths: Sequence[int] | None = None,
+        n_splits: int | None = None,
     ) -> None:
-        """Score numbers of directions (by default all) and multiples of a shape, unless all are known."""
+        """Score numbers of directions (by default all) and multiples of a shape on all splits, or the first ones, unless all are known."""
+        splits = self._splits[:n_splits]
         depths = self._grid.depths if depths is None else depths
         depths = [depth for depth in depths if depth <= k and (depth or center == "row")]
         if not depths:
@@ -215,13 +229,15 @@ class LocalSearch:
         members = table.members()
         if all(member in self._scores for row in members for member in row):
             return
-        scores = np.stack([split.score(table) for split in self._splits])
+        scores = np.stack([split.score(table) for split in splits])
         for i, row in enumerate(members):
             for j, member in enumerate(row):
-                self._scores.setdefault(member, scores[:, i, j])
+                self._scouted.setdefault(member, scores[: self._n_scouts, i, j])
+                if len(splits) == len(self._splits):
+                    self._scores.setdefault(member, scores[:, i, j])
 
-    def _best(self, among: Sequence[Member] | None = None) -> Member:
-        return max(self._scores if among is None else among, key=lambda member: self._scores[member].mean())
+    def _best(self, scores: dict[Member, np.ndarray]) -> Member:
+        return max(scores, key=lambda member: scores[member].mean())
 
     def _place_of(self, member: Member) -> tuple[Shared, Sequence[float], int]:
         """Return the path that a member of the first round lies on, and its place there."""
@@ -235,12 +251,14 @@ class LocalSearch:
 
     def _best_of_path(self, name: str) -> Member | None:
         """Return the best member with directions whose shared covariance has the part of this name alone."""
-        pure = [m for m in self._scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0]
+        scores = self._scouted.items()
+        pure = {m: s for m, s in scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0}
         return self._best(pure) if pure else None
 
     def _try_sums(self) -> None:
         """Try sums of the best multiple of LCA's covariance and the best noise, for the best vicinity."""
-        best, multiple, noise = self._best(), self._best_of_path("shared"), self._best_of_path("noise")
+        best = self._best(self._scores)
+        multiple, noise = self._best_of_path("shared"), self._best_of_path("noise")
         if multiple is not None and noise is not None:
             both = Shared(multiple.shared, noise.noise)
             self._try(both, _SUMS, best.n_neighbors, best.center, self._depths_near(best))
@@ -250,7 +268,7 @@ class LocalSearch:
 
         With few rows, the best of a hundred members is ahead by chance.
         """
-        plain = next((m for m in self._scores if m[:2] == (1.0, 0.0) and m[3:] == (0, "row")), None)
+        plain = next((member for member in self._scores if _is_lca(member)), None)
         if plain is None or plain == best:
             return best
         gain, error = paired_gain(self._terms(best), self._terms(plain), self._weight_of_terms())
@@ -266,6 +284,10 @@ class LocalSearch:
 
     def _result(self, best: Member) -> SearchResult:
         return SearchResult(best, float(self._scores[best].mean()), self._scores)
+
+
+def _is_lca(member: Member) -> bool:
+    return member.shape == Shared(1.0, 0.0) and member.n_components == 0
 
 
 # -- the grid ----------------------------------------------------------------------------------------------------------
