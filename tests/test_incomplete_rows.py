@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.integrate import trapezoid
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import get_tags
 
@@ -98,3 +99,25 @@ def test_rules_of_thumb_do_not_depend_on_a_gap_in_a_row_without_weight(rows):
     for rule in ("scott", "silverman"):
         whole, holed = (ParzenWindows(rule).fit(X, sample_weight=weight) for X in (rows[:12], gaps))
         np.testing.assert_allclose(holed.covariance_, whole.covariance_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("density", [LCA(reg=0.1), LCAGauss(reg=0.1, reg_gauss=0.1), ParzenWindows()])
+def test_refit_to_complete_rows_forgets_the_scores_and_the_rows_of_a_fit_with_gaps(density):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    holed = X.copy()
+    holed[3, 1] = np.nan
+    again, plain = clone(density).fit(holed).fit(X), clone(density).fit(X)
+    np.testing.assert_array_equal(again.score_samples(None), plain.score_samples(None))
+    assert not hasattr(again, "_incomplete_rows")
+
+
+@pytest.mark.parametrize("density", [LCA(reg=0.1), LCAGauss(reg=0.1, reg_gauss=0.1)])
+def test_weights_of_rows_with_gaps_are_those_of_the_kernels_and_the_rows_may_change_after_the_fit(density):
+    random = np.random.default_rng(0)
+    X, weight = random.normal(size=(40, 3)), random.uniform(0.2, 3.0, size=40)
+    X[3, 1] = np.nan
+    model = clone(density).fit(X, sample_weight=weight)
+    np.testing.assert_allclose(np.exp(model.mixture_.log_weights), weight / weight.sum(), rtol=1e-12)
+    rows = X.copy()
+    X[:] = 0
+    np.testing.assert_array_equal(model._incomplete_rows, rows)
