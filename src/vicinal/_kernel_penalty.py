@@ -53,11 +53,6 @@ class Penalty(NamedTuple):
         pull = 0.5 * float(np.vdot(metric @ self.added, metric))
         return pull if self.weight is None else pull - self.weight * float(np.linalg.slogdet(metric)[1])
 
-    def cost_of(self, covariance: np.ndarray) -> float:
-        """Return the penalty at a covariance."""
-        pull = 0.5 * float(np.trace(np.linalg.solve(covariance, self.added)))
-        return pull if self.weight is None else pull + 0.5 * self.weight * float(np.linalg.slogdet(covariance)[1])
-
     def in_frame(self, metric: np.ndarray) -> "Penalty":
         """Return the penalty in the coordinates ``z = A x``."""
         return self._replace(matrix=metric @ self.matrix @ metric.T)

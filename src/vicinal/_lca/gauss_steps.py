@@ -174,11 +174,6 @@ def relaxed_em(at: GaussPoint, reg: Penalty, record: Recorder, *, max_iter: int,
 Run = Callable[[GaussPoint, float], FitPath]  # a fit from a point to a tolerance
 
 
-def whitened_rows(X: np.ndarray, weight: np.ndarray | None, root: np.ndarray) -> np.ndarray:
-    """Return the rows in coordinates where the Gaussian's covariance is the identity; ``root`` is R with ``R M_1 R' = I``."""
-    return ((X - mean_of_rows(X, weight)) @ root.T).astype(X.dtype, copy=False)
-
-
 def all_local(d: int) -> Split:
     """Return the start of Algorithm 1: every direction is local, with the Gaussian's covariance."""
     return Split(np.eye(d), np.ones(d), np.empty((d, 0)))
