@@ -181,7 +181,9 @@ def kernel_at_kth(
     own : integer array of shape (m,), optional
         The position of each query among the rows, or -1: no row is its own neighbour.
     """
-    k = min(max(int(np.ceil(largest_group * len(rows))), _FEWEST_NEIGHBORS), len(rows) - 1)
+    if len(rows) == 1:  # it has no neighbour but itself
+        own = None
+    k = max(min(max(int(np.ceil(largest_group * len(rows))), _FEWEST_NEIGHBORS), len(rows) - 1), 1)
     placed, squares = prepare(engine, rows).at(units), np.empty(len(queries))
     for start in range(0, len(queries), _QUERIES):
         block = slice(start, start + _QUERIES)

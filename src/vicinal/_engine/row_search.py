@@ -226,7 +226,7 @@ def _take(
     if len(query) == 0:
         return best
     more = np.empty(len(query))
-    for part in listed_parts(len(query), table.given.shape[1], tuning.GATHERED_BYTES):
+    for part in listed_parts(len(query), 4 * table.given.shape[1], tuning.GATHERED_BYTES):
         more[part] = _scores(queries, table, query[part], rows.start + row[part], ranked_by)
     place = np.arange(len(query)) - np.searchsorted(query, query)
     width = k + int(place.max()) + 1

@@ -164,6 +164,7 @@ GPU_SOFTMAX_POINTS = 64  # and points in a block of it
 GPU_SOFTMAX_STAGES = 2
 GPU_CHUNK = 64  # tiles that a program visits, few enough that programs are many and short
 GPU_PROGRAMS = 1024  # programs that fill the device
+GPU_SPARE_BLOCKS = 3  # blocks of points beyond k in which the k nearest are looked for
 GPU_VALUES = 64  # columns of values that a program gathers
 GPU_FRAME_ROWS, GPU_FRAME_POINTS, GPU_FRAME_COLUMNS = 64, 64, 32  # a block of queries and points with frames
 # Pruned sweeps: tiles in a block of the search for pairs, parts in which it is done, thresholds that it tries, programs that

@@ -1,6 +1,7 @@
 """Neighbours on a CUDA device: which blocks of points may hold those of a query, and the pairs among them that do."""
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,20 @@ class PointBlocks:
         self.size, self.n_blocks, _, _ = placed._cut(max(len(images), 1), tiles)
         self._index = tiles.index.reshape(self.n_blocks, self.size)
 
+    @cached_property
+    def _laid(self) -> Tensor:
+        """The images of the points of each block, which are copied faster together than one by one."""
+        return self._placed._exact[self._index.clamp(min=0)]
+
     def tops(self, some: slice) -> Tensor:
         """Return the best score of each block for some queries, (queries, blocks), in float64."""
+        return self._in_nats(some, self._tops(some))
+
+    def _in_nats(self, some: slice, tops: Tensor) -> Tensor:
+        scores = tops.double() / LOG2E
+        return scores if self._tiles.local else scores - 0.5 * self._squares[some, None]
+
+    def _tops(self, some: slice) -> Tensor:
         tiles, placed = self._tiles, self._placed
         count = some.stop - some.start
         block, n_blocks, chunk, parts = placed._cut(count, tiles)
@@ -42,20 +55,38 @@ class PointBlocks:
             D=tiles.width, B=tiles.size, BJ=block, BQ=tuning.GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=int(tiles.local),
             num_warps=4, num_stages=tuning.GPU_SOFTMAX_STAGES,
         )  # fmt: skip
-        found = tops.T.double() / LOG2E
-        return found if tiles.local else found - 0.5 * self._squares[some, None]
+        return tops.T
 
-    def exact(self, some: slice, blocks: Tensor) -> Tensor:
-        """Return the scores in float64 of the points of some blocks (queries, t) for each query: (queries, t * size)."""
+    def nearest(self, some: slice, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the k best points of some queries, their scores in float64, and whether these are certainly the best.
+
+        The best scores of a query's best k blocks are above those of the blocks beyond a few more, and nearly always by more than the
+        rounding of products.  If scores tie beyond the points that are sorted, the query is left open as well.
+        """
+        kept = min(k + tuning.GPU_SPARE_BLOCKS, self.n_blocks)
+        tops, blocks = self._tops(some).topk(kept, 1)
         rows = torch.arange(some.start, some.stop, device=blocks.device)
-        found = self._exact_of(rows.repeat_interleave(blocks.shape[1]), blocks.reshape(-1))
-        return found.reshape(len(rows), -1)
+        exact = self._exact_of(rows.repeat_interleave(kept), blocks.reshape(-1)).reshape(len(rows), -1)
+        reach = min(k + tuning.SPARE_NEIGHBORS, exact.shape[1])
+        scores, place = exact.topk(reach, 1)
+        points = self._index[blocks].reshape(len(rows), -1).gather(1, place)
+        kth = scores[:, k - 1]
+        tie = 4.0 * TIED * kth.abs()
+        decided = (scores[:, -1] < kth - tie) | (reach == exact.shape[1])
+        if kept < self.n_blocks:
+            others = self._in_nats(some, tops[:, -1:])[:, 0]
+            decided &= others < kth - tie - self._error(some, kth, self._tiles.dtype)
+        # Scores are sorted; tied ones come in the order of the points.
+        apart = scores[:, 1:] < scores[:, :-1] - TIED * scores[:, :-1].abs()
+        group = torch.nn.functional.pad(apart.long().cumsum(1), (1, 0))
+        order = (group * self._placed._n + points).argsort(1)[:, :k]
+        return points.gather(1, order), scores.gather(1, order), decided & torch.isfinite(kth)
 
     def _exact_of(self, query: Tensor, block: Tensor) -> Tensor:
         """Return the scores in float64 of listed queries and all points of a block each: (pairs, size)."""
         point = self._index[block]
         places = block[:, None] * self.size + torch.arange(self.size, device=block.device)
-        difference = self._images[query, None] - self._placed._exact[point.clamp(min=0)]
+        difference = self._images[query, None] - self._laid[block]
         scores = -0.5 * (difference**2).sum(2)
         if self._placed._log2_weights is not None:
             scores += self._placed._log2_weights[point.clamp(min=0)] / LOG2E

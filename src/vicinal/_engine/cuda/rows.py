@@ -18,6 +18,7 @@ from vicinal._engine.accuracy import (
     largest_accurate_square,
     products_are_accurate,
 )
+from vicinal._engine.choice import numba_is_missing
 from vicinal._engine.contract import LogSums, SoftmaxSums, Space, Values
 from vicinal._engine.cuda import triton_rows as kernels
 from vicinal._engine.cuda.few_rows import FewRows, are_few
@@ -40,6 +41,8 @@ from vicinal._engine.cuda.tiles import (
 from vicinal._engine.neighbors import Pairs
 from vicinal._engine.queries import Queries
 from vicinal._engine.reference.arrays import ArrayPlaced, answered, as_numpy, as_positions, like
+from vicinal._engine.row_search import Neighbors
+from vicinal._engine.work.blocks import Blocks
 
 
 class Softmax(NamedTuple):
@@ -57,6 +60,8 @@ class Softmax(NamedTuple):
 
 class RowByRow(ArrayPlaced):
     """Rows under one shared metric on a CUDA device."""
+
+    compiled = not numba_is_missing()  # for the few searches that are made on the CPU
 
     def __init__(self, backend: Any, metric: np.ndarray | None) -> None:
         super().__init__(backend, metric)
@@ -402,6 +407,23 @@ class RowByRow(ArrayPlaced):
         return Tiles(images, log2_weights, index, tiles.dtype, tiles.local)
 
     # -- neighbours ------------------------------------------------------------------------------------------------
+
+    def nearest(self, queries: Queries, k: int, origin: np.ndarray | None = None) -> Neighbors:
+        """See `neighbors.nearest`; the few queries that are left open on the device are searched there."""
+        images, tiles = self._images_and_tiles(queries)
+        if tiles is None or origin is not None or self._log2_weights is not None or k >= self._n:
+            return super().nearest(queries, k, origin)
+        listed = PointBlocks(self, tiles, images, queries.left_out)
+        numbers = 4 * listed.n_blocks + 4 * (k + tuning.GPU_SPARE_BLOCKS) * listed.size * (self._k + 4)
+        step = max(self._backend.memory // (8 * numbers * tuning.GPU_SOFTMAX_ROWS), 1) * tuning.GPU_SOFTMAX_ROWS
+        parts = [listed.nearest(part, k) for part in Blocks(len(images), step)]
+        points, scores, decided = (torch.cat(column) for column in zip(*parts, strict=True))
+        found = Neighbors(as_positions(points), -2.0 * as_numpy(scores))
+        again = np.flatnonzero(~decided.cpu().numpy())
+        if len(again):
+            more = super().nearest(queries.take(again, self._n), k)
+            found.indices[again], found.scores[again] = more
+        return found
 
     def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[Pairs]:
         """See the contract; a fused kernel keeps the best score of each block of points, and only blocks that reach a floor are listed."""
