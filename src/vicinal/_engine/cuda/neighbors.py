@@ -79,7 +79,7 @@ class PointBlocks:
         # Scores are sorted; tied ones come in the order of the points.
         apart = scores[:, 1:] < scores[:, :-1] - TIED * scores[:, :-1].abs()
         group = torch.nn.functional.pad(apart.long().cumsum(1), (1, 0))
-        order = (group * self._placed._n + points).argsort(1)[:, :k]
+        order = (group * (self._placed._n + 1) + points).argsort(1)[:, :k]  # a place without a point has the number -1
         return points.gather(1, order), scores.gather(1, order), decided & torch.isfinite(kth)
 
     def _exact_of(self, query: Tensor, block: Tensor) -> Tensor:

@@ -411,7 +411,13 @@ class RowByRow(ArrayPlaced):
     def nearest(self, queries: Queries, k: int, origin: np.ndarray | None = None) -> Neighbors:
         """See `neighbors.nearest`; the few queries that are left open on the device are searched there."""
         images, tiles = self._images_and_tiles(queries)
-        if tiles is None or origin is not None or self._log2_weights is not None or k >= self._n:
+        if (
+            tiles is None
+            or origin is not None
+            or self._log2_weights is not None
+            or not 0 < k < self._n
+            or not len(images)
+        ):
             return super().nearest(queries, k, origin)
         listed = PointBlocks(self, tiles, images, queries.left_out)
         numbers = 4 * listed.n_blocks + 4 * (k + tuning.GPU_SPARE_BLOCKS) * listed.size * (self._k + 4)
