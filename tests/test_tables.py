@@ -720,3 +720,10 @@ def test_reasons_for_logarithms_are_in_the_units_of_the_table(folder, capsys):
     found = pd.read_csv(io.StringIO(capsys.readouterr().out)).set_index("row")
     reason = re.fullmatch(r"price: expected ([\d.,]+) to ([\d.,]+), got 8,?955.10", found.loc[17, "why"])
     assert 2.0 < float(reason[1]) < 20.0 < float(reason[2]) < 200.0
+
+
+def test_prepare_the_same_mark_in_many_columns_is_named_once():
+    table = pd.DataFrame({name: ["1.5", "2.5", "?", "4.5"] for name in "abc"})
+    with pytest.raises(TableError) as caught:
+        prepare(table)
+    assert str(caught.value).count("Pass na=['?']") == 1

@@ -401,7 +401,7 @@ def _hints(features: Any, columns: list[tuple[str, ColumnType]]) -> str:
             culprit = others.iloc[0][:30] if len(others) else ""
             if culprit:
                 hints.append(f" Pass na=[{culprit!r}] if {culprit!r} means a missing value.")
-    return "".join(hints[:3])
+    return "".join(list(dict.fromkeys(hints))[:3])
 
 
 def refuse_infinite(values: np.ndarray, names: list[str], or_else: str = "") -> None:
