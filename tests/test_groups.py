@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import KFold
 from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -18,7 +20,7 @@ from vicinal._detect.scores import (
     training_scores,
     weighted_quantile,
 )
-from vicinal._detect.training_rows import held_out_parts
+from vicinal._detect.training_rows import held_out_parts, refitted_parts
 
 pytestmark = pytest.mark.usefixtures("short_search_in_this_file")
 
@@ -302,3 +304,14 @@ def test_rows_that_are_left_out_are_left_out_of_the_densities_of_all_folds(densi
         rest = part.remaining(remaining).mixture
         np.testing.assert_array_equal(rest.log_weights > -np.inf, remaining[part.made_from])
         assert np.exp(rest.log_weights).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("density", [KernelDensity(bandwidth=0.4), make_pipeline(StandardScaler(), KernelDensity())])
+def test_rows_that_are_left_out_are_left_out_of_the_fits_of_other_densities(density):
+    X = with_group(3, 0.5, n=60, size=4)[0] * [1.0, 100.0, 0.01]
+    remaining = np.random.default_rng(0).uniform(size=64) > 0.3
+    folds = KFold(4, shuffle=True, random_state=0).split(X)
+    for part, (train, test) in zip(refitted_parts(density, 4, X, X, None), folds, strict=True):
+        expected = clone(density).fit(X[train[remaining[train]]]).score_samples(X[test])
+        np.testing.assert_allclose(part.log_densities(remaining), expected)
+        np.testing.assert_allclose((part.rows * part.units).std(axis=0), 1.0)  # distances are in standard deviations
