@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LCAGauss, which_engine
-from vicinal._lca.gauss_steps import GaussRows, Split, all_local, split_at_one
+from vicinal._lca.gauss_steps import GaussGaps, GaussRows, Split, all_local, split_at_one
+from vicinal._leave_one_out import IncompleteRows, expect
 
 ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: refused, "
@@ -420,3 +421,19 @@ def test_a_column_of_almost_no_width_is_explained():
     X = np.random.default_rng(0).normal(size=(60, 3)) * [1.0, 1e-60, 1.0]
     with pytest.raises(ValueError, match="LCAGauss: the kernel's covariance collapses"):
         LCAGauss(max_iter=6, reduce=True, reg_gauss=0.1).fit(X)
+
+
+def test_gaussian_of_rows_with_gaps_includes_the_uncertainty_of_the_missing_values():
+    """The next pass is whitened by the scatter of the filled rows, plus the covariance of what was filled in, plus R_G."""
+    X = np.random.default_rng(0).normal(size=(30, 3)) @ np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.5], [0.0, 0.0, 0.5]])
+    X[::3, 1] = np.nan
+    filled, reg_gauss = IncompleteRows.of(X, None, "reference"), 0.1 * np.eye(3)
+    root = np.linalg.inv(np.linalg.cholesky(filled.covariance + reg_gauss))
+    problem = GaussGaps(filled, reg_gauss, root, filled.rows.mean(axis=0))
+    split = all_local(3)
+    expectation = expect(X, filled.rows, np.linalg.inv(root.T @ root), None, "reference")
+    following = problem.em_statistics(split).problem
+    added = expectation.uncertainty / 30
+    assert np.trace(added) > 0.01
+    expected = np.cov(expectation.rows.T, bias=True) + added + reg_gauss
+    np.testing.assert_allclose(np.linalg.inv(following.root.T @ following.root), expected, rtol=1e-9)
