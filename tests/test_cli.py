@@ -1097,10 +1097,14 @@ def test_files_that_do_not_exist_yet_are_told_apart_by_where_they_would_be(folde
     Path("real").mkdir()
     link_to("real", "linked")
     link_to(os.path.join("real", "new.csv"), "dangling.csv")
-    assert same_file("real/new.csv", "linked/new.csv")
-    assert same_file("real/new.csv", "dangling.csv")
-    assert same_file("linked/../new.csv", "new.csv")
-    assert same_file("no/such/folder/new.csv", "./no/such/folder/new.csv")
+    for first, second in (
+        ("real/new.csv", "linked/new.csv"),
+        ("real/new.csv", "dangling.csv"),
+        ("linked/../new.csv", "new.csv"),
+        ("no/such/folder/new.csv", "./no/such/folder/new.csv"),
+    ):
+        assert same_file(first, second)
+        assert same_file(second, first)
     assert not same_file("real/new.csv", "linked/other.csv")
     assert not same_file("real/new.csv", "new.csv")
 

@@ -90,6 +90,10 @@ def test_long_silence_shows_a_sign_of_life_every_five_seconds(clock, capsys):
     console._ended = Ticks(clock, [3.0, 3.0, 3.0, 3.0])
     console._show_life()
     assert capsys.readouterr().err.splitlines() == ["[...] fitting nca (6 s)", "[...] fitting nca (12 s)"]
+    console.progress(2, 7, "fold 3")
+    console._ended = Ticks(clock, [6.0])
+    console._show_life()
+    assert capsys.readouterr().err == "[2/7] fold 3\n"  # with the count of the steps
     console.say("done")
     console._ended = Ticks(clock, [4.0])
     console._show_life()

@@ -105,7 +105,7 @@ def _verdict(estimator: Any, n_rows: int) -> dict[str, Any]:
     if fit.directions is not None:
         facts.append({"text": "It keeps {} of {} directions.".format(*fit.directions), "state": "even"})
     if fit.neighbors is not None:
-        text = f"A training row has {fit.neighbors[1]:.3g} effective neighbours (median)."
+        text = f"The median of the effective number of neighbours of the training rows is {fit.neighbors[1]:.3g}."
         facts.append({"text": text, "state": "even"})
     facts.append(
         {

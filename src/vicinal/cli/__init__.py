@@ -103,6 +103,8 @@ def _run(arguments: Namespace, console: Console, signals: _Signals) -> int:
             run_command = getattr(import_module(f"vicinal.cli.{arguments.command}"), arguments.command)
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
             table = getattr(arguments, "data", None) or getattr(arguments, "corpus", None)
+            if table is not None:
+                console.doing(f"reading {'stdin' if table == '-' else table}")
             with (
                 errors.about_table(table, [path for _, path in paths_in(arguments, InputPath)]),
                 cluster_of(arguments, console),

@@ -201,6 +201,7 @@ def _write_report(
 ) -> None:
     import vicinal
 
+    console.doing(f"drawing {arguments.report}")
     report = vicinal.report(
         prepared.X,
         None if prepared.labels is None else prepared.labels.to_numpy(),

@@ -48,7 +48,9 @@ class Console:
         self._last_line = time.monotonic()
         self._work: tuple[object, float, float] | None = None  # the name of the work, when it began, and at which count
         self._work_of_line: object = None
-        self._doing, self._since = "working", self._last_line  # for signs of life
+        # For signs of life: what the command is doing, since when, and the line of the last step if it makes progress.
+        self._doing, self._since = "starting", self._last_line
+        self._step: str | None = None
         self._lock, self._ended = threading.RLock(), threading.Event()
         self._watch: threading.Thread | None = None
 
@@ -83,7 +85,7 @@ class Console:
     def doing(self, text: str) -> None:
         """Set what the command is doing, for signs of life; nothing is printed now."""
         with self._lock:
-            self._doing, self._since = on_one_line(text), time.monotonic()
+            self._doing, self._since, self._step = on_one_line(text), time.monotonic(), None
 
     def progress(
         self, done: float, total: float, text: str, *, work: object = None, at_most: bool = False, estimate: bool = True
@@ -109,7 +111,6 @@ class Console:
 
     def _show_progress(self, done: float, total: float, text: str, work: object, at_most: bool, estimate: bool) -> None:
         now = time.monotonic()
-        self.doing(text)
         if self._work is None or self._work[0] != work or done < self._work[2]:
             self._work = work, now, done
         _, start, first = self._work
@@ -117,12 +118,16 @@ class Console:
         if estimate and done > first and done < total:
             seconds = (now - start) / (done - first) * (total - done)
             left = f"; {'at most' if at_most else 'about'} {duration(seconds)} left"
+        line = f"[{done:>{len(str(total))}}/{total}] {text}{left}"
+        self.doing("finishing")  # once all steps are done
+        if done < total:
+            self._step = line
         if self._bars is not None:
             self._last_line = now
             self._draw(done, total, text + left)
         elif now - self._last_line > _SECONDS or (done >= total and self._work_of_line == work):
             self._work_of_line = work
-            self._line(f"[{done:>{len(str(total))}}/{total}] {text}{left}")
+            self._line(line)
 
     def _show_life(self) -> None:
         """Show every few seconds that the command is alive, while nothing else is shown."""
@@ -136,7 +141,7 @@ class Console:
                 elif self._bars is not None:
                     self._draw(0, 1, self._doing)
                 else:
-                    self._line(f"[...] {self._doing} ({duration(now - self._since)})")
+                    self._line(self._step or f"[...] {self._doing} ({duration(now - self._since)})")
 
     def _draw(self, done: float, total: float, text: str) -> None:
         if self._bar is None or self._bar.total != total:

@@ -57,6 +57,7 @@ def report(arguments: Namespace, console: Console) -> None:
         outliers = _outliers(model, rows_as_taken(model, table, picked), row_names, console)
     from vicinal._report import model_report
 
+    console.doing(f"drawing {arguments.output}")
     use = "print(model.transform(table))" if hasattr(model.whole, "transform") else "print(model.score_samples(table))"
     try:
         page = model_report(

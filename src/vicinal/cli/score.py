@@ -41,6 +41,7 @@ def score(arguments: Namespace, console: Console) -> None:
         )
     console.doing("ranking the training rows, each without itself")
     scorer = Scorer(model, arguments, missing, detector_of(model, arguments.level))
+    console.doing("scoring rows")
     most = None
     if arguments.fdr is not None and not isinstance(blocks, list):
         # All rows are considered together, so they are read twice.
