@@ -13,7 +13,8 @@ from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, RCA, Dequantizer, ParzenWindows, TableEncoder, io
 from vicinal.cli import main
-from vicinal.cli.errors import MODEL, OK, name_options
+from vicinal.cli.errors import MODEL, OK
+from vicinal.cli.wording import name_options
 
 COMMANDS = {
     "inspect": ["inspect", "m.vicinal"],

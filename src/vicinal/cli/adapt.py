@@ -7,11 +7,12 @@ import numpy as np
 
 from vicinal._pages import page
 from vicinal.cli.console import Console, one_line
-from vicinal.cli.errors import DATA, FIT, USAGE, Failure, name_options
+from vicinal.cli.errors import DATA, FIT, USAGE, Failure
 from vicinal.cli.models import make_engine, save_model
 from vicinal.cli.outputs import write_json, write_lines, write_text
 from vicinal.cli.tables import TableOptions
 from vicinal.cli.vectors import read_column, read_pairs, read_vectors
+from vicinal.cli.wording import name_options
 
 _SECTIONS = {
     "before-after": "Before and after",

@@ -17,13 +17,14 @@ from vicinal._engine import Engine
 from vicinal._tables import PreparedTable
 from vicinal.cli.columns import prepare
 from vicinal.cli.console import Console, one_line
-from vicinal.cli.errors import DATA, OUTPUT, USAGE, Failure, name_options
+from vicinal.cli.errors import DATA, OUTPUT, USAGE, Failure
 from vicinal.cli.models import make_engine
 from vicinal.cli.outputs import output_failure, write_json, write_lines, write_text
 from vicinal.cli.parser import make_parser
 from vicinal.cli.paths import is_special
 from vicinal.cli.reading_code import loading_code
 from vicinal.cli.tables import ColumnChoice, read_table, table_options
+from vicinal.cli.wording import name_options
 
 if TYPE_CHECKING:
     import pandas as pd

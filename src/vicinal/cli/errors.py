@@ -1,7 +1,6 @@
 """The failures that end a command early, and their exit codes."""
 
 import contextlib
-import re
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
@@ -32,18 +31,6 @@ class Failure(Exception):
 
     def __str__(self) -> str:
         return self.message
-
-
-def name_options(message: str, **options: str) -> str:
-    """Return a message of the library, which names the parameters of Python, with the options of the command that they are.
-
-    Only the parameters that the message contains as words are explained, unless an option has the same name.
-    """
-    renamed = {name: option for name, option in options.items() if option != f"--{name}"}
-    named = {option: name for name, option in renamed.items() if re.search(rf"(?<![\w'\"]){name}(?![\w'\"])", message)}
-    if not named:
-        return message
-    return f"{message} (In the command: {', '.join(f'{name} is {option}' for option, name in named.items())}.)"
 
 
 @contextlib.contextmanager

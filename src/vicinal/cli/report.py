@@ -9,11 +9,12 @@ from vicinal._detect.scored_table import reasons_of_rows
 from vicinal._report import unusual_rows
 from vicinal.cli.columns import Picked
 from vicinal.cli.console import Console, count, one_line
-from vicinal.cli.errors import DATA, MODEL, Failure, name_options
+from vicinal.cli.errors import DATA, MODEL, Failure
 from vicinal.cli.models import Model, open_model
 from vicinal.cli.outputs import write_json, write_text
 from vicinal.cli.score import detector_of, rows_as_taken, scores_of_rows
 from vicinal.cli.tables import check_columns
+from vicinal.cli.wording import name_options
 
 if TYPE_CHECKING:
     import pandas as pd

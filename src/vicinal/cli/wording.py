@@ -1,7 +1,7 @@
 """Messages of the library in the words of the command.  Imports nothing heavy.
 
 The library names a parameter as Python does: ``sep=';'``, ``missing='drop'``, or ``drop=`` where no value is meant. The command names
-the option of the same name.
+the option of the same name (`in_command`). Options with other names are explained at the end of a message (`name_options`).
 """
 
 import ast
@@ -38,3 +38,15 @@ def in_command(text: str) -> str:
     for pattern, option in _RULES:
         text = re.sub(pattern, option, text)
     return text
+
+
+def name_options(message: str, **options: str) -> str:
+    """Return a message of the library, which names the parameters of Python, with the options of the command that they are.
+
+    Only the parameters that the message contains as words are explained, unless an option has the same name.
+    """
+    renamed = {name: option for name, option in options.items() if option != f"--{name}"}
+    named = {option: name for name, option in renamed.items() if re.search(rf"(?<![\w'\"]){name}(?![\w'\"])", message)}
+    if not named:
+        return message
+    return f"{message} (In the command: {', '.join(f'{name} is {option}' for option, name in named.items())}.)"
