@@ -286,3 +286,15 @@ def test_pair_matrix_whose_class_mates_underflow_leaves_the_likelihood_to_the_en
     assert matrix.objective(A, "likelihood") is None
     assert matrix.value(A, "likelihood", np.arange(4)) is None
     assert matrix.objective(A, "accuracy").value < 1e-300
+
+
+def test_pair_matrix_of_far_groups_keeps_the_digits_of_small_distances():
+    """Two groups of rows lie 2e6 apart and have neighbours at a distance of one: products would round their squares to 1e-3."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(30, 3)) + np.where(np.arange(30) < 15, -1e6, 1e6)[:, None]
+    targets = check_targets(np.arange(30) // 3 % 2, "class", None)
+    matrix = PairMatrix(X, targets.agreement(), None)
+    problem = prepare("reference", X, leave_one_out=True, match=targets.match())
+    A = np.eye(3)
+    expected, evaluation = neighbor_objective(A, problem), matrix.objective(A, "accuracy")
+    np.testing.assert_allclose(evaluation.value, expected.value, rtol=1e-8)
