@@ -68,7 +68,7 @@ def test_auto_start_with_fewer_than_five_rows_per_column_ignores_the_classes(n, 
     y = np.sort(np.arange(n) % 2)
 
     def score(A):
-        return float(A.ndim == 2 and np.any(A != np.diag(np.diag(A))))
+        return float(A.ndim == 2 and np.any(np.diag(np.diag(A)) != A))
 
     start = auto_start(X, column_spread(X), score, n_components=10, classes=y)
     assert score(start.components) == by_class
@@ -141,3 +141,13 @@ def test_units_of_a_given_start():
     np.testing.assert_allclose(given_units(1e-6 * np.eye(5)), 1e-6)
     np.testing.assert_allclose(given_units(1e6 * np.eye(5)), 1e6)
     assert given_units(np.zeros((2, 3))) == 1.0
+
+
+def test_auto_start_chooses_the_units_in_which_the_likelihood_is_higher():
+    """Columns of unlike spread share a unit here: the narrow ones are noise, and standardised columns would raise it."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 50)
+    X = rng.normal(size=(100, 4)) * [2.0, 2.0, 0.7, 0.7] + np.outer(2 * y - 1, [1.5, 1.5, 0.0, 0.0])
+    spread = column_spread(X)
+    start = auto_start(X, spread, lambda A: leave_one_out_likelihood(A, X, y), n_components=4).components
+    np.testing.assert_allclose(start, start[0, 0] * np.eye(4), atol=1e-12)  # raw units, not diag(1 / spread)
