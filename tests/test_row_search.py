@@ -118,3 +118,18 @@ def test_rows_and_queries_of_two_precisions_are_compared_in_the_larger():
     rows, queries = 1.0 + 1e-9 * rng.normal(size=(60, 4)), np.ones((1, 4), dtype=np.float32)
     order, _ = by_hand(queries, rows, "distance")
     np.testing.assert_array_equal(found_in_blocks(queries, rows, 8, "distance", size=60).indices, order[:, :8])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_few_queries_in_a_tight_cluster_far_away_keep_their_neighbors(compiled):
+    # Products in float32, which serve all other queries, err by more than all of the distances within this cluster.
+    rng = np.random.default_rng(8)
+    rows, queries = rng.normal(size=(5000, 8)), rng.normal(size=(80, 8))
+    rows[4200:] = 1e3 + 1e-2 * rng.normal(size=(800, 8))
+    queries[7::10] = 1e3 + 1e-2 * rng.normal(
+        size=(8, 8)
+    )  # none of those, and beyond the rows, on which the precision of products is decided
+    search = RowSearch(queries, 10, "distance", threads=1, compiled=compiled)
+    search.add(0, rows)
+    assert search._dtype == np.float32
+    np.testing.assert_array_equal(search.found().indices, by_hand(queries, rows, "distance")[0][:, :10])
