@@ -83,6 +83,15 @@ def test_read_table_types_do_not_depend_on_batches(fields, step):
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), whole)
 
 
+def test_read_table_negative_numbers_before_huge_ones_are_text(tmp_path, monkeypatch):
+    """No type of the machine holds both, and in batches they must not become unsigned."""
+    path = written(tmp_path, "a,b\n" + "-2,r\n" * 20 + f"{2**63},r\n" * 20)
+    whole = read_table(path)
+    assert whole["a"].tolist() == ["-2"] * 20 + [str(2**63)] * 20
+    monkeypatch.setattr("vicinal._files.text_file._PARSED_BYTES", 40)
+    pd.testing.assert_frame_equal(read_table(path), whole)
+
+
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "parquet", "feather", "npy", "folder"])
 def test_read_table_larger_than_memory_columns_of_numbers_are_mapped(ending, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)

@@ -26,6 +26,7 @@ _SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 1 << 16  # the number of bytes from which the separator is detected
 _PARSED_BYTES = 1 << 22  # of text that pyarrow divides into fields at a time
 _MOST_KEPT = 64 << 20  # bytes of fields that are kept between the search for types and the conversion
+_TRIED = 64  # fields of a batch that are converted first
 _TRUE, _FALSE = ("True", "TRUE", "true"), ("False", "FALSE", "false")
 
 
@@ -436,6 +437,7 @@ def _numbers(column: Any, kind: str, decimal: str) -> Any:
                 return None
             column = pc.replace_substring_regex(pc.utf8_trim_whitespace(column), r"^\+", "")
         try:
+            pc.cast(column.slice(0, _TRIED), target)  # a failure on many fields takes long
             numbers = pc.cast(column, target)
         except pa.ArrowInvalid:
             continue
