@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import get_tags
 
 from vicinal import LCA, LCAGauss, ManifoldParzen, ParzenWindows, Selection
+from vicinal._leave_one_out import gaussian_start
 
 NAN = np.nan
 
@@ -121,3 +122,11 @@ def test_weights_of_rows_with_gaps_are_those_of_the_kernels_and_the_rows_may_cha
     rows = X.copy()
     X[:] = 0
     np.testing.assert_array_equal(model._incomplete_rows, rows)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_lca_of_rows_with_gaps_starts_from_the_width_of_scotts_rule():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    X[3, 1] = np.nan
+    covariance = gaussian_start(X, None)[1] * 40 ** (-2 / 7) + 0.1 * np.eye(3)
+    np.testing.assert_allclose(LCA(reg=0.1, max_iter=1).fit(X).covariance_, covariance, rtol=1e-9)

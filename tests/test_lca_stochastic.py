@@ -363,3 +363,10 @@ def test_weights_of_any_size_among_few_neighbors(rows):
     objective, local = model.em_statistics(np.eye(3), Minibatch(model.problem, np.arange(5), np.arange(5)))
     assert np.isfinite(objective)
     assert np.isfinite(local).all()
+
+
+def test_a_step_draws_no_more_neighbors_than_fit_into_memory():
+    for n, options in ((10_000, StochasticEM()), (2_000, StochasticEM())):
+        assert Sweep.of(n, 3, options, 500).n_neighbors == 500
+        assert Sweep.of(n, 3, options, None).n_neighbors == n
+    assert Sweep.of(10_000, 3, StochasticEM(n_candidates=70), 500).n_neighbors == 70
