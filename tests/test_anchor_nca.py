@@ -154,7 +154,7 @@ def test_held_out_gain_counts_places():
         ({}, {"pairs": [[0, 300]]}, "0 to 299"),
         ({}, {"pairs": [[3, 3]]}, "different rows"),
         ({}, {"triplets": [[0, 1]]}, r"\(p, 3\)"),
-        ({}, {"pairs": [[0, 9]], "queries": X[:4], "negatives": [[4, 0]]}, "0 to 3, got 1 out of range"),
+        ({}, {"pairs": [[0, 9]], "queries": X[:4], "negatives": [[4, 0]]}, "negatives must hold row positions 0 to 3"),
         ({}, {"y": np.zeros(300), "queries": X[:4]}, "Pass pairs together with queries"),
         ({}, {"pairs": PAIRS, "pair_weight": np.zeros(150)}, "not all zero"),
         ({"temperature": 0.0}, {"pairs": PAIRS}, "temperature"),

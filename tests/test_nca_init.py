@@ -6,7 +6,8 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from vicinal import NCA
-from vicinal._nca.rows import column_spread, sample_rows
+from vicinal._engine import Work
+from vicinal._nca.rows import column_spread, prepare_rows, sample_rows
 from vicinal._nca.starts import auto_start, best_scale, given_units, named_start
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
@@ -151,3 +152,11 @@ def test_auto_start_chooses_the_units_in_which_the_likelihood_is_higher():
     spread = column_spread(X)
     start = auto_start(X, spread, lambda A: leave_one_out_likelihood(A, X, y), n_components=4).components
     np.testing.assert_allclose(start, start[0, 0] * np.eye(4), atol=1e-12)  # raw units, not diag(1 / spread)
+
+
+def test_likelihood_of_a_scale_leaves_out_rows_without_a_class_mate():
+    """Their likelihood is 0 at every scale, so that no scale would be better than another."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 2)), np.append(np.arange(29) % 2, 2)
+    rows = prepare_rows(X, y, None, "class", None).resident(None, Work(30, 30, 2, 10))
+    assert np.isfinite(rows.likelihood(np.eye(2)))
