@@ -172,10 +172,10 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
     found["HALF_SCATTER_WORK"] = lambda: crossing(
         grid(*(k * 12_000 for k in (2, 3, 4, 5, 6, 8))), lambda work: scatter(work // 24, 12), whole, once
     )
-    found["HALF_PRODUCT_ROWS"] = lambda: best_of(
-        grid(64, 128, 256, 512),
+    found["STRIP_TILES"] = lambda: best_of(
+        grid(1, 2, 4, 8),
         lambda: scatter(n, 128),
-        lambda size: once | {"HALF_PRODUCT_ROWS": size},
+        lambda size: once | {"STRIP_TILES": size},
     )
     by_products = once | {"HALF_PRODUCTS_FROM": 0} | {"CACHED_BYTES": 0}
     found["COSTLY_COORDINATES"] = lambda: crossing(

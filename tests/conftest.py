@@ -20,7 +20,7 @@ os.environ.setdefault("PYTHONHASHSEED", "0")
 MANY_TESTS = 3000
 # Modules with compiled kernels, those that take the compiler longest first.
 COMPILED = (
-    "cpu.pruned_kernels", "cpu.pruned_once_kernels", "cpu.row_kernels", "cpu.once_kernels", "frames.kernels", "cpu.product_kernels",
+    "cpu.pruned_kernels", "cpu.pruned_once_kernels", "cpu.sweep_kernels", "frames.kernels",
     "cpu.search_kernels", "plan.boxes", "plan.order",
 )  # fmt: skip
 
@@ -68,7 +68,7 @@ def _compile_what_nobody_else_does(folder):
 
 @pytest.fixture
 def forced():
-    """A function that sets constants of the engine until the end of a test, so that a certain method is used: ``forced(FEW_PAIRS=0)``."""
+    """A function that sets constants of the engine until the end of a test, so that a certain method is used: ``forced(KEPT_BYTES=0)``."""
     from vicinal._engine import tuning
 
     with contextlib.ExitStack() as until_the_end:

@@ -245,11 +245,11 @@ def test_a_new_verb_of_a_placement_is_shared_and_a_copy_is_no_endless_recursion(
 
 def test_kernels_travel_by_name():
     """This includes kernels that this process has never used: a worker uses its own, compiled or not."""
-    from vicinal._engine.cpu import once_kernels
+    from vicinal._engine.cpu import sweep_kernels
     from vicinal._engine.plan import order
 
     packed = Packed(Recipes())
-    for module, name in ((once_kernels, "once_sums"), (order, "split_node")):
+    for module, name in ((sweep_kernels, "means"), (order, "split_node")):
         code = packed.dumps(getattr(module, name))
         job = Job("", b"", {}, "", frozenset(), [], [])
         assert _Loader(code, job, {}, []).load() is getattr(module, name)

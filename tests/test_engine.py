@@ -36,7 +36,7 @@ FORCED = {
     },
     "fused": {"PRODUCTS_FROM": np.inf, "PRODUCTS_FROM_WITHOUT_VALUES": np.inf, "HALF_PRODUCTS_FROM": np.inf},
     "products": {
-        "PRODUCTS_FROM": 0, "PRODUCTS_FROM_WITHOUT_VALUES": 0, "HALF_PRODUCTS_FROM": 0, "PRODUCT_ROWS": 24, "HALF_PRODUCT_ROWS": 200,
+        "PRODUCTS_FROM": 0, "PRODUCTS_FROM_WITHOUT_VALUES": 0, "HALF_PRODUCTS_FROM": 0, "PRODUCT_ROWS": 24, "STRIP_TILES": 1,
     },
     "differences": {"PRODUCT_TOLERANCE": -1.0},
     "pruned": PRUNED,
@@ -61,8 +61,7 @@ def kind(request, forced):
     if backend == "torch":
         needs("torch").set_num_threads(1)
     forced(ARRAY_BLOCK_PAIRS=2**13)  # several blocks, however few the rows
-    if ways:  # every piece of work is done by a kernel, also where NumPy would do it sooner
-        forced(FEW_CLASSES=0, FEW_PAIRS=0, FEW_PAIRS_OF_TRIALS=0)
+    forced(KEPT_BYTES=2**16)  # several strips in a block
     for way in ways:
         forced(**FORCED[way])
     return backend
@@ -959,7 +958,7 @@ def test_rows_far_from_all_others_need_no_second_look(monkeypatch, forced):
     expected = placed_rows("reference", X, match=match).pull()
     from vicinal._engine.cpu.placed import CpuPlaced
 
-    monkeypatch.setattr(CpuPlaced, "_signed_pull", None)
+    monkeypatch.setattr(CpuPlaced, "_pull_of_rows", None)
     for way in ("fused", "products"):
         forced(**FORCED[way])
         got = placed_rows("cpu", X, match=match, threads=2).pull()
@@ -1132,7 +1131,7 @@ def test_rows_that_are_all_far_apart_are_done_carefully_at_once(dtype):
     width = 9.0 if dtype == "float64" else 2.5
     X = np.random.default_rng(0).normal(size=(1100, 40)).astype(dtype)
     found, expected = (prepare(kind, X, leave_one_out=True).at(np.full(40, width)) for kind in ("cpu", "reference"))
-    assert found.placed._pairs(Queries(left_out=np.arange(1100))).are_far(found.placed._nearest_of_sample)
+    assert found.placed._pairs(Queries(left_out=np.arange(1100))).mostly_underflow()
     for one, other in ((found.scatter(), expected.scatter()), (found.mean_shifts(), expected.mean_shifts())):
         for mine, theirs in zip(one, other, strict=True):
             scale = np.abs(theirs).max()

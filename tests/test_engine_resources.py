@@ -489,13 +489,13 @@ def test_tuned_constants_are_read_when_they_are_needed():
 
 
 def test_forced_constants_hold_inside_the_block_and_unknown_ones_are_errors():
-    with tuning.forced(PRODUCTS_FROM=3, FEW_PAIRS=7, PRODUCT_TOLERANCE=-1.0):
+    with tuning.forced(PRODUCTS_FROM=3, PRODUCT_ROWS=7, PRODUCT_TOLERANCE=-1.0):
         assert set(tuning.PRODUCTS_FROM.values()) == {3}
-        assert tuning.FEW_PAIRS == 7
+        assert tuning.PRODUCT_ROWS == 7
         assert not products_are_accurate(1.0, np.float64)
     assert {3} != tuning.PRODUCTS_FROM
     assert products_are_accurate(1.0, np.float64)
-    with pytest.raises(KeyError, match="FEW_PEARS"), tuning.forced(FEW_PEARS=7):
+    with pytest.raises(KeyError, match="PRODUCT_CROWS"), tuning.forced(PRODUCT_CROWS=7):
         pass
     with pytest.raises(ValueError, match="compiled with PRUNED_TILE"), tuning.forced(PRUNED_TILE=32):
         pass
@@ -528,16 +528,15 @@ def test_every_constant_that_the_benchmark_tunes_exists(monkeypatch):
 _COMPILE = """
 import numpy as np
 from vicinal._engine import prepare, tuning
-from vicinal._engine.cpu import once_kernels, product_kernels, row_kernels
+from vicinal._engine.cpu import sweep_kernels
 from vicinal._engine.work import compiling
 X = np.random.default_rng(0).normal(size=(50, 2))
 prepare("cpu", X, leave_one_out=True).at(None).scatter()
 with tuning.forced(HALF_SUMS_FROM_ROWS=0):
     prepare("cpu", X, leave_one_out=True).at(None).log_sums()
-stats = [kernel._dispatcher.stats for kernel in (row_kernels.softmax_rows, once_kernels.once_sums, once_kernels.once_means)]
+stats = [kernel._dispatcher.stats for kernel in (sweep_kernels.means, sweep_kernels.scatter, sweep_kernels.peaks)]
 print(*(sum(counts.values()) for stat in stats for counts in (stat.cache_hits, stat.cache_misses)))
-modules = row_kernels, once_kernels, product_kernels
-kernels = [thing for module in modules for thing in vars(module).values() if isinstance(thing, compiling._Kernel)]
+kernels = [thing for thing in vars(sweep_kernels).values() if isinstance(thing, compiling._Kernel)]
 print(sum(bool(kernel._ready) for kernel in kernels), len(kernels) > 5)
 """
 
@@ -782,13 +781,13 @@ def test_a_new_backend_is_one_line(monkeypatch):
 
 def test_kernels_are_known_by_all_of_their_sources(tmp_path):
     """Numba's cache checks one file only; a kernel that was compiled for tiles of another size used to write beyond its arrays."""
-    from vicinal._engine.cpu import row_kernels
+    from vicinal._engine.cpu import sweep_kernels
     from vicinal._engine.work import compiling
 
     folder = Path(compiling.__file__).parents[1]
     shutil.copytree(folder, tmp_path / "engine", ignore=shutil.ignore_patterns("__pycache__"))
     name = compiling._sources(tmp_path / "engine")
-    assert row_kernels.softmax_rows._dispatcher.py_func.__qualname__.endswith(name)
+    assert sweep_kernels.means._dispatcher.py_func.__qualname__.endswith(name)
     # `accuracy.py` was missing, although kernels are compiled with TIED.
     for file in ("cpu/parts.py", "plan/order.py", "frames/kernels.py", "tuning.py", "accuracy.py"):
         with (tmp_path / "engine" / file).open("a") as source:

@@ -26,16 +26,6 @@ def largest_accurate_square(dtype: DTypeLike) -> float:
     return PRODUCT_TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
 
 
-# Squares of images up to this multiple of 1/eps leave the entropy of a row enough digits.
-ENTROPY_TOLERANCE = {FLOAT64: 1e-8, FLOAT32: 1e-3}
-
-
-def entropies_are_accurate(largest_square_norm: float, dtype: DTypeLike) -> bool:
-    """Return whether entropies may be taken from softmax means of images of that square norm, and of their squares."""
-    dtype = np.dtype(dtype)
-    return float(np.finfo(dtype).eps) * largest_square_norm <= ENTROPY_TOLERANCE[dtype]
-
-
 # Coordinates of images up to this size keep enough digits in float64 for scores to err by no more than 1e-11.
 FARTHEST_IMAGE = 1e4
 
@@ -115,11 +105,6 @@ def score_error(
         half = np.where(np.isfinite(least), np.abs(least), 0.0) + heaviest
     reach = np.sqrt(2.0 * half)
     return 4.0 * float(np.finfo(dtype).eps) * (n_dims * half + (np.sqrt(squares) + reach) * reach)
-
-
-def largest_square(rows: np.ndarray) -> float:
-    """Return the largest square norm of some rows."""
-    return float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0))
 
 
 def robust_centre(points: np.ndarray) -> np.ndarray:

@@ -98,13 +98,6 @@ class Scatter(NamedTuple):
     scatter: np.ndarray
 
 
-class Squares(NamedTuple):
-    """``log_sums`` (m,) and ``total`` = sum_ij r_i p_ij |z_i - z_j|^2, the trace of the scatter of the images."""
-
-    log_sums: np.ndarray
-    total: float
-
-
 class Pull(NamedTuple):
     r"""The pull of NCA's signed weights on the images of the points.
 
@@ -202,10 +195,9 @@ class Placed(Protocol):
 
         return Scatter(*accurate_scatter(scatter_of, mine, self.points.rows.dtype))
 
-    def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
-        """Return the log-sums and the pooled squared distance of the images."""
-        found = self.scatter(queries, row_weights, "images")
-        return Squares(found.log_sums, float(np.trace(found.scatter)))
+    def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log-sums and ``sum_j p_ij |z_i - z_j|^2``, (m,), under one shared metric; 0 for a query without neighbours."""
+        raise NotImplementedError
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         """Return the `Pull` of resident rows towards the rows of their own class.
@@ -250,10 +242,6 @@ class Placed(Protocol):
         assert log_shares is not None
         with np.errstate(under="ignore"):
             return np.exp(log_shares)
-
-    def entropies(self, queries: Queries) -> np.ndarray | None:
-        """Return the entropies of the softmax weights p_i, (m,), or None if the backend has no separate sweep for them."""
-        return None
 
     def nearest(self, queries: Queries, k: int, origin: np.ndarray | None = None) -> Neighbors:
         """Return the k nearest points of positive weight under a shared metric; see `neighbors.nearest`."""

@@ -14,11 +14,9 @@ from numpy.typing import ArrayLike
 from vicinal._engine import accuracy, tuning
 from vicinal._engine.accuracy import (
     TIED,
-    entropies_are_accurate,
-    largest_square,
     robust_centre,
 )
-from vicinal._engine.contract import Match, Placed, Pull, Scatter, Space, Squares, by_metric, finite, to_images
+from vicinal._engine.contract import Match, Placed, Pull, Scatter, Space, by_metric, finite, to_images
 from vicinal._engine.families import Frames, Kernel
 from vicinal._engine.neighbors import ListedPairs, groups_of_queries, listed_pairs, nearest_with_ties
 from vicinal._engine.queries import Queries
@@ -37,6 +35,13 @@ class Means(NamedTuple):
 
     log_sums: np.ndarray
     means: np.ndarray
+
+
+class Squares(NamedTuple):
+    """``log_sums`` (m,) and ``total`` = sum_ij r_i p_ij |z_i - z_j|^2, the trace of the scatter of the images."""
+
+    log_sums: np.ndarray
+    total: float
 
 
 class Placement:
@@ -190,7 +195,8 @@ class Placement:
     def squares(self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None) -> Squares:
         """Return the log-sums and ``sum_ij r_i p_ij |z_i - z_j|^2``, the trace of the scatter of the images."""
         asked = self.problem.queries(queries, None)
-        return self.placed.squares(asked, _weights(row_weights, asked.count(self.problem.n_points)))
+        log_sums, squares = self.placed.squares(asked)
+        return Squares(log_sums, float(_weights(row_weights, len(squares)) @ squares))
 
     def pull(
         self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, *, objective: str = "accuracy"
@@ -298,40 +304,23 @@ class Placement:
     def perplexities(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
         """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,); 1 for one without any.
 
-        ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the images and
-        of their squares.  If squares are so large that rounding would hide the entropy, or if every point has its own kernel, the pairs that
-        matter are listed and their scores are computed from differences.
+        ``H_i = log_sums_i + sum_j p_ij (|z_i - z_j|^2 / 2 - log_weights_j)``.  If every point has its own kernel, or log-sums are so large
+        that rounding would hide the entropy, the pairs that matter are listed and their scores are computed from differences.
         """
-        asked = self.problem.queries(queries, left_out)
+        asked, n = self.problem.queries(queries, left_out), self.problem.n_points
         if not self.shared:
             return self._listed_perplexities(asked)
-        most = self.problem.n_points - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
-        entropies = self.placed.entropies(asked)
-        if entropies is not None:
-            return np.clip(np.exp(np.clip(entropies, 0.0, 700.0)), 1.0, np.maximum(most, 1))
-        values = self._images_and_offsets()
-        largest = max([2.0 * values[:, -1].max(), *(largest_square(mine) for _, mine in self._images_in_parts(asked))])
-        if not entropies_are_accurate(largest, values.dtype):
-            return self._listed_perplexities(asked)
-        if self.problem.points.log_weights is not None:
-            values[:, -1] -= finite(self.problem.points.log_weights)
-        found = self.placed.softmax_sums(asked, None, values)
-        expected = -found.gathered[:, -1]
-        for part, mine in self._images_in_parts(asked):
-            mine = mine.astype(np.float64, copy=False)
-            expected[part] += (mine * found.gathered[part, :-1]).sum(axis=1) - 0.5 * np.square(mine).sum(axis=1)
-        return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, np.maximum(most, 1))
-
-    def _images_and_offsets(self) -> np.ndarray:
-        """Return the images of the points and half of their squares, shape (n, k + 1), in the working precision."""
-        values = None
-        for part, images in self._images_in_parts(Queries()):
-            if values is None:
-                values = np.empty((self.problem.n_points, images.shape[1] + 1), dtype=images.dtype)
-            values[part, :-1] = images
-            values[part, -1] = 0.5 * np.square(images, dtype=np.float64).sum(axis=1)
-        assert values is not None
-        return values
+        log_sums, squares = self.placed.squares(asked)
+        entropies = log_sums + 0.5 * squares
+        weights = self.problem.points.log_weights
+        if weights is not None:
+            entropies -= self.placed.softmax_sums(asked, None, finite(weights)[:, None]).gathered[:, 0]
+        most = n - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
+        answer = np.clip(np.exp(np.clip(entropies, 0.0, 700.0)), 1.0, np.maximum(most, 1))
+        far = np.flatnonzero(np.isfinite(log_sums) & (np.abs(log_sums) > accuracy.LARGEST_LOG_SUM[accuracy.FLOAT64]))
+        if len(far):
+            answer[far] = self._listed_perplexities(_some(asked, far, n))
+        return answer
 
     def _listed_perplexities(self, asked: Queries) -> np.ndarray:
         floors = self.placed.log_sums(asked).log_sums - accuracy.NEGLIGIBLE_NATS

@@ -49,7 +49,7 @@ SHARED_WORK = 1.5e9
 TASKS_PER_THREAD = 8  # so that fast workers help slow ones, and a lost one loses little
 LEAST_TASK_PAIRS = 2**23  # the least work of a task, some 15 ms, because Dask takes about 5 ms per task
 
-# -- compiled kernels against matrix products (`cpu/placed.py`) ---------------------------------------------------------
+# -- compiled kernels against matrix products (`cpu/rows.py`) ---------------------------------------------------------
 
 # From this many coordinates on (of the distance and of the values together) matrix products are faster than fused kernels;
 # for sums without values the limit is lower, because fused kernels keep nothing there.  Measured.
@@ -58,14 +58,7 @@ PRODUCTS_FROM_WITHOUT_VALUES = {FLOAT64: 64, FLOAT32: 512}
 # The same if each pair is visited once.  Measured.
 HALF_PRODUCTS_FROM = {FLOAT64: 112, FLOAT32: 96}
 
-# Up to this many classes, their shares are means of indicators; with more, a separate kernel adds up the points of each.
-FEW_CLASSES = 8
-
-# Up to this many pairs, work that is rarely needed is done in NumPy, because a separate kernel would have to be compiled: rows that
-# a sweep cannot handle (in some 10 ms), and the few passes of a fit in which most rows underflow (in some 50 ms).
-FEW_PAIRS = 2**19
-FEW_PAIRS_OF_TRIALS = 2**21
-
+KEPT_BYTES = 2**22  # bytes of the exponentials that rows keep until points receive their shares
 PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 
 # -- each pair once (`cpu/once.py`) ----------------------------------------------------------------------------------
@@ -74,12 +67,15 @@ PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 # many exponentials, but fewer products, and keep nothing: they are faster from so much rows x (coordinates + 12) on.  Measured.
 ONCE_FROM_ROWS = 0
 HALF_SUMS_FROM_ROWS = 1024
-HALF_SCATTER_WORK = 48_000
+HALF_SCATTER_WORK = 16_000
 COLUMN_TILES = 64  # tiles of points in a thread's piece of work
-HALF_PRODUCT_ROWS = 512  # rows of matrix products with a tile of points: whole tiles.  Measured.
+STRIP_TILES = 4  # tiles of rows that visit a tile of points together.  Measured.
 CACHED_BYTES = 2**24  # exponentials up to this size are kept for the second sweep whatever they cost
 COSTLY_COORDINATES = 96  # and larger ones if there are this many coordinates.  Measured.
 SAMPLED_ROWS = 16  # rows whose nearest neighbour determines how far all scores may be raised
+SAMPLED_FROM_ROWS = (
+    128  # of so many queries, a few determine whether all are shifted by their own maxima from the start
+)
 
 # -- exact neighbours (`neighbors.py`) -----------------------------------------------------------------------------
 

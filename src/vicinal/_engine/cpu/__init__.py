@@ -2,16 +2,9 @@
 
 - placed.py: the backend, and the verbs of a placement.
 - pairs.py: rows in the layout of the kernels.
-
-Each query with all points:
-
-- rows.py: the sums of placed.py, row by row; row_kernels.py (compiled).
-- products.py: the same by matrix products; product_kernels.py (compiled).
-
-Each pair of points once, for both of its rows:
-
-- once.py: log-sums, scatters, squares and pulls of all points.
-- once_sweeps.py: its sweeps, fused or by matrix products; once_kernels.py (compiled).
+- sweeps.py: a sweep over strips of rows and tiles of points, fused or with matrix products; sweep_kernels.py (compiled).
+- rows.py: sums of any queries over all points.
+- once.py: sums of points against themselves, each pair once for both of its rows.
 
 Only pairs that can matter, with a certificate:
 

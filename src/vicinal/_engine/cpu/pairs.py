@@ -60,18 +60,6 @@ class PointImages:
         return padded.reshape(-1, TILE)
 
 
-# The arguments of the fused kernels for a block of queries: the queries, the points in tiles, what a point adds
-# to a score, the bound of each row, the smallest sum that kept its terms, whether products are used, and what is left out.
-Scored = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, bool, np.ndarray]
-
-
-def nearest_of_sample(points: PointImages) -> np.ndarray:
-    """Return half the squared distance of some of the points to their nearest other one; weights are ignored."""
-    rows = np.arange(0, points.n, max(points.n // tuning.SAMPLED_ROWS, 1))
-    sample = CompiledPairs(points, points.take(rows), rows)
-    return -sample.scores(slice(0, len(rows))).max(axis=1)
-
-
 class CompiledPairs:
     """Queries against points.
 
@@ -104,7 +92,6 @@ class CompiledPairs:
         self.left_out = np.full(self.m, -1, np.int64) if left_out is None else np.array(left_out, dtype=np.int64)
         self.accurate = products_are_accurate(largest, self.dtype)
         self.raised = 0.0  # how far scores are raised above their largest possible value
-        self.mostly_underflows = False  # whether most rows underflow even so
 
     def queries(self, rows: slice) -> np.ndarray:
         """Return the images of a block of queries, contiguous."""
@@ -115,9 +102,14 @@ class CompiledPairs:
         """What a point adds to the products or, without products, to the squares; in tiles."""
         return self.points.product_offsets if self.accurate else self.points.difference_offsets
 
-    def log_sums(self, sums: np.ndarray) -> np.ndarray:
+    def take(self, places: np.ndarray) -> "CompiledPairs":
+        """Return some of the queries against the same points."""
+        mine = self._queries.take(places) if isinstance(self._queries, PointImages) else self._queries[places]
+        return CompiledPairs(self.points, mine, self.left_out[places])
+
+    def log_sums(self, sums: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
         """Return the log-sums of the scores from those of the kernels, which use offsets and products."""
-        return sums - self.half_squares if self.accurate else sums
+        return sums - self.half_squares[rows] if self.accurate else sums
 
     def bounds(self, rows: slice = slice(None)) -> np.ndarray:
         """Return a bound that no score of a row exceeds by more than `raised`: distance zero to the heaviest point, and a margin
@@ -135,21 +127,26 @@ class CompiledPairs:
             bounds += self.half_squares.astype(np.float64) + 1e-3
         return bounds.astype(self.dtype).astype(np.float64)
 
-    def raise_scores(self, nearest: np.ndarray, largest_value: float = 1.0) -> None:
+    @cached_property
+    def depths(self) -> np.ndarray:
+        """How far the largest scores of some of the queries are below their largest possible value."""
+        sample = self.take(np.arange(0, self.m, max(self.m // tuning.SAMPLED_ROWS, 1)))
+        depths: np.ndarray = self.points.heaviest - sample.scores(slice(0, sample.m)).max(axis=1)
+        return depths
+
+    def raise_scores(self, largest_value: float = 1.0) -> None:
         """Lower the bounds towards the scores of the nearest other points, for points against themselves.
 
         Rows whose nearest score lies hundreds below its bound would underflow under it, and would have to be computed
-        again.  A row that is its own neighbour never does.  Sums of exponentials times values must not overflow.  `nearest` is
-        `nearest_of_sample`.
+        again.  A row that is its own neighbour never does.  Sums of exponentials times values must not overflow.
         """
         most = max(accuracy.MOST_RAISE[self.dtype] - np.log(max(largest_value, 1.0)), 0.0)
-        self.raised = float(np.clip(nearest.max(), 0.0, most))
+        self.raised = float(np.clip(self.depths.max(), 0.0, most))
         self.__dict__.pop("_bounds", None)
-        self.mostly_underflows = self.are_far(nearest)
 
-    def are_far(self, nearest: np.ndarray) -> bool:
-        """Return whether most rows underflow under their bounds, from half the squared distances of some to their nearest point."""
-        return bool(np.median(nearest) - self.raised > -np.log(self.smallest))
+    def mostly_underflow(self) -> bool:
+        """Return whether most rows underflow under their bounds, from a sample of them."""
+        return bool(np.median(self.depths) - self.raised > -np.log(self.smallest))
 
     def scores(self, rows: slice) -> np.ndarray:
         """Return the scores of a block of queries with all points, in float64 but from products of the working precision."""
@@ -173,18 +170,6 @@ class CompiledPairs:
     def smallest(self) -> float:
         """The sum of a row under its bound below which terms may have been lost: such rows are computed with their own maximum."""
         return accuracy.SMALLEST_SUM[self.dtype]
-
-    def scored(self, rows: slice) -> Scored:
-        """Return the arguments with which the fused kernels score the points for a block of queries."""
-        return (
-            self.queries(rows),
-            self.points.packed,
-            self.offsets,
-            self.bounds(rows),
-            self.smallest,
-            self.accurate,
-            self.left_out[rows],
-        )
 
 
 def pack(

@@ -2,10 +2,8 @@
 
 ::
 
-      cpu/row_kernels.py      whole reductions on a block of queries
-      cpu/once_kernels.py     points against themselves, each pair once
-      cpu/product_kernels.py  passes between matrix products
-      frames/kernels.py    frames            cpu/pruned_group.py, cpu/pruned_kernels.py    pruned work
+      cpu/sweep_kernels.py    the sweep over rows and tiles of points      frames/kernels.py                          frames
+      cpu/pruned_group.py, cpu/pruned_kernels.py, cpu/pruned_once_kernels.py    pruned work
 
 Points arrive *packed*: `(n_tiles, d, TILE)`, so that a tile's coordinates lie together and the inner loop runs over
 the points j.  The last tile is padded with offset -inf, hence weight 0.  Queries are taken ROWS at a time, so that
@@ -24,8 +22,6 @@ from vicinal._engine.work.compiling import _OPTIONS, _SUMS, _from_bits, _to_bits
 
 ROWS = 4  # queries that share one load of a coordinate: a fact, because the loops below are written out for four
 TILE = 256  # points in a tile: the coordinates of more points would not fit into the first-level cache
-KEPT_ROW_GROUP = 8  # queries that share one visit of a tile if exponentials are kept
-ROW_GROUP = 32  # the same if nothing is kept, so that the points are read less often
 
 
 def _exp(x: float) -> float:
@@ -106,17 +102,6 @@ def _peaks(scores: np.ndarray, peaks: np.ndarray) -> None:
     peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
 
 
-@njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
-def _products_to_scores(products: np.ndarray, column_offsets: np.ndarray) -> float:
-    """products <- products + column_offsets[j]; return their largest."""
-    best = products.dtype.type(-np.inf)
-    for j in range(products.shape[0]):
-        score = products[j] + column_offsets[j]
-        products[j] = score
-        best = max(best, score)
-    return best
-
-
 @njit(fastmath=_SUMS, **_OPTIONS)
 def _exp_in_place(scores: np.ndarray, shift: float) -> float:
     """scores <- e = exp(scores - shift); return sum_j e_j."""
@@ -128,90 +113,10 @@ def _exp_in_place(scores: np.ndarray, shift: float) -> float:
     return total
 
 
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _scores(
-    queries: np.ndarray,
-    i: int,
-    count: int,
-    tile: np.ndarray,
-    offsets: np.ndarray,
-    by_products: bool,
-    left_out: np.ndarray,
-    j0: int,
-    careful: bool,
-    scores: np.ndarray,
-    peaks: np.ndarray,
-) -> None:
-    """Scores of ROWS rows against a tile, -inf for the pair left out, and each row's peak when `careful`.
-
-    By differences: ``offsets[j] - |q_r - z_j|^2 / 2`` with offsets = log_weights.  By products:
-    ``offsets[j] + q_r'z_j`` with offsets = log_weights - |z_j|^2 / 2: the same up to a constant of the row, which does
-    not change a softmax, and which the caller subtracts from the log-sums.
-    """
-    _four_scores(queries, i, tile, offsets, by_products, scores)
-    for r in range(count):
-        skip = left_out[i + r] - j0
-        if 0 <= skip < TILE:
-            scores[r, skip] = -np.inf
-    if careful:
-        _peaks(scores, peaks)
-    else:
-        peaks[:] = -np.inf
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _begin_log_sums(
-    bounds: np.ndarray, first: int, in_group: int, careful: bool, top: np.ndarray, total: np.ndarray
-) -> None:
-    """Begin the log-sum-exp state of the rows of a group.
-
-    No score exceeds `bounds`, so this shift cannot overflow and needs no pass for the peaks.  Only rows without any
-    near neighbour underflow under it: `_underflowed` finds them, and the group is computed again with the maximum of each row.
-    """
-    for r in range(top.shape[0]):
-        top[r] = bounds[first + r] if r < in_group and not careful else -np.inf
-        total[r] = 0.0
-
-
 @njit(**_OPTIONS)
 def _back(then: float, now: float) -> float:
     """Return the factor that converts exponentials under an earlier shift of their row to its last shift."""
     return 1.0 if then == now else np.exp(then - now)
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _inverse(total: float) -> float:
-    """1 / total; 0 for a row without neighbours, whose softmax weights are all 0."""
-    return 1.0 / total if total > 0.0 else 0.0
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _underflowed(total: np.ndarray, in_group: int, smallest: float) -> bool:
-    """Return whether a row's sum is so small that its terms may have been lost."""
-    for r in range(in_group):
-        if total[r] < smallest:
-            return True
-    return False
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _add_to_log_sums(
-    scores: np.ndarray, peaks: np.ndarray, g: int, top: np.ndarray, total: np.ndarray, rescale: np.ndarray
-) -> None:
-    """Turn a tile of scores into exponentials and add them to the log-sum-exp state (top, total) of the rows from g on.
-
-    rescale[r] is the factor by which earlier exponentials of a row must be multiplied to match the new top.
-    """
-    for r in range(scores.shape[0]):
-        rescale[r] = 1.0
-        if peaks[r] > top[g + r]:
-            rescale[r] = np.exp(top[g + r] - peaks[r])
-            total[g + r] *= rescale[r]
-            top[g + r] = peaks[r]
-        if top[g + r] == -np.inf:  # nothing but padded or left-out pairs so far
-            scores[r, :] = 0
-        else:
-            total[g + r] += _exp_in_place(scores[r], scores.dtype.type(top[g + r]))
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -247,16 +152,3 @@ def _add_to_points(weights: np.ndarray, queries: np.ndarray, i: int, out: np.nda
     """out[k, j] += sum_r weights[r, j] queries[i + r, k]; weights of rows beyond the last query are zero."""
     last = queries.shape[0] - 1
     add_outer(weights, queries, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), out)
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _scale_sides(weights: np.ndarray, inside: float, outside: float, start: int, stop: int) -> None:
-    """weights *= inside between start and stop, outside elsewhere."""
-    real = weights.dtype.type
-    a, b = real(inside), real(outside)
-    for j in range(start):
-        weights[j] *= b
-    for j in range(start, stop):
-        weights[j] *= a
-    for j in range(stop, weights.shape[0]):
-        weights[j] *= b

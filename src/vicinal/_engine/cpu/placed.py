@@ -1,27 +1,46 @@
-"""The compiled CPU backend: Numba kernels and BLAS tiles, on our own threads; its sums are in `cpu/rows.py`."""
+"""The compiled CPU backend: Numba kernels and BLAS tiles, on our own threads.
+
+Few coordinates: whole reductions in one fused kernel.  Many: BLAS for the products q'z and W V (`cpu/sweeps.py`).  If products would lose
+digits (`accuracy.py`), the fused kernels use differences.  Points against themselves are computed once for both rows of a pair
+(`cpu/once.py`), all other queries row by row (`cpu/rows.py`).
+"""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from vicinal._engine import accuracy, tuning
-from vicinal._engine.accuracy import scatter_is_accurate, score_error
+from vicinal._engine.accuracy import FLOAT64, scatter_is_accurate, score_error
 from vicinal._engine.backends import placed_frames
-from vicinal._engine.contract import LogSums, Placed, Points, Pull, Scatter, SoftmaxSums, Space, Squares, Values
-from vicinal._engine.cpu import row_kernels as kernels
-from vicinal._engine.cpu.pairs import CompiledPairs, unpack
-from vicinal._engine.cpu.parts import KEPT_ROW_GROUP, ROWS, TILE
-from vicinal._engine.cpu.products import signed_by_products
+from vicinal._engine.contract import (
+    LogSums,
+    Placed,
+    Points,
+    Pull,
+    Scatter,
+    SoftmaxSums,
+    Space,
+    Values,
+    finite,
+    to_images,
+)
+from vicinal._engine.cpu import sweep_kernels as kernels
+from vicinal._engine.cpu.once import Once
+from vicinal._engine.cpu.pairs import CompiledPairs, PointImages, pack
+from vicinal._engine.cpu.parts import TILE
 from vicinal._engine.cpu.pruned_placed import Orders, PrunedPlaced
-from vicinal._engine.cpu.rows import CompiledRows
+from vicinal._engine.cpu.rows import Rows, RowSums
+from vicinal._engine.cpu.sweeps import Mates, Terms
 from vicinal._engine.families import Frames, Kernel
 from vicinal._engine.neighbors import candidates_of_scores
 from vicinal._engine.queries import Queries
+from vicinal._engine.reference.arrays import ArrayBackend, ArrayPlaced
 from vicinal._engine.settings import Engine
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import available_threads, in_order, one_blas_thread
-from vicinal._engine.work.sharing import NOTHING, Filled
+from vicinal._engine.work.sharing import NOTHING, made_by_all, remember
 
 
 class CpuBackend:
@@ -55,40 +74,186 @@ class CpuBackend:
         return PrunedPlaced(self.points, kernel, error, self.threads, self.orders, lambda: CpuPlaced(self, kernel))
 
 
-class CpuPlaced(CompiledRows):
-    """Rows under one shared metric on the CPU: the reductions, from the sums of `cpu/rows.py`."""
+def images_of_rows(
+    rows: np.ndarray, metric: np.ndarray | None, order: np.ndarray | None, log_weights: np.ndarray | None = None
+) -> PointImages:
+    """Return the points under a metric, in tiles, in some order."""
+    with one_blas_thread():
+        return PointImages(pack(rows, metric, order), len(rows), log_weights)
+
+
+class CpuPlaced(Placed):
+    """Rows under one shared metric on the CPU.
+
+    Internally, points are in the order of their classes; arguments and results are in the order in which points were given.  The
+    images are kept once, in tiles.
+    """
+
+    compiled = True
+
+    def __init__(self, backend: CpuBackend, metric: np.ndarray | None) -> None:
+        self._backend, self.points = backend, backend.points
+        self._memory, self._threads = backend.memory, backend.threads
+        self.threads = backend.threads
+        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
+        recipe = self.points.rows, self.metric, backend.order, backend.log_weights
+        self._images = made_by_all(lambda: images_of_rows(*recipe), images_of_rows, *recipe)
+
+    # -- the order of the points -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _place(self) -> np.ndarray | None:
+        """The internal position of each point; None if the order is that of the rows."""
+        order = self._backend.order
+        if order is None:
+            return None
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        return place
+
+    def _inside(self, of_points: np.ndarray) -> np.ndarray:
+        order = self._backend.order
+        return of_points if order is None else of_points[order]
+
+    def _outside(self, of_points: np.ndarray) -> np.ndarray:
+        return of_points if self._place is None else of_points[self._place]
+
+    def _pairs(self, queries: Queries, points: PointImages | None = None) -> CompiledPairs:
+        """Return the pairs of a call; queries that are all rows are in the inner order."""
+        left_out = queries.left_out
+        if left_out is not None and self._place is not None:
+            left_out = np.where(left_out >= 0, self._place[left_out], -1)
+        points = self._images if points is None else points
+        if queries.are_all:
+            return CompiledPairs(points, None, None if left_out is None else self._inside(left_out))
+        if queries.rows is not None:
+            return CompiledPairs(points, to_images(queries.rows, self.metric), left_out)
+        return CompiledPairs(points, self._images.take(self._places(queries)), left_out)
+
+    def _places(self, queries: Queries) -> np.ndarray:
+        """Return the internal positions of queries that are some of the resident rows."""
+        assert queries.positions is not None
+        return queries.positions if self._place is None else self._place[queries.positions]
+
+    def _of_queries(self, queries: Queries, answers: np.ndarray) -> np.ndarray:
+        """Return results in the order in which the queries were given."""
+        return self._outside(answers) if queries.are_all else answers
+
+    def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
+        if space == "rows" or queries.rows is not None:
+            return super().coordinates(queries, space)
+        if queries.are_all:
+            return self._outside(self._images.rows(slice(0, self._images.n)))
+        return np.ascontiguousarray(self._images.take(self._places(queries)))
+
+    @property
+    def holds_float64_images(self) -> bool:
+        return self._images.dtype == FLOAT64
+
+    def float64_images(self, queries: Queries) -> np.ndarray:
+        if self.holds_float64_images:
+            return self.coordinates(queries, "images")
+        return super().float64_images(queries)
+
+    def _packed(self, values: Values | None) -> np.ndarray:
+        """Return values of the points in tiles, in the inner order and the working precision; without a column of ones."""
+        if isinstance(values, np.ndarray) and values.ndim == 3:  # they are in tiles already
+            return values
+        if values is None:
+            return self._images.packed[:, :0]
+        if isinstance(values, str):
+            return self._images.packed if values == "images" else pack(self.points.rows, None, self._backend.order)
+        return pack(values, None, self._backend.order, self._images.dtype)
+
+    # -- how sums are computed -------------------------------------------------------------------------------------
+
+    def _once(self, queries: Queries, packed_values: np.ndarray, n_values: int) -> Once | None:
+        """Return sweeps over each pair once, with some values in tiles if the queries are the points, in their order; otherwise None.
+
+        `n_values` counts the columns that a pair multiplies, for the choice between fused kernels and products.
+        """
+        points, own = self._images, queries.left_out
+        if (
+            not queries.are_all
+            or points.n < tuning.ONCE_FROM_ROWS
+            or not (own is None or np.array_equal(own, np.arange(points.n)))
+        ):
+            return None
+        weights, level, largest = None, 0.0, float(max(packed_values.max(initial=1.0), -packed_values.min(initial=0.0)))
+        if points.log_weights is not None:
+            log_weights = self._backend.log_weights
+            assert log_weights is not None
+            # If a point has weight 0, the range is infinite.
+            if not np.isfinite(log_weights).all() or np.ptp(log_weights) > accuracy.WIDEST_LOG_WEIGHTS[points.dtype]:
+                return None
+            # Their common level may be below the smallest number of the precision.
+            weights, points, level = np.exp(log_weights - log_weights.max()), self._unweighted, float(log_weights.max())
+        pairs = CompiledPairs(points, None, None if own is None else np.arange(points.n))
+        if own is not None and points.n > 1:
+            pairs.raise_scores(largest)
+            if pairs.mostly_underflow():
+                return None
+        return Once(pairs, weights, self._threads, self._memory, n_values, level)
+
+    @cached_property
+    def _unweighted(self) -> PointImages:
+        images = PointImages(self._images.packed, self._images.n)
+        remember(images, images_of_rows, self.points.rows, self.metric, self._backend.order)
+        return images
+
+    def _in_numpy(self) -> ArrayPlaced:
+        """Return the same placement in NumPy, for the few rows that the kernels cannot handle.
+
+        It is made for each call, because it maps all rows.
+        """
+        return ArrayPlaced(ArrayBackend(self.points, self._backend.engine), self.metric)
+
+    def _sums(
+        self, queries: Queries, packed_values: np.ndarray, received: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Log-sums, means of values in tiles and, given values of the queries (m, u), what each point receives of them."""
+        if received is None and self._images.n >= tuning.HALF_SUMS_FROM_ROWS:
+            once = self._once(queries, packed_values, packed_values.shape[1])
+            if once is not None:
+                with one_blas_thread():
+                    found = once.means(packed_values)
+                log_sums, means = self._outside(found.log_sums), self._outside(found.means)
+                if len(found.underflowed):
+                    again = self._at_places(queries, found.underflowed)
+                    log_sums[again.positions], means[again.positions], _ = self._sums(again, packed_values)
+                return log_sums, means, np.empty((self._images.n, 0))
+        width = packed_values.shape[1]
+        mine = self._inside(received) if queries.are_all and received is not None else received
+        rows = self._rows(queries, width + (0 if mine is None else mine.shape[1]))
+        found = self._of_queries(queries, rows.sums(Terms(kernels.means, width + 1, packed_values), received=mine))
+        return found.log_sums, found.means, self._outside(found.received)
+
+    def _rows(self, queries: Queries, n_values: int = 0) -> Rows:
+        return Rows(self._pairs(queries), self._threads, self._memory, n_values)
+
+    def _of_queries(self, queries: Queries, sums: RowSums) -> RowSums:
+        """Return sums in the order in which the queries were given."""
+        if not queries.are_all:
+            return sums
+        return sums._replace(log_sums=self._outside(sums.log_sums), means=self._outside(sums.means))
+
+    def _at_places(self, queries: Queries, places: np.ndarray) -> Queries:
+        """Return some of the rows, given by their internal positions."""
+        positions = places if self._backend.order is None else self._backend.order[places]
+        return Queries(positions=positions, left_out=None if queries.left_out is None else positions)
 
     # -- the verbs -------------------------------------------------------------------------------------------------
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        if by_class:
-            return self._class_sums(queries)
-        return LogSums(self._softmax(queries, None)[0])
-
-    def _class_sums(self, queries: Queries) -> LogSums:
-        pairs = self._pairs(queries)
-        n_classes = self.points.n_classes
+        if not by_class:
+            return LogSums(self._sums(queries, self._packed(None))[0])
         assert self.points.classes is not None
-        if n_classes <= tuning.FEW_CLASSES:
-            # Means of indicators: no slower for few classes, and one kernel less to compile.
-            members = np.eye(n_classes, dtype=pairs.dtype)[self.points.classes]
-            log_sums, shares, _ = self._row_by_row(pairs, self._packed(members), None)
-            return self._class_log_sums(queries, log_sums, shares)
-        bounds = np.searchsorted(self._inside(self.points.classes), np.arange(n_classes + 1))
-        log_sums, shares = np.empty(pairs.m), np.empty((pairs.m, n_classes))
-
-        def work(rows: slice) -> None:
-            scores = np.empty((ROWS, TILE), dtype=pairs.dtype)
-            kernels.class_rows(*pairs.scored(rows), bounds, log_sums[rows], shares[rows], scores)
-
-        for _ in in_order(work, self._blocks(pairs), self._threads, Filled((log_sums, shares), lambda rows: rows)):
-            pass
-        return self._class_log_sums(queries, pairs.log_sums(log_sums), shares)
-
-    def _class_log_sums(self, queries: Queries, log_sums: np.ndarray, shares: np.ndarray) -> LogSums:
+        n_classes = self.points.n_classes
+        starts = np.searchsorted(self._inside(self.points.classes), np.arange(n_classes + 1)).astype(np.int64)
+        terms = Terms(kernels.classes, n_classes + 1)
+        found = self._of_queries(queries, self._rows(queries).sums(terms, mates=(starts, starts)))
         with np.errstate(divide="ignore"):
-            log_shares = np.log(shares)
-        return LogSums(self._of_queries(queries, log_sums), self._of_queries(queries, log_shares))
+            return LogSums(found.log_sums, np.log(found.means))
 
     def softmax_sums(
         self,
@@ -98,21 +263,42 @@ class CpuPlaced(CompiledRows):
         query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
-        if (
-            own_class
-        ):  # only rows that the kernels cannot handle are computed here, because `class_pull` has separate kernels
+        if own_class:  # only for rows whose class mates are too far for the kernels of `class_pull`
             return self._in_numpy().softmax_sums(queries, factors, values, query_values, own_class)
-        n = self._images.n
-        f = np.ones(queries.count(n)) if factors is None else np.asarray(factors, dtype=np.float64)
-        column = query_values[:, 0] if isinstance(query_values, np.ndarray) and query_values.shape[1] == 1 else None
-        log_sums, gathered, received = self._softmax(queries, values, None if column is None else f * column)
-        if factors is not None:
-            gathered *= f[:, None]
-        if query_values is None:
-            return SoftmaxSums(log_sums, gathered, np.empty((n, 0)))
-        if received is None:
-            return SoftmaxSums(log_sums, gathered, self._received(queries, f, log_sums, query_values))
-        return SoftmaxSums(log_sums, gathered, received[:, None])
+        f = None if factors is None else np.asarray(factors, dtype=np.float64)[:, None]
+        mine = query_values
+        if isinstance(mine, str):
+            images = self.coordinates(queries, mine)
+            mine = np.hstack([images, np.ones((len(images), 1), dtype=images.dtype)])
+        mine = mine if mine is None or f is None else f * mine
+        log_sums, gathered, received = self._sums(queries, self._packed(values), mine)
+        if isinstance(values, str):
+            gathered = np.hstack([gathered, log_sums[:, None] > -np.inf])
+        return SoftmaxSums(log_sums, gathered if f is None else f * gathered, received)
+
+    def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        once = None
+        if self._images.n >= tuning.HALF_SUMS_FROM_ROWS:
+            once = self._once(queries, self._packed(None), 0)
+        if once is None:
+            return self._squares_of_rows(queries)
+        with one_blas_thread():
+            found = once.squares()
+        log_sums, squares = self._outside(found.log_sums), self._outside(found.means[:, 0])
+        if len(found.underflowed):
+            again = self._at_places(queries, found.underflowed)
+            log_sums[again.positions], squares[again.positions] = self._squares_of_rows(again)
+        return log_sums, squares
+
+    def _squares_of_rows(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        """``sum_j p_ij |z_i - z_j|^2 = 2 sum_j p_ij (log_weights_j - log p_ij - log_sums_i)``."""
+        weights, n_tiles = self.points.log_weights, len(self._images.packed)
+        values = self._packed(None if weights is None else finite(weights)[:, None])
+        terms = Terms(kernels.logs, values.shape[1] + 2, values, np.ones((n_tiles, TILE), dtype=self._images.dtype))
+        log_sums, means, _ = self._of_queries(queries, self._rows(queries).sums(terms))
+        with np.errstate(invalid="ignore"):
+            squares = 2.0 * (means[:, :-1].sum(axis=1) - means[:, -1] - log_sums)
+        return log_sums, np.where(log_sums > -np.inf, np.maximum(squares, 0.0), 0.0)
 
     def candidates(self, queries: Queries, floors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         pairs, order = self._pairs(queries), self._backend.order
@@ -138,13 +324,13 @@ class CpuPlaced(CompiledRows):
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         packed_values = self._packed(space)
         n, k = self._images.n, self._images.k
-        half = None
+        once = None
         if n * (k + 12) >= tuning.HALF_SCATTER_WORK:
-            half = self._half(queries, packed_values, packed_values.shape[1])
-        if half is None:
+            once = self._once(queries, packed_values, packed_values.shape[1])
+        if once is None:
             return super().scatter(queries, row_weights, space)
         with one_blas_thread():
-            found = half.scatter(packed_values, self._inside(row_weights))
+            found = once.scatter(packed_values, self._inside(row_weights))
         log_sums, scatter, size = found.log_sums, found.scatter, found.size
         again = self._at_places(queries, found.underflowed)
         if not scatter_is_accurate(scatter, size, packed_values.dtype):
@@ -156,35 +342,12 @@ class CpuPlaced(CompiledRows):
             scatter = scatter + more.scatter
         return Scatter(log_sums, scatter)
 
-    def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
-        if self._images.n < tuning.HALF_SUMS_FROM_ROWS:
-            return super().squares(queries, row_weights)
-        half = self._half(queries, self._images.packed[:, :0], 0)
-        found = None if half is None else half.squares()
-        if found is None:
-            return super().squares(queries, row_weights)
-        log_sums, total = self._outside(found.log_sums), float(self._inside(row_weights) @ found.squares)
-        if len(found.underflowed):
-            again = self._at_places(queries, found.underflowed)
-            more = super().squares(again, row_weights[again.positions])
-            log_sums[again.positions] = more.log_sums
-            total += more.total
-        return Squares(log_sums, total)
-
-    def entropies(self, queries: Queries) -> np.ndarray | None:
-        """``H_i = log_sums_i + sum_j p_ij |z_i - z_j|^2 / 2`` without log-weights, if each pair is visited once."""
-        half = None if self._images.log_weights is not None else self._half(queries, self._images.packed[:, :0], 0)
-        found = None if half is None else half.squares()
-        if found is None or len(found.underflowed):
-            return super().entropies(queries)
-        return self._outside(found.log_sums + 0.5 * found.squares)
-
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
-        half = None if own_class else self._half(queries, self._images.packed, self._images.k)
-        if half is None:
+        once = None if own_class else self._once(queries, self._images.packed, self._images.k)
+        if once is None:
             return super().softmax_pull(queries, factors, own_class)
         with one_blas_thread():
-            pull, underflowed = half.softmax_pull(self._inside(factors))
+            pull, underflowed = once.softmax_pull(self._inside(factors))
         pull = self._outside(pull)
         if len(underflowed):
             again = self._at_places(queries, underflowed)
@@ -200,96 +363,53 @@ class CpuPlaced(CompiledRows):
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         assert self.points.classes is not None
-        unweighted = self._images.log_weights is None
-        half = self._half(queries, self._images.packed, self._images.k) if unweighted else None
-        if half is None:
-            # Only a few trial steps of a fit have kernels so narrow that most rows underflow.
-            few = unweighted and queries.are_all and self._images.n**2 <= tuning.FEW_PAIRS_OF_TRIALS
-            by = self._in_numpy().class_pull if few else self._signed_pull
-            return by(queries, row_weights, likelihood)
-        least = accuracy.LEAST_SHARE[self._images.dtype]
+        once = self._once(queries, self._images.packed, self._images.k) if self._images.log_weights is None else None
+        if once is None:
+            return self._pull_of_rows(queries, row_weights, likelihood)
         with one_blas_thread():
-            found = half.class_pull(
-                self._mates(self._inside(self.points.classes)), self._inside(row_weights), likelihood, least
-            )
+            found = once.class_pull(
+                self._mates(self._inside(self.points.classes)), self._inside(row_weights), likelihood,
+                accuracy.LEAST_SHARE[self._images.dtype],
+            )  # fmt: skip
         log_sums, log_agreement = self._outside(found.log_sums), self._outside(found.log_agreement)
         pull = self._outside(found.pull)
         if len(found.underflowed):
             again = self._at_places(queries, found.underflowed)
-            # A few rows take less time in NumPy than compiling a kernel for them.
-            few = len(found.underflowed) * self._images.n <= tuning.FEW_PAIRS
-            by = self._in_numpy().class_pull if few else self._signed_pull
-            more = by(again, row_weights[again.positions], likelihood)
+            more = self._pull_of_rows(again, row_weights[again.positions], likelihood)
             log_sums[again.positions], log_agreement[again.positions] = more.log_sums, more.log_agreement
             pull += more.pull
         return Pull(log_sums, log_agreement, pull)
 
-    def _mates(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _mates(self, codes: np.ndarray) -> Mates:
         """Return where the points of some classes begin and end, in the internal order."""
         assert self.points.classes is not None
         ordered = self._inside(self.points.classes)
         left, right = (np.searchsorted(ordered, codes, side=side).astype(np.int64) for side in ("left", "right"))
         return left, right
 
-    def _signed_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
+    def _pull_of_rows(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         """`class_pull` row by row, for any queries."""
-        pairs = self._pairs(queries)
-        classes = self.points.classes
+        n, classes = self._images.n, self.points.classes
         assert classes is not None
-        r = np.ascontiguousarray(row_weights)
         codes = classes if queries.positions is None else classes[queries.positions]
+        r = row_weights
         if queries.are_all:
-            codes, r = self._inside(codes), np.ascontiguousarray(self._inside(r))
-        mates = self._mates(codes)
-        least = accuracy.LEAST_SHARE[pairs.dtype]
-        if self._by_products(pairs, 2 * pairs.k):
-            blocks = self._product_blocks(pairs, pairs.n)
-            threads = self._threads_for(blocks, 8 * pairs.n * (pairs.k + 1))
-            found = signed_by_products(pairs, mates, r, likelihood, least, blocks, threads)
-        else:
-            found = self._signed_fused(pairs, mates, r, likelihood, least)
-        log_sums, log_agreement, of_queries, gathered = found
-        for part in Blocks(pairs.n, tuning.ALGEBRA_ROWS):
-            gathered[part, :-1] = gathered[part, -1:] * self._images.rows(part) - gathered[part, :-1]
-        pull = gathered[:, :-1]
+            codes, r = self._inside(codes), self._inside(r)
+        found = self._rows(queries, 2 * self._images.k).pull(
+            self._mates(codes), r, likelihood, accuracy.LEAST_SHARE[self._images.dtype]
+        )
+        pull = np.empty((n, self._images.k))
+        for part in Blocks(n, tuning.ALGEBRA_ROWS):
+            pull[part] = found.received[part, -1:] * self._images.rows(part) - found.received[part, :-1]
         if queries.are_all:
-            pull += of_queries
+            pull += found.of_queries
         else:
-            pull[self._places(queries)] += of_queries
-        pull = self._outside(pull)
-        log_sums, log_agreement = self._of_queries(queries, log_sums), self._of_queries(queries, log_agreement)
-        underflowed = np.flatnonzero(np.isnan(log_agreement))
-        if len(underflowed):
-            again = self._in_numpy().class_pull(
-                queries.take(underflowed, pairs.n), row_weights[underflowed], likelihood
-            )
-            log_agreement[underflowed] = again.log_agreement
+            pull[self._places(queries)] += found.of_queries
+        pull, sums = self._outside(pull), RowSums(found.log_sums, found.log_agreement, pull)
+        log_sums, log_agreement, _ = self._of_queries(queries, sums)
+        lost = np.flatnonzero(np.isnan(log_agreement))
+        if len(lost):
+            again = self._in_numpy().class_pull(queries.take(lost, n), row_weights[lost], likelihood)
+            log_agreement[lost] = again.log_agreement
             pull += again.pull
         return Pull(log_sums, log_agreement, pull)
-
-    def _signed_fused(
-        self,
-        pairs: CompiledPairs,
-        mates: tuple[np.ndarray, np.ndarray],
-        row_weights: np.ndarray,
-        likelihood: bool,
-        least_agreement: float,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        n_tiles = len(pairs.points.packed)
-        log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
-        of_queries = np.empty((pairs.m, pairs.k))
-
-        def work(rows: slice) -> np.ndarray:
-            of_points = np.zeros((n_tiles, pairs.k + 1, TILE), dtype=pairs.dtype)
-            kept = np.empty((n_tiles, KEPT_ROW_GROUP, TILE), dtype=pairs.dtype)
-            kernels.signed_rows(
-                *pairs.scored(rows), row_weights[rows], mates[0][rows], mates[1][rows], likelihood, least_agreement,
-                log_sums[rows], log_agreement[rows], of_queries[rows], of_points, kept,
-            )  # fmt: skip
-            return of_points
-
-        gathered = np.zeros((n_tiles, pairs.k + 1, TILE))
-        threads = int(min(self._threads, max(self._memory // gathered.nbytes - 2, 1)))
-        for of_points in in_order(work, self._blocks(pairs, KEPT_ROW_GROUP), threads):
-            gathered += of_points
-        return pairs.log_sums(log_sums), log_agreement, of_queries, unpack(gathered, slice(0, pairs.n))

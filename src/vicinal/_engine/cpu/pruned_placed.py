@@ -20,8 +20,8 @@ from vicinal._engine.contract import (
     Scatter,
     SoftmaxSums,
     Space,
-    Squares,
     Values,
+    finite,
     to_images,
 )
 from vicinal._engine.cpu.pruned_lists import listed_by_boxes
@@ -300,14 +300,18 @@ class PrunedPlaced(Placed):
             return self.dense.candidates(queries, floors)
         return listed_by_boxes(plan[0].tiles, plan[1], self.points.log_weights, floors, self._threads)
 
-    def entropies(self, queries: Queries) -> np.ndarray | None:
+    def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         plan = self._plan(queries, "sums")
         if plan is None:
-            return self.dense.entropies(queries)
+            return self.dense.squares(queries)
         sweeps, query_groups = plan
-        found = sweeps.sums(query_groups, entropies=True)
+        weights = self.points.log_weights
+        values = None if weights is None else finite(weights)[:, None]
+        found = sweeps.sums(query_groups, values=values, entropies=True)
         self._certify(found.certificate)
-        return found.entropies
+        with np.errstate(invalid="ignore"):
+            squares = 2.0 * (found.entropies - found.log_sums + found.means.sum(axis=1))
+        return found.log_sums, np.where(found.log_sums > -np.inf, np.maximum(squares, 0.0), 0.0)
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         own = self._halves(queries)
@@ -327,11 +331,6 @@ class PrunedPlaced(Placed):
         found = sweeps.scatter(query_groups, row_weights, values)
         self._certify(found.certificate)
         return Scatter(found.log_sums, found.scatter)
-
-    def squares(self, queries: Queries, row_weights: np.ndarray) -> Squares:
-        if self._plan(queries, "sums") is None:
-            return self.dense.squares(queries, row_weights)
-        return super().squares(queries, row_weights)
 
     def _halves(self, queries: Queries) -> bool | None:
         """Return whether rows are left out of their own sums, if the queries are the points, in their order.

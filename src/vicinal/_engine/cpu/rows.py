@@ -1,356 +1,213 @@
-"""Rows under one shared metric in the layout of the compiled kernels, and the softmax sums over them.
+"""Sums of queries over all points, block by block.
 
-Few coordinates: whole reductions in one fused kernel (`cpu/row_kernels.py`).  Many: BLAS for the products q'z and W V, compiled
-passes between them (`cpu/products.py`).  If products would lose digits (`accuracy.py`), the fused kernels use
-differences.  Points against themselves are computed once for both rows of a pair (`cpu/once.py`).
+A first visit of a strip of rows gives their sums.  A second one, which takes the exponentials that the first one kept, gives the points what
+they receive from the rows.  Rows whose sums underflow under a common shift are repeated under their own maxima.
 """
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import accuracy, tuning
-from vicinal._engine.accuracy import FLOAT64, entropies_are_accurate
-from vicinal._engine.contract import Placed, Space, Values, finite, to_images
-from vicinal._engine.cpu import row_kernels as kernels
-from vicinal._engine.cpu.once import HalfSweeps
-from vicinal._engine.cpu.pairs import CompiledPairs, PointImages, nearest_of_sample, pack
-from vicinal._engine.cpu.parts import KEPT_ROW_GROUP, ROW_GROUP, ROWS, TILE
-from vicinal._engine.cpu.products import softmax_by_products
-from vicinal._engine.queries import Queries
-from vicinal._engine.reference.arrays import ArrayBackend, ArrayPlaced
+from vicinal._engine import tuning
+from vicinal._engine.cpu import sweep_kernels as kernels
+from vicinal._engine.cpu.pairs import CompiledPairs, unpack
+from vicinal._engine.cpu.parts import ROWS, TILE
+from vicinal._engine.cpu.sweeps import Mates, Strip, Sweep, Terms, class_factors, in_whole
 from vicinal._engine.work.blocks import Blocks
 from vicinal._engine.work.pool import one_blas_thread, summed
-from vicinal._engine.work.sharing import Filled, made_by_all, remember
-
-if TYPE_CHECKING:
-    from vicinal._engine.cpu.placed import CpuBackend
+from vicinal._engine.work.sharing import Filled
 
 
-def images_of_rows(
-    rows: np.ndarray, metric: np.ndarray | None, order: np.ndarray | None, log_weights: np.ndarray | None = None
-) -> PointImages:
-    """Return the points under a metric, in tiles, in some order."""
-    with one_blas_thread():
-        return PointImages(pack(rows, metric, order), len(rows), log_weights)
+class RowSums(NamedTuple):
+    """``log_sums`` (m,), ``means`` (m, width), the sums of the rows but for the last one, relative to it, and what the points receive (n, u)."""
+
+    log_sums: np.ndarray
+    means: np.ndarray
+    received: np.ndarray
 
 
-class CompiledRows(Placed):
-    """Rows under one shared metric, in the layout of the compiled kernels.
+class RowPull(NamedTuple):
+    """``log_sums`` (m,), ``log_agreement`` (m,), the pull on the queries (m, k), and ``sum_i w_ij (q_i, 1)`` of the points (n, k + 1)."""
 
-    Internally, points are in the order of their classes; arguments and results are in the order in which points were given.  The
-    images are kept once, in tiles.
+    log_sums: np.ndarray
+    log_agreement: np.ndarray
+    of_queries: np.ndarray
+    received: np.ndarray
+
+
+class Rows:
+    """Sums of queries over all points.
+
+    Parameters
+    ----------
+    pairs : CompiledPairs
+    threads, memory : int
+    n_values : int
+        The number of columns that a pair multiplies, for the choice between fused kernels and matrix products.
+    own_maxima : bool, optional
+        Whether rows are shifted by their own maxima from the start; by default, if a sample of them underflows otherwise.
     """
 
-    compiled = True
-
-    def __init__(self, backend: "CpuBackend", metric: np.ndarray | None) -> None:
-        self._backend, self.points = backend, backend.points
-        self._memory, self._threads = backend.memory, backend.threads
-        self.threads = backend.threads
-        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
-        recipe = self.points.rows, self.metric, backend.order, backend.log_weights
-        self._images = made_by_all(lambda: images_of_rows(*recipe), images_of_rows, *recipe)
-
-    # -- the order of the points -----------------------------------------------------------------------------------
-
-    @cached_property
-    def _place(self) -> np.ndarray | None:
-        """The internal position of each point; None if the order is that of the rows."""
-        order = self._backend.order
-        if order is None:
-            return None
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        return place
-
-    def _inside(self, of_points: np.ndarray) -> np.ndarray:
-        order = self._backend.order
-        return of_points if order is None else of_points[order]
-
-    def _outside(self, of_points: np.ndarray) -> np.ndarray:
-        return of_points if self._place is None else of_points[self._place]
-
-    def _pairs(self, queries: Queries, points: PointImages | None = None) -> CompiledPairs:
-        """Return the pairs of a call; queries that are all rows are in the inner order."""
-        left_out = queries.left_out
-        if left_out is not None and self._place is not None:
-            left_out = np.where(left_out >= 0, self._place[left_out], -1)
-        points = self._images if points is None else points
-        if queries.are_all:
-            return CompiledPairs(points, None, None if left_out is None else self._inside(left_out))
-        if queries.rows is not None:
-            return CompiledPairs(points, to_images(queries.rows, self.metric), left_out)
-        return CompiledPairs(points, self._images.take(self._places(queries)), left_out)
-
-    def _places(self, queries: Queries) -> np.ndarray:
-        """Return the internal positions of queries that are some of the resident rows."""
-        assert queries.positions is not None
-        return queries.positions if self._place is None else self._place[queries.positions]
-
-    def _of_queries(self, queries: Queries, answers: np.ndarray) -> np.ndarray:
-        """Return results in the order in which the queries were given."""
-        return self._outside(answers) if queries.are_all else answers
-
-    def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
-        if space == "rows" or queries.rows is not None:
-            return super().coordinates(queries, space)
-        if queries.are_all:
-            return self._outside(self._images.rows(slice(0, self._images.n)))
-        return np.ascontiguousarray(self._images.take(self._places(queries)))
-
-    @property
-    def holds_float64_images(self) -> bool:
-        return self._images.dtype == FLOAT64
-
-    def float64_images(self, queries: Queries) -> np.ndarray:
-        if self.holds_float64_images:
-            return self.coordinates(queries, "images")
-        return super().float64_images(queries)
-
-    def _packed(self, values: Values | None) -> np.ndarray:
-        """Return values of the points in tiles, in the inner order and the working precision; without a column of ones."""
-        if isinstance(values, np.ndarray) and values.ndim == 3:  # they are in tiles already
-            return values
-        if values is None:
-            return self._images.packed[:, :0]
-        if isinstance(values, str):
-            return self._images.packed if values == "images" else pack(self.points.rows, None, self._backend.order)
-        return pack(values, None, self._backend.order, self._images.dtype)
-
-    # -- the method ------------------------------------------------------------------------------------------------
-
-    def _by_products(self, pairs: CompiledPairs, n_values: int) -> bool:
-        """Return whether BLAS should do the products: many coordinates, and accurate enough."""
+    def __init__(
+        self, pairs: CompiledPairs, threads: int, memory: int, n_values: int = 0, own_maxima: bool | None = None
+    ) -> None:
         least = tuning.PRODUCTS_FROM if n_values else tuning.PRODUCTS_FROM_WITHOUT_VALUES
-        return pairs.accurate and pairs.k + n_values >= least[pairs.dtype]
+        by_products = pairs.accurate and pairs.k + n_values >= least[pairs.dtype]
+        self._pairs, self._threads, self._memory, self._n_values = pairs, threads, memory, n_values
+        self._sweep = Sweep(pairs, by_products, once=False)
+        self._n_tiles = len(pairs.points.packed)
+        self._every = slice(0, self._n_tiles)
+        self._own_maxima = self._mostly_underflow() if own_maxima is None else own_maxima
 
-    def _half(self, queries: Queries, packed_values: np.ndarray, n_values: int) -> HalfSweeps | None:
-        """Return half sweeps with some values in tiles if the queries are the points, in their order; otherwise None.
+    def _mostly_underflow(self) -> bool:
+        """Return whether most of some rows underflow under their bounds; not counted if there are few rows."""
+        pairs = self._pairs
+        if pairs.m < tuning.SAMPLED_FROM_ROWS:
+            return False
+        sample = pairs.take(np.arange(0, pairs.m, pairs.m // ROWS))
+        sweep = Sweep(sample, self._sweep.by_products and sample.accurate, once=False)
+        nothing = np.empty((self._n_tiles, 0, TILE), dtype=pairs.dtype)
+        totals = sweep.visit(Terms(kernels.means, 1), Strip(slice(0, sample.m)), self._every, nothing)
+        return bool(np.median(totals) < pairs.smallest)
 
-        `n_values` counts the columns that a pair multiplies, for the choice between fused kernels and products.
+    def sums(self, terms: Terms, mates: Mates | None = None, received: np.ndarray | None = None) -> RowSums:
+        """Return the sums of the rows and, given values of the rows (m, u), ``sum_i p_ij received_i`` for the points.
+
+        `mates` are passed to the kernel as they are.
         """
-        points, own = self._images, queries.left_out
-        if (
-            not queries.are_all
-            or points.n < tuning.ONCE_FROM_ROWS
-            or not (own is None or np.array_equal(own, np.arange(points.n)))
-        ):
-            return None
-        weights, level, largest = None, 0.0, float(max(packed_values.max(initial=1.0), -packed_values.min(initial=0.0)))
-        if points.log_weights is not None:
-            log_weights = self._backend.log_weights
-            assert log_weights is not None
-            # If a point has weight 0, the range is infinite.
-            if not np.isfinite(log_weights).all() or np.ptp(log_weights) > accuracy.WIDEST_LOG_WEIGHTS[points.dtype]:
-                return None
-            # Their common level may be below the smallest number of the precision.
-            weights, points, level = np.exp(log_weights - log_weights.max()), self._unweighted, float(log_weights.max())
-        pairs = CompiledPairs(points, None, None if own is None else np.arange(points.n))
-        if own is not None and points.n > 1:
-            pairs.raise_scores(self._nearest_of_sample, largest)
-        if pairs.mostly_underflows:
-            return None
-        return HalfSweeps(pairs, weights, self._threads, self._memory, n_values, level)
+        pairs, width = self._pairs, 0 if received is None else received.shape[1]
+        log_sums, means = np.empty(pairs.m), np.empty((pairs.m, terms.width - 1))
 
-    @cached_property
-    def _nearest_of_sample(self) -> np.ndarray:
-        return nearest_of_sample(self._images if self._images.log_weights is None else self._unweighted)
+        def work(block: slice) -> tuple[np.ndarray, ...]:
+            columns = np.zeros((self._n_tiles, width, TILE), dtype=pairs.dtype)
+            totals, bounds = np.empty(block.stop - block.start), pairs.bounds(block).copy()
+            for strip in self._strips(block, width > 0):
+                sums = self._sweep.visit(terms, strip._replace(mates=mates), self._every, columns[:, :0])
+                shares, here = (
+                    self._shares(sums[:, -1]),
+                    slice(strip.rows.start - block.start, strip.rows.stop - block.start),
+                )
+                means[strip.rows], totals[here] = sums[:, :-1] * shares[:, None], sums[:, -1]
+                if strip.bounds is not None:
+                    bounds[here] = strip.bounds
+                if received is not None:
+                    self._give(strip, received[strip.rows] * shares[:, None], columns)
+            log_sums[block] = self._log_sums(block, bounds, totals)
+            if terms.kernel is kernels.logs:  # log p_ij instead of log K_ij
+                means[block, -1] -= np.log(totals, out=np.zeros(len(totals)), where=totals > 0)
+            return (columns.astype(np.float64, copy=False),)
 
-    @cached_property
-    def _unweighted(self) -> PointImages:
-        images = PointImages(self._images.packed, self._images.n)
-        remember(images, images_of_rows, self.points.rows, self.metric, self._backend.order)
-        return images
+        given = self._run(work, (log_sums, means), width)
+        again = np.flatnonzero(np.isnan(log_sums))
+        if len(again):
+            more = self._again(again).sums(terms, mates, None if received is None else received[again])
+            log_sums[again], means[again] = more.log_sums, more.means
+            given += more.received
+        return RowSums(log_sums, means, given)
 
-    def _in_numpy(self) -> ArrayPlaced:
-        """Return the same placement in NumPy, for the few rows that the kernels cannot handle.
+    def pull(self, mates: Mates, row_weights: np.ndarray, likelihood: bool, least_agreement: float) -> RowPull:
+        """Return the sums behind `Pull` for points sorted by class, the class mates of query i at ``mates[0][i]..mates[1][i]``."""
+        pairs, k = self._pairs, self._pairs.k
+        log_sums, log_agreement, of_queries = np.empty(pairs.m), np.empty(pairs.m), np.empty((pairs.m, k))
+        ones = np.ones((self._n_tiles, TILE), dtype=pairs.dtype)
+        zeros = np.zeros(self._n_tiles * TILE, dtype=pairs.dtype)
 
-        It is made for each call, because it maps all rows.
-        """
-        return ArrayPlaced(ArrayBackend(self.points, self._backend.engine), self.metric)
+        def work(block: slice) -> tuple[np.ndarray, ...]:
+            columns = np.zeros((self._n_tiles, k + 1, TILE), dtype=pairs.dtype)
+            terms = Terms(kernels.pull, k + 1, pairs.points.packed, ones, (zeros, zeros))
+            for strip in self._strips(block, keeps=True):
+                rows = strip.rows
+                strip = strip._replace(mates=(mates[0][rows], mates[1][rows]))
+                matched, totals = self._sweep.visit(Terms(kernels.matches, 2), strip, self._every, columns[:, :0]).T
+                inside, outside, log_agreement[rows] = class_factors(
+                    matched, totals, row_weights[rows], likelihood, least_agreement, pairs.smallest
+                )
+                is_valid = self._shares(totals) > 0
+                log_sums[rows] = self._log_sums(
+                    rows, pairs.bounds(rows) if strip.bounds is None else strip.bounds, totals
+                )
+                queries = pairs.queries(rows)
+                pulls = strip._replace(
+                    given=kernels.EXPONENTIALS, values=_and_ones(queries),
+                    factors=((inside * is_valid).astype(pairs.dtype), (outside * is_valid).astype(pairs.dtype)),
+                )  # fmt: skip
+                sums = self._sweep.visit(terms, pulls, self._every, columns)
+                of_queries[rows] = sums[:, -1:] * queries - sums[:, :-1]
+            return (columns.astype(np.float64, copy=False),)
 
-    # -- softmax sums ----------------------------------------------------------------------------------------------
+        given = self._run(work, (log_sums, log_agreement, of_queries), k + 1)
+        again = np.flatnonzero(np.isnan(log_sums))
+        if len(again):
+            theirs = mates[0][again], mates[1][again]
+            more = self._again(again).pull(theirs, row_weights[again], likelihood, least_agreement)
+            log_sums[again], log_agreement[again], of_queries[again] = more[:3]
+            given += more.received
+        return RowPull(log_sums, log_agreement, of_queries, given)
 
-    def _softmax(
-        self, queries: Queries, values: Values | None, row_weights: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Log-sums, means of the values and, given row weights, what each point receives; in the outer order.
+    # -- strips ------------------------------------------------------------------------------------------------------
 
-        Images and rows have a last column of ones, whose mean is 1, or 0 for a query without neighbours.
-        """
-        packed_values = self._packed(values)
-        with_ones = isinstance(values, str)
-        half = None
-        if row_weights is None and self._images.n >= tuning.HALF_SUMS_FROM_ROWS:
-            half = self._half(queries, packed_values, packed_values.shape[1] + with_ones)
-        if half is None:
-            if row_weights is not None and queries.are_all:
-                row_weights = self._inside(row_weights)
-            log_sums, means, received = self._row_by_row(self._pairs(queries), packed_values, row_weights, with_ones)
-            received = None if received is None else self._outside(received)
-            return self._of_queries(queries, log_sums), self._of_queries(queries, means), received
+    def _strips(self, block: slice, keeps: bool) -> Iterator[Strip]:
+        """Yield the strips of a block, whose exponentials are kept if the points are to receive something."""
+        keeps, size = keeps or self._own_maxima, self._pairs.dtype.itemsize * self._n_tiles * TILE
+        height = whole = block.stop - block.start
+        if self._sweep.by_products:
+            height = min(tuning.PRODUCT_ROWS, self._memory // (4 * size) if keeps else whole)
+        elif keeps:
+            height = tuning.KEPT_BYTES // size
+        height = in_whole(-(-whole // -(-whole // max(min(height, whole), 2 * ROWS))), ROWS)  # strips of even heights
+        kept = self._sweep.buffer(height, self._n_tiles) if keeps else None
+        for start in range(block.start, block.stop, height):
+            rows = slice(start, min(start + height, block.stop))
+            strip = Strip(rows, kept=kept)
+            yield self._under_own_maxima(strip) if self._own_maxima else strip
+
+    def _under_own_maxima(self, strip: Strip) -> Strip:
+        nothing = np.empty((self._n_tiles, 0, TILE), dtype=self._pairs.dtype)
+        peaks = self._sweep.visit(Terms(kernels.peaks, 1), strip, self._every, nothing, least=-np.inf)[:, 0]
+        # A row without neighbours has no maximum.
+        return strip._replace(bounds=np.where(peaks > -np.inf, peaks, 0.0), given=kernels.SCORES)
+
+    def _give(self, strip: Strip, values: np.ndarray, columns: np.ndarray) -> None:
+        """Add to the columns ``sum_i K_ij values_i``, for the exponentials that a strip keeps."""
+        if values.shape[1] == 1:
+            strip = strip._replace(given=kernels.EXPONENTIALS, weights=values[:, 0])
+        else:
+            strip = strip._replace(given=kernels.EXPONENTIALS, values=values.astype(self._pairs.dtype))
+        self._sweep.visit(Terms(kernels.means, 1), strip, self._every, columns)
+
+    def _shares(self, totals: np.ndarray) -> np.ndarray:
+        """Return one over the totals of rows, 0 for those that are repeated and for rows without neighbours."""
+        is_valid = totals > 0 if self._own_maxima else totals >= self._pairs.smallest
+        return np.divide(1.0, totals, out=np.zeros(len(totals)), where=is_valid)
+
+    def _log_sums(self, rows: slice, bounds: np.ndarray, totals: np.ndarray) -> np.ndarray:
+        """Return the log-sums of rows, NaN for those that are repeated."""
+        with np.errstate(divide="ignore"):
+            log_sums = self._pairs.log_sums(bounds + np.log(totals), rows)
+        return log_sums if self._own_maxima else np.where(totals < self._pairs.smallest, np.nan, log_sums)
+
+    def _again(self, rows: np.ndarray) -> "Rows":
+        return Rows(self._pairs.take(rows), self._threads, self._memory, self._n_values, own_maxima=True)
+
+    def _run(
+        self, work: Callable[[slice], tuple[np.ndarray, ...]], filled: tuple[np.ndarray, ...], width: int
+    ) -> np.ndarray:
+        """Run the work on all blocks, and return what the points receive, (n, width)."""
+        pairs = self._pairs
+        held = self._n_tiles * TILE * (width * 8 + 2 * ROWS * pairs.dtype.itemsize)
+        threads = int(min(self._threads, max(self._memory // held - 1, 1)))
         with one_blas_thread():
-            log_sums, means, underflowed = half.sums(packed_values)
-        means = means if with_ones else means[:, :-1]
-        if len(underflowed):
-            again = self._pairs(self._at_places(queries, underflowed))
-            log_sums[underflowed], means[underflowed], _ = self._row_by_row(again, packed_values, None, with_ones)
-        return self._outside(log_sums), self._outside(means), None
+            found = summed(work, list(blocks_of(pairs)), threads, Filled(filled, lambda rows: rows))
+        return np.zeros((pairs.n, width)) if found is None else unpack(found[0], slice(0, pairs.n))
 
-    def _at_places(self, queries: Queries, places: np.ndarray) -> Queries:
-        """Return some of the rows, given by their internal positions."""
-        positions = places if self._backend.order is None else self._backend.order[places]
-        return Queries(positions=positions, left_out=None if queries.left_out is None else positions)
 
-    def _row_by_row(
-        self, pairs: CompiledPairs, packed_values: np.ndarray, row_weights: np.ndarray | None, with_ones: bool = False
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """`_softmax` in the internal order, for any queries."""
-        n_values = packed_values.shape[1]
-        means = np.empty((pairs.m, n_values + with_ones))
-        if self._by_products(pairs, n_values):
-            blocks = self._product_blocks(pairs, pairs.n if row_weights is not None else None)
-            threads = self._threads_for(blocks)
-            log_sums, received = softmax_by_products(pairs, packed_values, row_weights, blocks, threads, means)
-        else:
-            log_sums, received = self._softmax_fused(pairs, packed_values, row_weights, means)
-        if with_ones:
-            means[:, -1] = log_sums > -np.inf
-        return log_sums, means, received
+def blocks_of(pairs: CompiledPairs) -> Blocks:
+    """Return blocks of queries: short enough to interrupt, but enough of them to keep the threads busy, and worth a call of the kernel."""
+    shared = max(-(-pairs.m // tuning.LEAST_BLOCKS), tuning.LEAST_BLOCK_PAIRS // pairs.n)
+    rows = min(tuning.COMPILED_BLOCK_PAIRS // pairs.n, shared)
+    return Blocks(pairs.m, max(rows // (2 * ROWS), 1) * 2 * ROWS)
 
-    def _softmax_fused(
-        self, pairs: CompiledPairs, packed_values: np.ndarray, row_weights: np.ndarray | None, means: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        n_tiles = len(pairs.points.packed)
-        log_sums = np.empty(pairs.m)
-        # The exponentials of a group of rows are kept until the shares of the points can be computed.
-        keep = row_weights is not None
-        r = np.empty(0) if row_weights is None else np.ascontiguousarray(row_weights)
-        # For rows that are all far from each other, the first attempt is skipped.
-        apart = pairs.n == pairs.m >= tuning.HALF_SUMS_FROM_ROWS and np.array_equal(pairs.left_out, np.arange(pairs.n))
-        careful = apart and pairs.points.log_weights is None and pairs.are_far(self._nearest_of_sample)
 
-        def work(rows: slice) -> tuple[np.ndarray, ...]:
-            columns = np.zeros((n_tiles if keep else 0, TILE), dtype=pairs.dtype)
-            shape = (n_tiles, KEPT_ROW_GROUP, TILE) if keep else (1, ROWS, TILE)
-            kept = np.empty(shape, dtype=pairs.dtype)
-            queries, points, offsets, bounds, smallest, *others = pairs.scored(rows)
-            kernels.softmax_rows(
-                queries, points, offsets, bounds, np.inf if careful else smallest, *others, packed_values, r[rows],
-                log_sums[rows], means[rows], columns, kept,
-            )  # fmt: skip
-            return (columns.astype(np.float64, copy=False).ravel(),)
-
-        blocks = list(self._blocks(pairs, KEPT_ROW_GROUP if keep else ROW_GROUP))
-        held = pairs.n * KEPT_ROW_GROUP * pairs.dtype.itemsize if keep else 1
-        threads = int(min(self._threads, max(self._memory // held, 1)))
-        found = summed(work, blocks, threads, Filled((log_sums, means), lambda rows: rows))
-        received = np.zeros(pairs.n) if found is None else found[0]
-        return pairs.log_sums(log_sums), None if row_weights is None else received[: pairs.n]
-
-    def _received(
-        self, queries: Queries, factors: np.ndarray, log_sums: np.ndarray, query_values: Values
-    ) -> np.ndarray:
-        """``sum_i f_i p_ij query_values_i`` of wide values, as sums of the transposed problem.
-
-        With the queries as points of log-weight ``log f_i - log_sums_i``, what point j receives is the sum of its
-        neighbours among them, ``exp(log_weights_j + log_sums'_j) mean'_j``.
-        """
-        n = self._images.n
-        plain = (factors > 0) & (np.abs(log_sums) <= accuracy.LARGEST_LOG_SUM[self._images.dtype])
-        if queries.left_out is not None and not queries.are_all:
-            # A point leaves out at most one query.
-            left = queries.left_out[queries.left_out >= 0]
-            plain &= len(np.unique(left)) == len(left)
-        some, others = np.flatnonzero(plain), np.flatnonzero(~plain & (factors != 0))
-        if isinstance(query_values, str):
-            own = self.coordinates(queries, query_values)
-            values = np.hstack([own, np.ones((len(own), 1), dtype=own.dtype)])
-        else:
-            values = query_values
-        received = np.zeros((n, values.shape[1]))
-        if len(some):
-            received += self._transposed(queries, some, np.log(factors[some]) - log_sums[some], values[some])
-        if len(others):
-            asked = queries.take(others, n)
-            received += self._in_numpy().softmax_sums(asked, factors[others], None, values[others]).received
-        return received
-
-    def _transposed(
-        self, queries: Queries, some: np.ndarray, log_weights: np.ndarray, values: np.ndarray
-    ) -> np.ndarray:
-        points = self._images
-        mine = self.coordinates(queries, "images")[some]
-        left_out = None
-        if queries.left_out is not None:
-            left_out = np.full(points.n, -1)
-            seen = queries.left_out[some]
-            left_out[seen[seen >= 0]] = np.flatnonzero(seen >= 0)
-        swapped = CompiledPairs(
-            PointImages(pack(mine), len(mine), log_weights),
-            points,
-            None if left_out is None else self._inside(left_out),
-        )
-        log_sums, means, _ = self._row_by_row(swapped, pack(values, dtype=points.dtype), None)
-        if points.log_weights is not None:
-            log_sums = log_sums + self._backend.log_weights
-        with np.errstate(under="ignore"):
-            means *= np.exp(log_sums)[:, None]
-        return self._outside(means)
-
-    def entropies(self, queries: Queries) -> np.ndarray | None:
-        """``H_i = log_sums_i - sum_j p_ij s_ij``, from softmax means of the images and of half their squares.
-
-        None if squares are so large that the entropy would be lost in rounding.
-        """
-        points, k = self._images, self._images.k
-        asked = self._pairs(queries).half_squares
-        largest = 2.0 * max(float(asked.max(initial=0.0)), 0.5 * points.largest)
-        if not entropies_are_accurate(largest, points.dtype):
-            return None
-        values = np.empty((len(points.packed), k + 1, TILE), dtype=points.dtype)
-        values[:, :k] = points.packed
-        offsets = (
-            points.half_squares if points.log_weights is None else points.half_squares - finite(points.log_weights)
-        )
-        values[:, k] = np.append(offsets, np.zeros(len(values) * TILE - points.n)).reshape(-1, TILE)
-        m = queries.count(points.n)
-        answer = np.empty(m)
-        # The means take as much memory as the images of the queries in float64.
-        at_once = m if 16 * m * (k + 1) <= self._memory else max(self._memory // (16 * (k + 1)), 1)
-        for part in Blocks(m, max(at_once, 1)):
-            some = queries if at_once == m else queries.take(np.arange(m)[part], points.n)
-            log_sums, means, _ = self._softmax(some, values)
-            answer[part] = log_sums + means[:, k]
-            for few in Blocks(len(means), tuning.ALGEBRA_ROWS):
-                mine = self.coordinates(some.take(np.arange(len(means))[few], points.n), "images").astype(np.float64)
-                places = slice(part.start + few.start, part.start + few.stop)
-                answer[places] -= (mine * means[few, :k]).sum(axis=1) - 0.5 * np.square(mine).sum(axis=1)
-        return answer
-
-    # -- blocks ----------------------------------------------------------------------------------------------------
-
-    def _blocks(self, pairs: CompiledPairs, group: int = KEPT_ROW_GROUP) -> Blocks:
-        """Return blocks of queries in whole groups: short enough to interrupt, enough for the threads."""
-        rows = self._rows_of_block(pairs)
-        return Blocks(pairs.m, max(rows // group, 1) * group)
-
-    @staticmethod
-    def _rows_of_block(pairs: CompiledPairs) -> int:
-        """Queries in a block: few enough to be interrupted and to keep the threads busy, but enough to be worth a call of the kernel."""
-        shared = max(-(-pairs.m // tuning.LEAST_BLOCKS), tuning.LEAST_BLOCK_PAIRS // pairs.n)
-        return min(tuning.COMPILED_BLOCK_PAIRS // pairs.n, shared)
-
-    def _product_blocks(self, pairs: CompiledPairs, kept_points: int | None) -> Blocks:
-        """Return blocks of queries for matrix products such that what they keep fits into the memory."""
-        size = pairs.dtype.itemsize * (TILE if kept_points is None else kept_points)
-        rows = min(self._rows_of_block(pairs), self._memory // (4 * size))
-        group = KEPT_ROW_GROUP
-        return Blocks(pairs.m, max(min(rows, tuning.PRODUCT_ROWS) // group, 1) * group)
-
-    def _threads_for(self, blocks: Blocks, bytes_of_result: int = 0) -> int:
-        """Return the number of threads for which the data of all threads and the total fit into the memory."""
-        held = max(blocks.rows * self._images.n * self._images.dtype.itemsize, bytes_of_result, 1)
-        return int(min(self._threads, max(self._memory // held - 2, 1)))
+def _and_ones(rows: np.ndarray) -> np.ndarray:
+    return np.hstack([rows, np.ones((len(rows), 1), dtype=rows.dtype)])

@@ -19,7 +19,7 @@ from vicinal._engine.accuracy import (
     products_are_accurate,
 )
 from vicinal._engine.choice import numba_is_missing
-from vicinal._engine.contract import LogSums, SoftmaxSums, Space, Values
+from vicinal._engine.contract import LogSums, SoftmaxSums, Space, Values, finite
 from vicinal._engine.cuda import triton_rows as kernels
 from vicinal._engine.cuda.few_rows import FewRows, are_few
 from vicinal._engine.cuda.neighbors import PointBlocks
@@ -297,14 +297,18 @@ class RowByRow(ArrayPlaced):
         return Softmax(*(part[place] for part in found))
 
     @within_memory
-    def entropies(self, queries: Queries) -> np.ndarray | None:
+    def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         images, tiles = self._images_and_tiles(queries)
         if tiles is None:
-            return None
+            return super().squares(queries)
         # From differences, because with squares of 1e4 an expected score has lost the digits of an entropy.
         found = self._pruned_softmax(images, queries.left_out, entropy=True)
         found = found or self._softmax(self._by_differences, images, queries.left_out, entropy=True)
-        return as_numpy(found.means[:, 0] / -LOG2E).clip(min=0.0)
+        entropies, log_sums = as_numpy(found.means[:, 0] / -LOG2E).clip(min=0.0), as_numpy(found.log_sums)
+        halves = entropies - log_sums
+        if self.points.log_weights is not None:
+            halves += self.softmax_sums(queries, None, finite(self.points.log_weights)[:, None]).gathered[:, 0]
+        return log_sums, np.where(log_sums > -np.inf, 2.0 * halves.clip(min=0.0), 0.0)
 
     @within_memory
     def softmax_sums(

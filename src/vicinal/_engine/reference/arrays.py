@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device, is_numpy_namespace
 from vicinal._engine import tuning
 from vicinal._engine.accuracy import products_are_accurate, score_error
 from vicinal._engine.backends import placed_frames
-from vicinal._engine.contract import Array, LogSums, Placed, Points, SoftmaxSums, Values, to_images
+from vicinal._engine.contract import Array, LogSums, Placed, Points, SoftmaxSums, Values, finite, to_images
 from vicinal._engine.families import Frames, Kernel
 from vicinal._engine.neighbors import Pairs, candidates_of_scores
 from vicinal._engine.queries import Queries
@@ -206,6 +206,23 @@ class ArrayPlaced(BlockScores):
 
     def _scorer(self, queries: Queries, listing: bool = False) -> "_BlockScorer":
         return _BlockScorer(self, queries)
+
+    def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        scorer, given = self._scorer(queries), self.points.log_weights
+        xp = array_namespace(self._images)
+        weights_of_points = None if given is None else like(finite(given), self._images)
+
+        def work(rows: slice) -> tuple[Array, Array]:
+            scores = scorer.scores(rows)
+            log_sums, weights = _softmax(scores)
+            halves = -scores if weights_of_points is None else weights_of_points[None, :] - scores
+            halves = xp.where(xp.isfinite(halves), halves, xp.zeros_like(halves))  # those of pairs that are left out
+            return log_sums, (2.0 * weights * halves).sum(1)
+
+        log_sums, squares = np.empty(scorer.m), np.empty(scorer.m)
+        for rows, found in self._in_blocks(work, scorer.m):
+            log_sums[rows], squares[rows] = as_numpy(found[0]), as_numpy(found[1])
+        return log_sums, squares
 
 
 class _BlockScorer:
