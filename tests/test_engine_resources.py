@@ -532,8 +532,8 @@ from vicinal._engine.cpu import sweep_kernels
 from vicinal._engine.work import compiling
 X = np.random.default_rng(0).normal(size=(50, 2))
 prepare("cpu", X, leave_one_out=True).at(None).scatter()
-with tuning.forced(HALF_SUMS_FROM_ROWS=0):
-    prepare("cpu", X, leave_one_out=True).at(None).log_sums()
+with tuning.forced(HALF_SCATTER_WORK=0):
+    prepare("cpu", X, leave_one_out=True).at(None).scatter()
 stats = [kernel._dispatcher.stats for kernel in (sweep_kernels.means, sweep_kernels.scatter, sweep_kernels.peaks)]
 print(*(sum(counts.values()) for stat in stats for counts in (stat.cache_hits, stat.cache_misses)))
 kernels = [thing for thing in vars(sweep_kernels).values() if isinstance(thing, compiling._Kernel)]

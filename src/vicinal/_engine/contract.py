@@ -197,7 +197,7 @@ class Placed(Protocol):
 
     def squares(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Return the log-sums and ``sum_j p_ij |z_i - z_j|^2``, (m,), under one shared metric; 0 for a query without neighbours."""
-        raise NotImplementedError
+        raise TypeError("squares needs a metric that all points share.")
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         """Return the `Pull` of resident rows towards the rows of their own class.

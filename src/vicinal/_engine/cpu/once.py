@@ -224,12 +224,13 @@ class Once:
         none = np.empty((len(self._pairs.points.packed), 0, TILE), dtype=self._pairs.dtype)
 
         def work(strip: list[_Piece]) -> tuple[np.ndarray, ...]:
-            last, gathered = np.zeros((n, 1)), 0.0
+            last, rows = np.zeros((n, 1)), strip[0].strip
+            gathered = np.zeros((rows.stop - rows.start, terms.width - 1))
             for piece in strip:
                 found = self._visit(piece, terms, 1, None, None, factors, keep)
                 self._add(piece, found, last)
-                gathered = gathered + found.of_rows[:, :-1]
-            theirs = unpack(none if values is None else values, strip[0].strip).astype(np.float64, copy=False)
+                gathered += found.of_rows[:, :-1]
+            theirs = unpack(none if values is None else values, rows).astype(np.float64, copy=False)
             return last, theirs.T @ gathered
 
         costs = np.linspace(n, 0.0, len(strips), endpoint=False) * (n / len(strips))  # each strip begins later
@@ -267,8 +268,8 @@ class Once:
         if kept is not None:
             strip = strip._replace(kept=kept, given=kernels.EXPONENTIALS)
         elif keep and self._keeps:
-            strip = strip._replace(kept=self._sweep.buffer(strip.height, n_tiles))
-            self._kept[key] = strip.kept
+            self._kept[key] = self._sweep.buffer(strip.height, n_tiles)
+            strip = strip._replace(kept=self._kept[key])
         return _Sums(self._sweep.visit(terms, strip, piece.tiles, of_columns), of_columns)
 
     def _add(self, piece: _Piece, found: _Sums, sums: np.ndarray) -> None:

@@ -135,10 +135,6 @@ class CpuPlaced(Placed):
         assert queries.positions is not None
         return queries.positions if self._place is None else self._place[queries.positions]
 
-    def _of_queries(self, queries: Queries, answers: np.ndarray) -> np.ndarray:
-        """Return results in the order in which the queries were given."""
-        return self._outside(answers) if queries.are_all else answers
-
     def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
         if space == "rows" or queries.rows is not None:
             return super().coordinates(queries, space)
@@ -225,8 +221,8 @@ class CpuPlaced(Placed):
         width = packed_values.shape[1]
         mine = self._inside(received) if queries.are_all and received is not None else received
         rows = self._rows(queries, width + (0 if mine is None else mine.shape[1]))
-        found = self._of_queries(queries, rows.sums(Terms(kernels.means, width + 1, packed_values), received=mine))
-        return found.log_sums, found.means, self._outside(found.received)
+        sums = self._of_queries(queries, rows.sums(Terms(kernels.means, width + 1, packed_values), received=mine))
+        return sums.log_sums, sums.means, self._outside(sums.received)
 
     def _rows(self, queries: Queries, n_values: int = 0) -> Rows:
         return Rows(self._pairs(queries), self._threads, self._memory, n_values)
