@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, RCA, Dequantizer, ParzenWindows, TableEncoder, io
 from vicinal.cli import main
-from vicinal.cli.errors import MODEL, OK
+from vicinal.cli.errors import MODEL, OK, USAGE
 from vicinal.cli.wording import name_options
 
 COMMANDS = {
@@ -118,3 +118,12 @@ def test_options_are_added_to_messages_that_name_parameters():
     assert name_options("y holds 'keep' only.", **options) == "y holds 'keep' only. (In the command: y is --target.)"
     assert name_options("pass task='numbers'.", **options) == "pass task='numbers'."  # the option has the same name
     assert name_options("keep: it is not mine; by y.", **options).endswith("y is --target, keep is --resume.)")
+
+
+def test_more_neighbors_than_other_rows_are_refused(capsys):
+    io.save(make_pipeline(StandardScaler(), RCA()).fit(X, Y), "m.vicinal")
+    pd.DataFrame(X[:5]).to_csv("t.csv", index=False)
+    assert main(["neighbors", "m.vicinal", "t.csv", "-k", "4", "-q"]) == OK
+    assert main(["neighbors", "m.vicinal", "t.csv", "-k", "5", "-q"]) == USAGE
+    assert "-k 5 needs at least 5 other rows in DATA, got 4" in capsys.readouterr().err
+    assert main(["neighbors", "m.vicinal", "t.csv", "--query", "t.csv", "-k", "5", "-q"]) == OK
