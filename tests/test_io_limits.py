@@ -96,6 +96,12 @@ def test_description_of_many_small_values_takes_bounded_memory(part, write):
     assert_bounded(path, "cannot load" if part[0] in "[{" else "LCA")
 
 
+def test_a_description_of_too_many_objects_is_not_parsed(write):
+    for part in ([], {}):
+        with pytest.raises(ValueError, match="more than 100,000 lists and objects"):
+            io.load(write(tree_with(LCA(), tol=[part] * 110_000)))
+
+
 def test_many_short_strings_take_bounded_memory(write):
     """Each takes 64 bytes of memory and ten of the file."""
     tree = tree_with(LCA(), tol={"is": "strings", "name": "s"})

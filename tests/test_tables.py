@@ -727,3 +727,10 @@ def test_prepare_the_same_mark_in_many_columns_is_named_once():
     with pytest.raises(TableError) as caught:
         prepare(table)
     assert str(caught.value).count("Pass na=['?']") == 1
+
+
+def test_prepare_column_that_is_constant_over_the_kept_rows_left_out_with_its_value():
+    table = pd.DataFrame({"a": [1.5, 2.25, np.nan, 4.0, 5.5], "b": [3.0, 3.0, 9.0, 3.0, 3.0]})
+    prepared = prepare(table, missing="drop")
+    assert list(prepared.X) == ["a"]
+    assert prepared.encoder.constants_ == {"b": "3.0"}
