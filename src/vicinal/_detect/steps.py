@@ -320,7 +320,8 @@ def _noisy_and_scaled(X: Any, noise: Dequantizer | None, scaler: StandardScaler 
             yield values
 
     rows = collected(noisy(), X.shape[1], mapped=is_mapped(X))
-    for part in parts_of(len(rows)) if scaler is not None else ():
-        rows[part] -= scaler.mean_
-        rows[part] /= scaler.scale_
+    if scaler is not None:
+        for part in parts_of(len(rows)):
+            rows[part] -= scaler.mean_
+            rows[part] /= scaler.scale_
     return rows

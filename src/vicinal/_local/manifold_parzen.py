@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -490,8 +490,8 @@ class ManifoldParzen(LocalDensity):
         )
         return check_log_density(scores[0])
 
-    def _held_out_rows(self, rows: NDArray[Any]) -> Iterator[HeldOutRows]:
-        """Yield training rows with the density without them, as `held_out_score_samples` scores them."""
+    def _held_out_rows(self, rows: NDArray[Any]) -> Iterable[HeldOutRows]:
+        """Return training rows with the density without them, as `held_out_score_samples` scores them."""
         mixture = self._mixture()
         if isinstance(mixture, SharedMixture):
             return super()._held_out_rows(rows)

@@ -363,7 +363,7 @@ class Reader:
             raise ValueError(f"it holds strings as {plain.dtype} of shape {plain.shape}.")
         if plain.size and plain.max() > 0x10FFFF:
             raise ValueError("it holds a string with code points that are not characters.")
-        texts = np.require(plain, plain.dtype, "AC").view(f"<U{width}").reshape(plain.shape[:-1])
+        texts = np.require(plain, plain.dtype, ["A", "C"]).view(f"<U{width}").reshape(plain.shape[:-1])
         return texts.astype(tree["dtype"], copy=False)
 
     def _strings(self, tree: Any, depth: int) -> np.ndarray:

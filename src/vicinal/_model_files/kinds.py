@@ -314,7 +314,11 @@ def estimator(
     except NotFittedError:
         return False
     n_inputs = getattr(value, "n_features_in_", sizes.get(inputs))
-    if not hasattr(value, method) or sizes.setdefault(inputs, n_inputs) != n_inputs:
+    if not hasattr(value, method):
+        return False
+    if n_inputs is None:
+        return outputs is None
+    if sizes.setdefault(inputs, n_inputs) != n_inputs:
         return False
     if outputs is None:
         return True

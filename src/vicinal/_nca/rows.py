@@ -194,7 +194,7 @@ class DrawnRows:
         The pairs of a round.
     """
 
-    first: np.ndarray | None = None
+    first: np.ndarray = np.empty(0, np.intp)
     work: Work
 
     def __init__(self, estimator: Any, source: RowSource, y: Any, sample_weight: Any, objective: Any) -> None:
@@ -229,13 +229,13 @@ class DrawnRows:
                 f"no two of {len(chosen):,} rows that were drawn at random from {n:,} rows have the same class. Merge small classes, or "
                 "give the engine more memory, as in Engine(memory='4 GB'), to draw more rows at a time."
             )
-        if self.first is None:
+        if not len(self.first):
             self.first = positions
         X = self._source.take(positions)
         weight = None if self._weight is None else self._weight[positions]
         match, scale = self._objective.match, self._objective.match_scale
         return X, prepare_rows(X, self._targets[positions], weight, match, scale)
 
-    def next_round(self, engine: Engine) -> Rows:
+    def next_round(self, engine: Engine | str | None) -> Rows:
         """Return other rows, drawn for a round of minibatches and passed to the engine."""
         return self.draw()[1].resident(engine, self.work)
