@@ -77,7 +77,7 @@ def test_rows_to_climb_from_are_refused_where_squares_overflow(size):
 def test_rows_too_far_to_be_explained_are_refused(size, width):
     """The result was a warning of NumPy about an overflow, and infinite numbers."""
     detector = vicinal.DensityOutlierDetector(ParzenWindows(width)).fit(X)
-    with pytest.raises(ValueError, match=r"X.* holds values of magnitude .*, whose squares overflow float64"):
+    with pytest.raises(ValueError, match=r"holds values of magnitude .*, whose squares overflow|shorter than 1e\+140"):
         detector.explain(np.full((2, 3), size))
 
 

@@ -421,8 +421,8 @@ def peak_of(call):
 
 @pytest.fixture
 def large_map(tmp_path, small_blocks):
-    X, y = clusters(20_000, d=40)
-    return as_map(X, tmp_path), y  # 6.4 MB
+    X, y = clusters(40_000, d=40)
+    return as_map(X, tmp_path), y  # 12.8 MB
 
 
 @pytest.mark.filterwarnings("ignore:.*max_iter")
