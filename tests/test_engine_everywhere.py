@@ -97,6 +97,10 @@ class Distortion:
         log_sums = 0.97 * found.log_sums - 0.05
         return found._replace(log_sums=log_sums, gathered=factors * found.gathered, received=0.97 * found.received)
 
+    def squares(self, queries):
+        log_sums, squares = super().squares(queries)
+        return 0.97 * log_sums - 0.05, np.linspace(0.8, 1.0, len(squares)) * squares
+
     def candidates(self, queries, floors):
         for query, point in super().candidates(queries, floors):
             yield query, self._exchanged(point, -1 if queries.left_out is None else queries.left_out[query])
