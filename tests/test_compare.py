@@ -464,7 +464,7 @@ def test_learned_metrics_help_where_a_hidden_column_decides_a_number(numbers):
     ]  # fmt: skip
     # The rows are one Gaussian, and LCA-Gauss says so: no direction is left for a metric.
     failures = {found.name: found.failure for found in result.metrics if found.failure is not None}
-    assert failures == {"lca-gauss": "it found no direction to keep"}
+    assert failures == {"lca-gauss": "it keeps no direction"}
     assert result.helped["metric"] == "helped"
     assert result.best["metric"] == "nca"
     assert "NCA helped: held-out 5-nearest-neighbour R² rose from" in result.verdict
