@@ -447,7 +447,10 @@ def test_a_worker_whose_memory_is_full_changes_no_bit(client, fitted_here, impat
         return finished(client, tasks, explain)
 
     monkeypatch.setattr(_dask, "finished", paused_while_it_waits)
-    model = exact_lca("dask").fit(ROWS)
+    try:
+        model = exact_lca("dask").fit(ROWS)
+    finally:
+        go.set()  # busy workers would hold up all later tests
     assert set(cluster_module.threads_of_workers(client)) == set(workers) - set(paused)
     assert len(paused) == 1
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
