@@ -12,7 +12,7 @@ from vicinal._lca import lca as lca_module
 @pytest.fixture
 def few_are_many(monkeypatch):
     """1500 rows are many, and samples begin at 200."""
-    monkeypatch.setattr(lca_module, "_LEVELS_FROM_ROWS", 1000)
+    monkeypatch.setattr(stochastic, "LEVELS_FROM_ROWS", 1000)
     monkeypatch.setattr(stochastic, "FIRST_LEVEL", 200)
 
 
@@ -42,11 +42,14 @@ def test_a_kernel_narrows_with_the_number_of_rows():
     np.testing.assert_allclose(np.linalg.inv(narrow.T @ narrow), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("reg", [0.0, 0.01])
-def test_a_start_from_samples_leads_to_the_same_optimum_in_fewer_passes(rows, few_are_many, monkeypatch, reg):
-    started = LCA(solver="accelerated", reg=reg).fit(rows)
-    monkeypatch.setattr(lca_module, "_LEVELS_FROM_ROWS", 10**9)
+@pytest.mark.parametrize(
+    ("reg", "limit"), [(0.0, "LEVELS_FROM_ROWS"), (0.01, "LEVELS_FROM_ROWS"), (0.01, "COARSE_FROM_ROWS")]
+)
+def test_a_start_from_some_of_the_rows_leads_to_the_same_optimum_in_fewer_passes(rows, monkeypatch, reg, limit):
+    monkeypatch.setattr(stochastic, "FIRST_LEVEL", 200)
     plain = LCA(solver="accelerated", reg=reg).fit(rows)
+    monkeypatch.setattr(stochastic, limit, 1000)
+    started = LCA(solver="accelerated", reg=reg).fit(rows)
     assert started.objectives_[-1] == pytest.approx(plain.objectives_[-1], abs=1e-6)
     np.testing.assert_allclose(started.covariance_, plain.covariance_, rtol=1e-2, atol=1e-4)
     assert started.n_iter_ < plain.n_iter_
@@ -61,5 +64,5 @@ def test_auto_is_exact_where_few_pairs_are_expected(rows, few_are_many, monkeypa
 
 
 def test_a_start_that_is_given_is_kept(rows, few_are_many, monkeypatch):
-    monkeypatch.setattr(lca_module, "multilevel_start", None)
+    monkeypatch.setattr(lca_module, "coarse_start", None)
     assert LCA(solver="accelerated", init=0.5, reg=0.0).fit(rows).converged_

@@ -19,7 +19,6 @@ the user interrupts the fit (KeyboardInterrupt) after a point was kept. The loop
 
 import sys
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
@@ -33,6 +32,7 @@ from sklearn.exceptions import ConvergenceWarning
 from vicinal._callers import callers_line
 from vicinal._checks import check_verbose
 
+_MEMORY = 10  # the number of secants of a quasi-Newton step
 _LONGEST = 30.0  # the largest factor by which a fixed point's move is lengthened
 
 # What the user passes as `callback`: called with the parameters of an iteration and the number of iterations.
@@ -79,6 +79,12 @@ class FitPath(NamedTuple):
     def converged(self) -> bool:
         """Whether the tolerance was reached."""
         return self.reason is Reason.CONVERGED
+
+    def finished(self) -> Any:
+        """Return the parameters of a fit to a part of the rows; if the user interrupts it, there is no result to keep."""
+        if self.reason is Reason.INTERRUPTED:
+            raise KeyboardInterrupt
+        return self.parameters
 
     def ended_by(self, reason: Reason) -> Self:
         """Return the path of a fit that the user ended for this reason; the path as it is for other reasons."""
@@ -371,33 +377,34 @@ def accelerated_fixed_point(
     move: Callable[[Any, np.ndarray], tuple[Any, np.ndarray]],
     parameters: Any,
     record: Recorder,
+    secants: list[tuple[np.ndarray, np.ndarray]] | None = None,
     *,
     max_iter: int,
     tol: float,
-    memory: int = 10,
     longest: float = 2.0,
 ) -> FitPath:
     """Maximise an objective that a fixed-point step (an EM step) never lowers, by a safeguarded quasi-Newton method.
 
-    The displacement of the plain step vanishes exactly at the fixed points and is, close to one, the
+    The displacement of the plain step vanishes exactly at the fixed points and is, close to one, twice the
     gradient in the metric that the plain step uses. L-BFGS's two-loop recursion on displacements instead of
     gradients therefore has the plain step as its first direction and learns from the path how much longer
     the steps may be. A trial that does not raise the objective is shortened, and in the end replaced by the
     plain step, so accepted objectives never fall. The loop ends when a *plain* step gains no more than
-    `tol`, which is the criterion of `fixed_point`.
+    `tol`, which is the criterion of `fixed_point`, or when neither it nor a quasi-Newton step can gain more by the
+    displacement at hand, which needs no further pass.
 
     Parameters
     ----------
     step : callable
         ``objective, displacement = step(parameters)``; the displacement is an array in coordinates that
         `move` transports; the plain step is ``move(parameters, displacement)``. Close to a fixed point
-        it is proportional to the gradient, as it is for EM on the logarithm of a covariance.
+        it is twice the gradient, as it is for EM on the logarithm of a covariance.
     move : callable
         ``new, made = move(parameters, displacement)``, with the displacement that was actually made.
     record : Recorder
         Its iterations are the start and the points that were accepted.
-    memory : int
-        The number of secant pairs to keep.
+    secants : list, optional
+        Pairs of moves and what the displacement lost by them, from a fit to a part of the rows; those of this fit are appended.
     longest : float
         The largest absolute eigenvalue (of a symmetric matrix) or entry (of a vector) of a quasi-Newton step.
 
@@ -407,7 +414,7 @@ def accelerated_fixed_point(
         Its objectives have one entry per pass, rejected trials included; the last belongs to the parameters.
     """
     # Departure 2 (LCA): Quasi-Newton steps accelerate EM.
-    secants: deque = deque(maxlen=memory)
+    secants = [] if secants is None else secants
     confirm = False  # the next step is a plain one, because a quasi-Newton step with a small gain may be poor
     with record:
         objective, displacement = step(parameters)
@@ -418,6 +425,8 @@ def accelerated_fixed_point(
             direction = displacement if plain else _two_loops(displacement, secants)
             # The gain that the quadratic model predicts: half of gradient times direction.
             if not plain and 0.25 * np.vdot(direction, displacement) <= tol:
+                if 0.5 * np.vdot(displacement, displacement) <= tol:  # more than EM gains on a concave objective
+                    raise record.end(Reason.CONVERGED, f"the next step would gain no more than tol={tol:g}")
                 plain, direction = True, displacement
             if not plain:
                 direction = direction * min(1.0, longest / max(_size(direction), 1e-300))
@@ -434,6 +443,7 @@ def accelerated_fixed_point(
             change = displacement - new_displacement
             if np.vdot(made, change) > 1e-10 * np.linalg.norm(made) * np.linalg.norm(change):
                 secants.append((made, change))
+                del secants[:-_MEMORY]
             displacement = new_displacement
             record.iterated(parameters)
             if gained <= tol and plain:
@@ -469,7 +479,7 @@ def _line_search(
     return None
 
 
-def _two_loops(displacement: np.ndarray, secants: deque[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def _two_loops(displacement: np.ndarray, secants: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """Return L-BFGS's estimate of the Newton step, from pairs (move, displacement lost by it)."""
     direction = displacement
     shares = []

@@ -48,16 +48,13 @@ from vicinal._lca.stochastic import (
     Metrics,
     StochasticEM,
     Stream,
+    coarse_start,
     exact_is_affordable,
     metric_of,
-    multilevel_start,
 )
 from vicinal._leave_one_out import IncompleteRows, LeaveOneOut, counted_rows, leave_one_out, narrowed, scatter_of_rows
 from vicinal._mixtures import SharedMixture
 from vicinal._rows import TrainingRows, ValidRows, check_rows, forget_gaps
-
-# From this number of rows on, an exact fit starts from fits to samples.
-_LEVELS_FROM_ROWS = 20_000
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _FEWEST_REFITTED = 20  # rows that a detector fits again in folds
@@ -440,19 +437,18 @@ class LCA(LocalComponents):
         return choice.form
 
     def _solver_and_start(self, problem: Any, steps: Steps, start: np.ndarray) -> tuple[str, np.ndarray]:
-        """Return the solver, and a start for it: that of an exact fit of many rows comes from samples of them."""
-        n, solver = len(problem.rows), "em"
+        """Return the solver, and a start for it: that of an exact fit of many rows comes from some of them."""
         if isinstance(problem, IncompleteRows):
-            return solver, start
-        solver = self._pick_solver(n)
-        takes_levels = n > _LEVELS_FROM_ROWS and isinstance(self.init, str) and isinstance(problem.rows, np.ndarray)
+            return "em", start
+        n, solver = len(problem.rows), self._pick_solver(len(problem.rows))
+        is_coarse = isinstance(self.init, str) and isinstance(problem.rows, np.ndarray)
         with one_blas_thread_beside_pairs(*problem.rows.shape):
-            if self.solver == "auto" and solver == "stochastic" and takes_levels:
-                solver = "accelerated" if exact_is_affordable(problem, steps, start) else solver
             if self.solver == "auto":
+                if solver == "stochastic" and is_coarse and exact_is_affordable(problem, steps, start):
+                    solver = "accelerated"
                 self._print(f"solver={solver!r} for {n} rows")
-            if takes_levels and solver == "accelerated":
-                return solver, multilevel_start(problem, steps, start, self._print)
+            if is_coarse and solver == "accelerated":
+                start = coarse_start(problem, steps, start, self._print)
         return solver, start
 
     def _held_out_rows(self, rows: np.ndarray) -> Iterable[HeldOutRows]:

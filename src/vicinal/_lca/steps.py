@@ -82,10 +82,10 @@ class Steps:
     """EM's step at a metric, and moves along displacements, for one structure and one penalty.
 
     A displacement is a symmetric matrix D in the frame of the metric A: it leads to the covariance
-    ``A^-1 exp(D) A^-T``, and the new frame is ``exp(-D/2) A``. In these moving frames EM's displacement is
-    log M, the geometry is that of the affine-invariant metric on covariances, and displacements at
-    different points may be compared entry by entry (the frames are parallel along the move). Nothing
-    depends on the units of the data.
+    ``A^-1 exp(D) A^-T``, and the new frame is ``exp(-D/2) A``. (Under a penalty of weight w that draws towards a target, D has
+    the unit ``1 / sqrt(1 + w)``.) In these moving frames EM's displacement is log M, the geometry is that of the
+    affine-invariant metric on covariances, and displacements at different points may be compared entry by entry (the frames are
+    parallel along the move). Nothing depends on the units of the data.
 
     Parameters
     ----------
@@ -102,6 +102,8 @@ class Steps:
         self, reg: Penalty, structure: Structure, start: np.ndarray, reference: np.ndarray | None = None
     ) -> None:
         self.reg, self.structure = reg, structure
+        # The gradient of F by log Sigma is half of (1 + w) log M. In the unit 1 / sqrt(1 + w), it is half of the displacement.
+        self._unit = 1.0 / np.sqrt(1.0 + (reg.weight or 0.0))
         self._root = np.linalg.inv(start if reference is None else reference)
         self._largest = max(1.0, self._narrowness(start) / len(start)) / COLLAPSE
         self._problem: Any = None  # the problem after the last pass
@@ -122,7 +124,7 @@ class Steps:
             inverse = np.linalg.inv(metric)
             update = nearest_structured(inverse @ matrix @ inverse.T, *self.structure)
             matrix = metric @ update @ metric.T
-        return log_likelihood - self.reg.cost(metric), symmetric_function(matrix, _log)
+        return log_likelihood - self.reg.cost(metric), symmetric_function(matrix, _log) / self._unit
 
     def step(self, at: Point) -> tuple[float, Point]:
         """Return the objective at a point, and the point after EM's step."""
@@ -131,14 +133,14 @@ class Steps:
 
     def move(self, at: Point, displacement: np.ndarray) -> tuple[Point, np.ndarray]:
         """Return the point at the end of a displacement (or the nearest of the structure), and the move made."""
-        metric = at.metric
+        metric, displacement = at.metric, self._unit * displacement
         if self.structure.covariance == "low_rank":
             inverse = np.linalg.inv(metric)
             covariance = inverse @ symmetric_function(displacement, np.exp) @ inverse.T
             covariance = nearest_structured(0.5 * (covariance + covariance.T), *self.structure)
             displacement = symmetric_function(metric @ covariance @ metric.T, _log)
         moved = symmetric_function(displacement, lambda values: np.exp(-0.5 * values)) @ metric
-        return Point(moved, at.problem), displacement
+        return Point(moved, at.problem), displacement / self._unit
 
 
 def symmetric_function(matrix: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -305,7 +306,7 @@ class Metrics(NamedTuple):
             path = accelerated_fixed_point(steps.displacement, steps.move, at, Recorder(), **_START)
         except CollapseError:
             return start
-        return uninterrupted(path).metric
+        return path.finished().metric
 
 
 class Splits(NamedTuple):
@@ -361,12 +362,12 @@ class Splits(NamedTuple):
         path = run(GaussPoint(start, self.rows._replace(whitened=sample)), ROUGH)
         if self.reduce and not path.reason.by_user:
             path = search_directions(run, path, ROUGH, sample.weight.sum())
-        return uninterrupted(path).split
+        return path.finished().split
 
     def fit_terms(self, start: Split, batch: Minibatch) -> Split:
         """Return the directions of the fit to a minibatch."""
         at = GaussPoint(start, self.rows._replace(whitened=batch))
-        return uninterrupted(relaxed_em(at, self.reg, Recorder(), **_START)).split
+        return relaxed_em(at, self.reg, Recorder(), **_START).finished().split
 
 
 # -- levels --------------------------------------------------------------------------------------------
@@ -374,6 +375,8 @@ class Splits(NamedTuple):
 # The maximum number of pairs in a pass of an exact fit. Such a pass takes seconds on two cores, and the accelerated solver
 # needs 10 to 30 of them.
 EXACT_PAIRS = 2e9
+# From this number of rows on, an exact fit starts from a fit to some of its rows, and from the other one, from fits to samples.
+COARSE_FROM_ROWS, LEVELS_FROM_ROWS = 2000, 20_000
 # The number of rows of the first sample, of which a dense pass takes tens of milliseconds, and the growth factor of samples.
 FIRST_LEVEL, GROWTH = 5000, 4
 # The fit to a sample is only a start: this tolerance, in nats per row, is below the gain from the rows of the next sample.
@@ -414,13 +417,18 @@ def exact_is_affordable(problem: LeaveOneOut, steps: Steps, start: np.ndarray) -
     return share * float(n) ** 2 <= EXACT_PAIRS
 
 
-def multilevel_start(
-    problem: LeaveOneOut, steps: Steps, start: np.ndarray, report: Callable[[str], None]
-) -> np.ndarray:
-    """Return a metric close to the best for all rows, from a start at any distance."""
+def coarse_start(problem: LeaveOneOut, steps: Steps, start: np.ndarray, report: Callable[[str], None]) -> np.ndarray:
+    """Return a metric close to the best for all rows, from a start at any distance; that start if there are few rows.
+
+    The likelihood of a few rows under all others has its maximum close to that of all rows; for many rows, a pass over a sample
+    is cheaper.
+    """
     n, metric = len(problem.rows), start
-    sizes = level_sizes(n)
-    for size, following in zip(sizes, [*sizes[1:], n], strict=True):
+    if COARSE_FROM_ROWS <= n <= LEVELS_FROM_ROWS:
+        terms = np.sort(np.random.default_rng(0).permutation(n)[: min(max(200, 20 * len(start)), n)])
+        return Metrics(problem, steps.reg, steps.structure).fit_terms(start, Minibatch(problem, terms))
+    sizes = [*level_sizes(n), n] if n > LEVELS_FROM_ROWS else [n]
+    for size, following in pairwise(sizes):
         began, sample = time.perf_counter(), _sample(problem, size)
         path = _fit_level(sample, steps, metric)
         report(
@@ -439,15 +447,8 @@ def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
 
 def _fit_level(problem: LeaveOneOut, steps: Steps, start: np.ndarray) -> FitPath:
     path = accelerated_fixed_point(steps.displacement, steps.move, Point(start, problem), Recorder(), **_LEVEL)
-    uninterrupted(path)
+    path.finished()
     return path
-
-
-def uninterrupted(path: FitPath) -> Any:
-    """Return the parameters of a fit to a sample; if the user interrupts it, there is no result of all rows to keep."""
-    if path.reason is Reason.INTERRUPTED:
-        raise KeyboardInterrupt
-    return path.parameters
 
 
 # -- streams -------------------------------------------------------------------------------------------
