@@ -193,7 +193,8 @@ def _command(folder, patched, *options):
 
     from vicinal import RCA
     from vicinal import io as model_io
-    from vicinal.cli import blocks, main
+    from vicinal._files import table_file
+    from vicinal.cli import main
 
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:
         rows, labels = some_rows(10_000, 0)
@@ -204,7 +205,7 @@ def _command(folder, patched, *options):
 
             source = Path(out) / "whole.parquet"
             parquet.write_table(parquet.read_table(folder), source, row_group_size=100_000)
-            blocks.LARGE = patched["LARGE"]
+            table_file.LARGE = patched["LARGE"]
         with Watch() as watch:
             code = main(["transform", f"{out}/rca.vicinal", str(source), "-o", f"{out}/images.parquet", "-q", *options])
         assert code == 0

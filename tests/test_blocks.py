@@ -14,7 +14,7 @@ from vicinal import io as model_io
 from vicinal._files import table_file
 from vicinal.cli import main
 from vicinal.cli.console import Console
-from vicinal.cli.tables import TableBlocks, TableOptions, read_table
+from vicinal.cli.tables import TableOptions, blocks, read_table
 
 OK, USAGE, DATA = 0, 2, 3
 
@@ -81,7 +81,7 @@ def test_mixed_columns_have_the_types_of_the_whole_file(folder, in_blocks):
     frame.to_csv("mixed.csv", index=False)
     expected = read_table("mixed.csv", TableOptions())
     in_blocks(8 * 7)
-    found = list(TableBlocks("mixed.csv", TableOptions(), Console(quiet=True)))
+    found = [block.table for block in blocks("mixed.csv", TableOptions(), Console(quiet=True))]
     assert len(found) > 5
     pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), expected)
 
@@ -132,11 +132,11 @@ def test_a_zarr_array_is_a_table(folder, in_blocks, capsys):
 def test_progress_is_the_share_of_the_table(table, metric, in_blocks, monkeypatch):
     shown = []
     monkeypatch.setattr(
-        Console, "progress", lambda self, done, total, text, **options: shown.append((done, total, text))
+        Console, "_show_progress", lambda self, done, total, text, *more: shown.append((done, total, text))
     )
     in_blocks()
     for form in ("table.csv", "table.parquet", "parts"):
-        assert run("transform", "m.vicinal", form, "-o", "out.csv", "-q") == OK
+        assert run("transform", "m.vicinal", form, "-o", "out.csv") == OK
         done = [share for share, total, text in shown if text == f"% of {form}: transforming rows"]
         assert len(done) > 2
         assert done == sorted(done)

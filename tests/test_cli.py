@@ -759,7 +759,7 @@ def test_a_missing_package_names_its_extra(table):
 
 
 def test_a_fault_of_ours_is_told_apart(table, capsys, monkeypatch):
-    monkeypatch.setattr("vicinal.cli.tables.TableBlocks.whole", lambda *_: 1 / 0)
+    monkeypatch.setattr("vicinal._files.TableFile.read", lambda *_: 1 / 0)
     assert run("learn", "table.csv", "--method", "lca", "-o", "m.vicinal") == BUG
     assert "an unexpected ZeroDivisionError" in capsys.readouterr().err
 

@@ -18,8 +18,8 @@ from needs import needs
 from vicinal import RCA
 from vicinal import io as model_io
 from vicinal._files import table_file
-from vicinal.cli import main, results
-from vicinal.cli.clusters import cluster_of
+from vicinal.cli import main, results, score, workers
+from vicinal.cli.workers import cluster_of
 
 distributed = needs("distributed")
 
@@ -90,19 +90,17 @@ def test_without_dask_the_extra_is_named(option, value, tmp_path, monkeypatch, c
     assert "pip install 'vicinal[dask]'" in message
 
 
-@pytest.mark.parametrize("command", ["neighbors", "transform"])
-def test_a_scheduler_without_workers_is_no_bug(command, tmp_path, monkeypatch, capsys):
+def test_a_scheduler_without_workers_is_no_bug(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("vicinal._dask.cluster.PATIENCE", 1.0)
     rng = np.random.default_rng(0)
     rows = pd.DataFrame(rng.normal(size=(3_000, 3)), columns=list("abc"))
     rows.to_csv("rows.csv", index=False)
     model_io.save(RCA().fit(rows, np.arange(3_000) % 3), "m.vicinal")
-    monkeypatch.setattr(table_file, "LARGE", 0)
-    monkeypatch.setattr(table_file, "BATCH_VALUES", 1_000)
+    monkeypatch.setattr(workers, "ROWS_IN_PART", 1_000)
     with distributed.LocalCluster(n_workers=0, dashboard_address=None) as nobody:
         there = ["--cluster", nobody.scheduler_address, "-o", "out.csv"]
-        assert main([command, "m.vicinal", "rows.csv", *there]) == WORKERS
+        assert main(["transform", "m.vicinal", "rows.csv", *there]) == WORKERS
     message = capsys.readouterr().err
     assert "has no workers yet" in message
     assert "error: no Dask worker has been available" in message
@@ -111,10 +109,8 @@ def test_a_scheduler_without_workers_is_no_bug(command, tmp_path, monkeypatch, c
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):
-    from vicinal.cli import clusters
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(clusters, "_SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr(workers, "_SECONDS_TO_CONNECT", 1)
     pd.DataFrame({"a": [1.5, 2.0, 4.0]}).to_csv("rows.csv", index=False)
     learn = ["learn", "rows.csv", "--method", "parzen", "-o", "m.vicinal"]
     assert main([*learn, "--cluster", "tcp://127.0.0.1:9"]) == USAGE
@@ -174,13 +170,12 @@ def not_here(*args, **options):
 )
 def test_blocks_are_done_by_workers_with_the_same_bytes(command, folder, cluster, monkeypatch, capsys):
     in_blocks(monkeypatch)
+    monkeypatch.setattr(workers, "ROWS_IN_PART", 32)
     capsys.readouterr()
     output = folder / command[-1]
     assert main(command) == OK
     expected, said = output.read_bytes(), capsys.readouterr().err
     output.unlink()
-    for name in ("transform", "score"):  # in this process only
-        monkeypatch.setattr(f"vicinal.cli.{name}.pick_features", not_here)
     assert main([*command, "--cluster", cluster.scheduler_address]) == OK
     assert output.read_bytes() == expected
     # The messages are the same, and name the same rows.
@@ -224,7 +219,7 @@ def test_an_interruption_leaves_the_old_output_and_no_tasks(folder, cluster, mon
     assert main([*command, "--cluster", cluster.scheduler_address]) == INTERRUPTED
     assert (folder / "out.csv").read_text() == "old"
     with distributed.Client(cluster) as client:
-        assert not client.run_on_scheduler(tasks_of, "vicinal.block")
+        assert not client.run_on_scheduler(tasks_of, "vicinal.rows")
 
 
 @pytest.mark.parametrize(
@@ -232,24 +227,17 @@ def test_an_interruption_leaves_the_old_output_and_no_tasks(folder, cluster, mon
     [
         ["transform", "rca.vicinal", "rows.csv", "-o", "out.csv"],
         ["score", "parzen.vicinal", "rows.csv", "--explain", "--fdr", "0.3", "-o", "out.csv"],
-        ["neighbors", "rca.vicinal", "rows.csv", "-k", "3", "-o", "out.csv"],
-        ["neighbors", "rca.vicinal", "rows.csv", "--query", "rows.csv", "-k", "3", "-o", "out.csv"],
-        ["report", "parzen.vicinal", "rows.csv", "-o", "out.html"],
     ],
-    ids=["transform", "score", "neighbors", "neighbors of queries", "report"],
+    ids=["transform", "score"],
 )
 def test_parts_of_a_table_in_memory_are_done_by_workers_with_the_same_bytes(command, folder, cluster, monkeypatch):
-    from vicinal.cli import models, neighbors, score, sharing
-
-    monkeypatch.setattr(sharing, "ROWS_IN_PART", 32)
-    monkeypatch.setattr(neighbors, "_QUERIES_IN_PART", 64)
+    monkeypatch.setattr(workers, "ROWS_IN_PART", 32)
     output = folder / command[-1]
     assert main([*command, "-q"]) == OK
     expected = output.read_bytes()
     output.unlink()
     monkeypatch.setattr(score, "scored_table", Elsewhere(score.scored_table))
-    monkeypatch.setattr(models, "_transformed", Elsewhere(models._transformed))
-    monkeypatch.setattr(neighbors, "_search", Elsewhere(neighbors._search))
+    monkeypatch.setattr(RCA, "transform", not_here)
     assert main([*command, "-q", "--cluster", cluster.scheduler_address]) == OK
     assert output.read_bytes() == expected
 
@@ -340,7 +328,7 @@ def test_a_small_model_has_the_same_bits(folder, cluster, capsys):
     assert (folder / "one.vicinal.csv").read_bytes() == (folder / "two.vicinal.csv").read_bytes()
 
 
-@pytest.mark.parametrize("command", ["inspect", "demo", "adapt", "papers"])
+@pytest.mark.parametrize("command", ["inspect", "demo", "adapt", "neighbors", "report", "outliers"])
 def test_commands_without_work_for_workers_do_not_offer_them(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])

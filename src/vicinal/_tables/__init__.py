@@ -17,7 +17,7 @@ from vicinal._tables.dependence import dependent_columns
 from vicinal._tables.dequantizer import Dequantizer, EqualRows
 from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.frames import column_types, parse_types
-from vicinal._tables.preparing import Note, PreparedTable, prepare, prepare_table, refuse_infinite
+from vicinal._tables.preparing import Note, PreparedTable, describe_gaps, prepare, prepare_table, refuse_infinite
 from vicinal._tables.rows import collected, is_mapped, parts_of
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "collected",
     "column_types",
     "dependent_columns",
+    "describe_gaps",
     "describe_types",
     "is_mapped",
     "parse_types",

@@ -10,7 +10,7 @@
 
       reading                tables.py (by `vicinal._files`), vectors.py for embeddings, pairs.py, wording.py (names of options)
       columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves, loads and opens models;
-                             clusters.py starts Dask workers, to which sharing.py gives blocks of a table or parts of its rows
+                             workers.py starts Dask workers, to which it gives parts of the rows
       writing                outputs.py, results.py (tables), table_writer.py (block by block), reading_code.py (code in reports)
 
 The parser and what it uses, `errors` and `console` import nothing heavy, so that ``--help`` and wrong options are fast. The other
@@ -28,10 +28,10 @@ from types import FrameType
 from typing import Any
 
 from vicinal.cli import errors
-from vicinal.cli.clusters import cluster_of
 from vicinal.cli.console import Console, one_line
 from vicinal.cli.parser import make_parser
 from vicinal.cli.paths import InputPath, check_paths, paths_in
+from vicinal.cli.workers import cluster_of
 
 
 class _Signals:

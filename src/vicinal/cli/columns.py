@@ -12,13 +12,14 @@ from vicinal._tables import (
     TableEncoder,
     TableError,
     dependent_columns,
+    describe_gaps,
     describe_types,
     is_mapped,
     parse_types,
     prepare_table,
     refuse_infinite,
 )
-from vicinal.cli.console import Console, Messages, count, one_line, shown
+from vicinal.cli.console import Console, count, one_line, shown
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.tables import check_columns, split_names
 from vicinal.cli.wording import in_command
@@ -46,7 +47,7 @@ def prepare(
     ----------
     frame : DataFrame
     console : Console
-    arguments : parsed command line of ``learn`` or ``compare``
+    arguments : parsed command line
     label : str, optional
         The column of the target or groups, which is not a feature.
     label_option : str
@@ -81,15 +82,18 @@ def prepare(
             measured_only=measured_only,
         )
     except TableError as error:
-        print_notes(_in_command(error.notes), console)
-        raise Failure(DATA, in_command(one_line(error))) from error
-    prepared = prepared._replace(notes=_in_command(prepared.notes))
-    print_notes(prepared.notes, console)
-    return prepared
+        print_notes(error.notes, console)
+        raise
+    return prepared._replace(notes=print_notes(prepared.notes, console))
 
 
-def _in_command(notes: Iterable[Note]) -> list[Note]:
-    return [note._replace(text=in_command(note.text)) for note in notes]
+def print_notes(notes: Iterable[Note], console: Console) -> list[Note]:
+    """Print the notes on a table, those about problems as warnings; return them with the names of options."""
+    notes = [note._replace(text=in_command(note.text)) for note in notes]
+    for note in notes:
+        text = note.text[:1].lower() + note.text[1:]
+        console.warn(text) if note.odd else console.say(text)
+    return notes
 
 
 def measured(prepared: PreparedTable, console: Console, method: str) -> PreparedTable:
@@ -104,15 +108,8 @@ def measured(prepared: PreparedTable, console: Console, method: str) -> Prepared
             f"{method} learns from quantities, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
             "--type COL=lattice to treat a column of whole numbers as a quantity, or --type COL=continuous for one whose values repeat.",
         )
-    narrow = narrow._replace(notes=_in_command(narrow.notes))
-    print_notes(narrow.notes[len(prepared.notes) :], console)
-    return narrow
-
-
-def note_unused_label(label: str | None, method: str, console: Console) -> None:
-    """Print that a method without labels does not use the column of ``--target`` or ``--groups``."""
-    if label is not None:
-        console.say(f"{method} learns without labels, so the column {label!r} is not used.")
+    new = print_notes(narrow.notes[len(prepared.notes) :], console)
+    return narrow._replace(notes=[*prepared.notes, *new])
 
 
 def note_dependence(prepared: PreparedTable, console: Console) -> tuple[PreparedTable, list[str]]:
@@ -142,16 +139,7 @@ def note_dependence(prepared: PreparedTable, console: Console) -> tuple[Prepared
         )
     else:
         return prepared, []
-    note = Note(text, True)
-    print_notes([note], console)
-    return prepared._replace(notes=[*prepared.notes, note]), names
-
-
-def print_notes(notes: Iterable[Note], console: Messages) -> None:
-    """Print the notes on a table, those about problems as warnings."""
-    for note in notes:
-        text = note.text[:1].lower() + note.text[1:]
-        console.warn(text) if note.odd else console.say(text)
+    return prepared._replace(notes=[*prepared.notes, *print_notes([Note(text, True)], console)]), names
 
 
 class Picked(NamedTuple):
@@ -160,17 +148,15 @@ class Picked(NamedTuple):
     features : DataFrame of numbers
     rows : positions of the kept rows
     broken : for columns that never changed in the training rows, which of the kept rows have another value
-    constants : the values of those columns in the training rows, as texts
     """
 
     features: Any
     rows: np.ndarray
     broken: dict[str, np.ndarray]
-    constants: dict[str, str]
 
 
 def pick_features(
-    frame: "pd.DataFrame", model: "Model", console: Messages, missing: str, *, whole: bool = True
+    frame: "pd.DataFrame", model: "Model", console: Console, missing: str, *, whole: bool = True
 ) -> Picked:
     """Return the columns that a model was fitted on, by name; extra columns are ignored.
 
@@ -192,17 +178,18 @@ def pick_features(
     encoder = model.encoder
     if encoder is None:
         encoder = TableEncoder.of_features(_names_of(frame, model), frame)
-    try:
-        features = encoder.pick(frame)
-        numbers = np.asarray(encoder.transform(frame))
-        _warn_of_unseen(encoder.unseen(frame), console)
-    except TableError as error:
-        raise Failure(DATA, in_command(one_line(error))) from error
+    features = encoder.pick(frame)
+    numbers = np.asarray(encoder.transform(frame))
+    for column, values in encoder.unseen(frame).items():
+        console.warn(
+            f"{column!r} holds values that the model was not fitted on, in {count(len(values), 'row')}: "
+            f"{shown(dict.fromkeys(values))}. Their 0/1 columns are all 0."
+        )
     rows = _complete_rows(numbers, features, missing, console, whole)
     names = encoder.get_feature_names_out()
-    _refuse_infinite(numbers[rows], names)
+    refuse_infinite(numbers[rows], [str(name) for name in names])
     broken = {name: differs[rows] for name, differs in encoder.broken_constants(frame).items()}
-    return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows, broken, encoder.constants_)
+    return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows, broken)
 
 
 def _names_of(frame: "pd.DataFrame", model: "Model") -> list[str]:
@@ -220,48 +207,22 @@ def _names_of(frame: "pd.DataFrame", model: "Model") -> list[str]:
     return numeric
 
 
-def note_order(model: "Model", console: Messages) -> None:
-    """Print that columns are matched by their order, if the model has no names for them."""
-    if model.encoder is None and model.names is None:
-        console.say("the model has no column names, so the numeric columns are used in their order.")
-
-
-def _warn_of_unseen(unseen: dict[str, list[str]], console: Messages) -> None:
-    """Warn about values that did not occur in the training rows; all their 0/1 columns are 0."""
-    for column, values in unseen.items():
-        console.warn(
-            f"{column!r} holds values that the model was not fitted on, in {count(len(values), 'row')}: "
-            f"{shown(dict.fromkeys(values))}. Their 0/1 columns are all 0."
-        )
-
-
 def _complete_rows(
-    numbers: np.ndarray, features: "pd.DataFrame", missing: str, console: Messages, whole: bool
+    numbers: np.ndarray, features: "pd.DataFrame", missing: str, console: Console, whole: bool
 ) -> np.ndarray:
     """Return positions of the rows to use."""
     incomplete = np.isnan(numbers).any(axis=1)
     if not incomplete.any() or missing == "keep":
         return np.arange(len(numbers))
     by_column = features.isna().sum()
-    counts = ", ".join(f"{name!r}: {number:,}" for name, number in by_column[by_column > 0].head(8).items())
-    found = (
-        f"{count(int(by_column.sum()), 'missing value')} in {count(int(incomplete.sum()), 'row')} of {len(numbers):,} "
-        f"({counts})"
-    )
+    gaps = describe_gaps(by_column[by_column > 0].to_dict(), int(incomplete.sum()), len(numbers))
     if missing != "drop":
         raise Failure(
             DATA,
-            f"{found}. Pass --missing drop to leave those rows out. (A model that was learned with --missing impute fills them "
+            f"{gaps}. Pass --missing drop to leave those rows out. (A model that was learned with --missing impute fills them "
             "in; `score --missing marginalise` scores the known values of a row.)",
         )
     if incomplete.all() and whole:
-        raise Failure(DATA, f"{found}: no row is complete, so --missing drop leaves none.")
+        raise Failure(DATA, f"{gaps}: no row is complete, so --missing drop leaves none.")
     console.say(f"left out {count(int(incomplete.sum()), 'row')} with missing values.")
     return np.flatnonzero(~incomplete)
-
-
-def _refuse_infinite(numbers: np.ndarray, names: Iterable[str]) -> None:
-    try:
-        refuse_infinite(numbers, [str(name) for name in names])
-    except TableError as error:
-        raise Failure(DATA, in_command(one_line(error))) from error

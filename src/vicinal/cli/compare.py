@@ -23,7 +23,7 @@ from vicinal.cli.outputs import output_failure, write_json, write_lines, write_t
 from vicinal.cli.parser import make_parser
 from vicinal.cli.paths import is_special
 from vicinal.cli.reading_code import loading_code
-from vicinal.cli.tables import ColumnChoice, read_table, table_options
+from vicinal.cli.tables import chosen_columns, read_table, table_options
 from vicinal.cli.wording import name_options
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def compare(arguments: Namespace, console: Console) -> None:
     keep = _partial_file(arguments)
     chosen = _chosen(arguments)
     engine = make_engine(arguments)
-    choice = ColumnChoice(arguments.columns, (arguments.target,))
+    choice = chosen_columns(arguments.columns, [arguments.target])
     table = read_table(arguments.data, table_options(arguments), console, choice)
     prepared = prepare(table, console, arguments, label=arguments.target)
     result = run(

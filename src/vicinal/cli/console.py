@@ -1,10 +1,12 @@
 """Messages and progress on stderr."""
 
+import contextlib
 import sys
 import threading
 import time
 import warnings
-from typing import Any, Protocol, Self, TextIO
+from collections.abc import Iterator
+from typing import Any, Self
 
 from vicinal._words import count as count
 from vicinal._words import duration as duration
@@ -13,19 +15,6 @@ from vicinal._words import shown as shown
 
 # The longest silence: the interval between lines of progress if stderr is not a terminal, and between signs of life.
 _SECONDS = 5.0
-
-
-class Messages(Protocol):
-    """The interface for messages and warnings: a `Console`, or one for the rows of a block."""
-
-    def say(self, text: str) -> None:
-        """Print a message."""
-
-    def warn(self, text: str) -> None:
-        """Print a warning; each message is printed only once."""
-
-    def progress(self, done: float, total: float, text: str) -> None:
-        """Show how much of the work is done; the text says what is done with the rows."""
 
 
 class Console:
@@ -37,12 +26,11 @@ class Console:
     ----------
     quiet : bool
         Print only errors to stderr.
-
     """
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self._bars: Any = None if quiet or not _is_terminal(sys.stderr) else _progress_bars()
+        self._bars: Any = None if quiet or sys.stderr is None or not sys.stderr.isatty() else _progress_bars()
         self._bar: Any = None
         self._seen: set[str] = set()
         self._last_line = time.monotonic()
@@ -51,6 +39,7 @@ class Console:
         # For signs of life: what the command is doing, since when, and the line of the last step if it makes progress.
         self._doing, self._since = "starting", self._last_line
         self._step: str | None = None
+        self._block: tuple[str, str, float, float] | None = None
         self._lock, self._ended = threading.RLock(), threading.Event()
         self._watch: threading.Thread | None = None
 
@@ -70,35 +59,54 @@ class Console:
     def say(self, text: str) -> None:
         """Print a message."""
         if not self.quiet:
-            self._line(text)
+            self._line(self._with_rows(text))
 
     def warn(self, text: str) -> None:
         """Print a warning; each message is printed only once."""
+        text = self._with_rows(text)
         if not self.quiet and text not in self._seen:
             self._seen.add(text)
             self._line(f"warning: {text}")
 
+    def _with_rows(self, text: str) -> str:
+        return text if self._block is None else f"{self._block[0]}: {text}"
+
     def fail(self, text: str) -> None:
         """Print the reason why the command ends, even if quiet."""
         self._line(f"vicinal: error: {text}")
+
+    def show_warning(self, message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+        """Replace `warnings.showwarning`: show the message without the file and line."""
+        if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
+            self.warn(one_line(message))
+
+    def take_warnings(self) -> None:
+        """Redirect Python's warnings to this console, each message once."""
+        warnings.simplefilter("always")
+        warnings.showwarning = self.show_warning
+
+    @contextlib.contextmanager
+    def block(self, rows: str, source: str, start: float, stop: float) -> Iterator[None]:
+        """Let messages name the rows of a block, and progress be that of the whole table, of which the block is a share."""
+        self._block = rows, source, start, stop
+        try:
+            yield
+        finally:
+            self._block = None
 
     def doing(self, text: str) -> None:
         """Set what the command is doing, for signs of life; nothing is printed now."""
         with self._lock:
             self._doing, self._since, self._step = on_one_line(text), time.monotonic(), None
 
-    def progress(
-        self, done: float, total: float, text: str, *, work: object = None, at_most: bool = False, estimate: bool = True
-    ) -> None:
+    def progress(self, done: float, total: float, text: str, *, at_most: bool = False, estimate: bool = True) -> None:
         """Show progress: a bar on a terminal, a line every few seconds elsewhere, both with the remaining time.
 
         Parameters
         ----------
         done, total : float
         text : str
-            The next step.
-        work : object, optional
-            Steps of the same work take about the same time; by default, those with the same total.
+            The next step. Steps of the same total take about the same time.
         at_most : bool
             Whether the work may end before all steps are done.
         estimate : bool
@@ -106,25 +114,28 @@ class Console:
         """
         if self.quiet:
             return
+        work: object = total
+        if self._block is not None:
+            _, source, start, stop = self._block
+            done, total, work = int(100 * (start + (stop - start) * done / total)), 100, source
+            text = f"% of {source}: {text}"
         with self._lock:
-            self._show_progress(done, total, on_one_line(text), total if work is None else work, at_most, estimate)
+            self._show_progress(done, total, on_one_line(text), work, at_most, estimate)
 
     def _show_progress(self, done: float, total: float, text: str, work: object, at_most: bool, estimate: bool) -> None:
         now = time.monotonic()
         if self._work is None or self._work[0] != work or done < self._work[2]:
             self._work = work, now, done
         _, start, first = self._work
-        left = ""
-        if estimate and done > first and done < total:
+        if estimate and first < done < total:
             seconds = (now - start) / (done - first) * (total - done)
-            left = f"; {'at most' if at_most else 'about'} {duration(seconds)} left"
-        line = f"[{done:>{len(str(total))}}/{total}] {text}{left}"
+            text += f"; {'at most' if at_most else 'about'} {duration(seconds)} left"
+        line = f"[{done:>{len(str(total))}}/{total}] {text}"
         self.doing("finishing")  # once all steps are done
         if done < total:
             self._step = line
         if self._bars is not None:
-            self._last_line = now
-            self._draw(done, total, text + left)
+            self._draw(done, total, text)
         elif now - self._last_line > _SECONDS or (done >= total and self._work_of_line == work):
             self._work_of_line = work
             self._line(line)
@@ -144,14 +155,11 @@ class Console:
                     self._line(self._step or f"[...] {self._doing} ({duration(now - self._since)})")
 
     def _draw(self, done: float, total: float, text: str) -> None:
+        self._last_line = time.monotonic()
         if self._bar is None or self._bar.total != total:
             self._clear()
-            self._bar = self._bars(
-                total=total,
-                leave=False,
-                dynamic_ncols=True,
-                bar_format="{n_fmt}/{total_fmt} |{bar:16}| {elapsed} {desc}",
-            )
+            style = "{n_fmt}/{total_fmt} |{bar:16}| {elapsed} {desc}"
+            self._bar = self._bars(total=total, leave=False, dynamic_ncols=True, bar_format=style)
         self._bar.n = done
         self._bar.set_description_str(text)
         if done >= total:
@@ -167,33 +175,9 @@ class Console:
             self._clear()
             self._last_line = time.monotonic()
             # A closed or full stderr must not change the result or the exit code of the command.
-            try:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
                 sys.stderr.write(on_one_line(text) + "\n")
                 sys.stderr.flush()
-            except (OSError, ValueError, AttributeError):
-                pass
-
-    def show_warning(
-        self,
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        """Replace `warnings.showwarning`: show the message without the file and line."""
-        if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
-            self.warn(one_line(message))
-
-    def take_warnings(self) -> None:
-        """Redirect Python's warnings to this console, each message once."""
-        warnings.simplefilter("always")
-        warnings.showwarning = self.show_warning
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
 
 
 def _progress_bars() -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from types import ModuleType
 
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, MISSING_EXTRA, WORKERS = range(9)
@@ -20,6 +21,8 @@ MEANINGS = {
     BROKEN_PIPE: "the program that reads stdout has ended",
     TERMINATED: "terminated",
 }
+# How the packages that read tables are installed.
+_EXTRAS = {"openpyxl": "openpyxl", "pandas": "'vicinal[app]'", "pyarrow": "'vicinal[app]'", "zarr": "'vicinal[zarr]'"}
 
 
 class Failure(Exception):
@@ -35,9 +38,23 @@ class Failure(Exception):
 
 @contextlib.contextmanager
 def about_table(source: str | None, inputs: Iterable[str] = ()) -> Iterator[None]:
-    """Name the table in failures about data that name none of the files that a command reads."""
+    """Turn errors about tables into failures, and name the table in those that name none of the files that a command reads."""
+    from vicinal._files import FileError
+    from vicinal._tables import TableError
+    from vicinal.cli.wording import in_command
+
     try:
-        yield
+        try:
+            yield
+        except (FileError, TableError) as error:
+            code = USAGE if getattr(error, "is_option", False) else DATA
+            raise Failure(code, in_command(" ".join(str(error).split()))) from error
+        except ImportError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in _EXTRAS:
+                raise
+            text = f"reading this table needs the package {package!r}, which could not be imported ({error})."
+            raise Failure(MISSING_EXTRA, f"{text} Install it with: pip install {_EXTRAS[package]}") from error
     except Failure as failure:
         name = "stdin" if source == "-" else source
         if failure.code != DATA or name is None or any(path in str(failure) for path in (name, *inputs)):
@@ -47,8 +64,6 @@ def about_table(source: str | None, inputs: Iterable[str] = ()) -> Iterator[None
 
 def need(module: str, what: str, extra: str = "app") -> ModuleType:
     """Import an optional package, or raise an error that names the extra that contains it."""
-    from importlib import import_module
-
     try:
         return import_module(module)
     except ImportError as error:

@@ -9,15 +9,17 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from vicinal._compare.learned import linear_map
 from vicinal._detect.numbers import ColumnNumbers
+from vicinal._files import is_table
 from vicinal._notebook import FitFacts, column_shares
-from vicinal._tables import column_types, parse_types
+from vicinal._tables import TableError, column_types, parse_types
 from vicinal._words import on_one_line
 from vicinal.cli.columns import prepare
-from vicinal.cli.console import Console, count, shown
+from vicinal.cli.console import Console, count, one_line, shown
 from vicinal.cli.errors import Failure, need
 from vicinal.cli.models import Model, load_model
 from vicinal.cli.outputs import write_json, write_lines
-from vicinal.cli.tables import ColumnChoice, is_table, read_table, split_names, table_options
+from vicinal.cli.tables import chosen_columns, read_table, split_names, table_options
+from vicinal.cli.wording import in_command
 
 _WIDEST = 48  # characters of a cell
 
@@ -49,15 +51,15 @@ def _inspect_table(arguments: Namespace, console: Console) -> None:
     """Print the kind of each column of a table, and notes on what is unusual."""
     need("pandas", "vicinal inspect")
     options = table_options(arguments)
-    frame = read_table(arguments.model, options, console, ColumnChoice(arguments.columns))
+    frame = read_table(arguments.model, options, console, chosen_columns(arguments.columns))
     arguments.missing = "marginalise"  # gaps are listed, and no reason to stop
     quantities: set[str] = set()  # those among the columns that are made of the table's, such as the days of a date
     try:
         encoder = prepare(frame, console, arguments).encoder
         kinds = zip(encoder.get_feature_names_out(), encoder.feature_types_, strict=True)
         quantities = {str(name) for name, kind in kinds if kind.measured}
-    except Failure as failure:
-        console.warn(f"nothing can be learned from this table: {failure}")
+    except (Failure, TableError) as error:
+        console.warn(f"nothing can be learned from this table: {in_command(one_line(error))}")
     drop, log = split_names(arguments.drop, frame.columns), split_names(arguments.log, frame.columns)
     types = column_types(frame, parse_types(arguments.type, frame.columns))
     columns = [

@@ -12,7 +12,7 @@ from vicinal._detect.steps import fit_prepared
 from vicinal._engine import Engine, resident_rows
 from vicinal._notebook import FitFacts
 from vicinal._tables import Note, PreparedTable, is_mapped
-from vicinal.cli.columns import measured, note_dependence, note_unused_label, prepare
+from vicinal.cli.columns import measured, note_dependence, prepare
 from vicinal.cli.console import Console, count, shown
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.models import (
@@ -26,7 +26,7 @@ from vicinal.cli.models import (
 )
 from vicinal.cli.outputs import write_json
 from vicinal.cli.pairs import as_row_numbers, read_pair_table
-from vicinal.cli.tables import ColumnChoice, TableOptions, check_columns, read_table, table_options
+from vicinal.cli.tables import Choose, TableOptions, check_columns, chosen_columns, read_table, table_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,8 @@ def _read(arguments: Namespace, console: Console) -> "tuple[pd.DataFrame, Prepar
     )
     if method in _UNSUPERVISED:
         prepared = measured(prepared, console, method)
-        note_unused_label(label, method, console)
+        if label is not None:
+            console.say(f"{method} learns without labels, so the column {label!r} is not used.")
     prepared, dependent = _sample(prepared, arguments, console), list[str]()
     if method in _UNSUPERVISED:
         prepared, dependent = note_dependence(prepared, console)
@@ -136,16 +137,16 @@ def _report_passes(estimator: Any, console: Console) -> None:
     estimator.callback = report_pass
 
 
-def _column_choice(arguments: Namespace) -> ColumnChoice:
+def _column_choice(arguments: Namespace) -> Choose:
     """Return which columns are read, and how many the method can use."""
     needed = arguments.target, arguments.groups, arguments.id
     if arguments.method not in _SQUARE:
-        return ColumnChoice(arguments.columns, needed)
+        return chosen_columns(arguments.columns, needed)
     refusal = (
         f"{arguments.method} learns a coefficient for each pair of columns, and supports at most {_MOST_COLUMNS:,} columns. Choose some with "
         f"--columns COL,COL,... or use --method {_FOR_WIDE_TABLES[arguments.method]}, which supports all of them."
     )
-    return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
+    return chosen_columns(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
 
 def _sample(prepared: PreparedTable, arguments: Namespace, console: Console) -> PreparedTable:

@@ -7,20 +7,19 @@ Models that were made in Python may have other steps, or none.
 import ast
 import dataclasses
 from argparse import Namespace
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from vicinal._compare.learned import learned_step
 from vicinal._detect.steps import Steps, flat_steps
-from vicinal.cli.columns import Picked, note_order, pick_features
-from vicinal.cli.console import Console, Messages, count, one_line, shown
+from vicinal.cli.columns import Picked, pick_features
+from vicinal.cli.console import Console, one_line, shown
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.outputs import output_failure
-from vicinal.cli.sharing import each_part, parts_of
-from vicinal.cli.tables import NeededColumns, TableBlocks, open_table, read_table, split_names, table_options
+from vicinal.cli.tables import Block, all_columns, blocks, read_table, split_names, table_options
+from vicinal.cli.workers import each_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,6 +145,11 @@ class Model(NamedTuple):
         """All estimators but the encoder."""
         return flat_steps(self.whole)
 
+    def note_order(self, console: Console) -> None:
+        """Print that columns are matched by their order, if the model has no names for them."""
+        if self.encoder is None and self.names is None:
+            console.say("the model has no column names, so the numeric columns are used in their order.")
+
     @classmethod
     def of_pipeline(cls, pipeline: Any) -> Self:
         """Return the parts of a fitted pipeline, or of an estimator alone."""
@@ -203,26 +207,21 @@ def open_model(arguments: Namespace, console: Console) -> "tuple[Model, pd.DataF
     model = load_model(arguments.model, make_engine(arguments))
     missing = how_to_treat_gaps(arguments, model)
     table = read_table(arguments.data, table_options(arguments), console)
-    note_order(model, console)
+    model.note_order(console)
     return model, table, pick_features(table, model, console, missing)
 
 
-def open_model_and_blocks(
-    arguments: Namespace, console: Console
-) -> "tuple[Model, TableBlocks | list[pd.DataFrame] | None]":
-    """Return the model, and the blocks of the table (None for ``score --training``)."""
-    model = load_model(arguments.model, make_engine(arguments))
-    if arguments.data is None:
-        return model, None
-    needed = None if model.encoder is None else frozenset(model.encoder.used_columns)
-    also = {
-        *split_names(arguments.keep, ()),
-        *(arguments.keep or ()),
-        *([] if needed is None else model.encoder.constants_),
-    }
-    note_order(model, console)
-    options, columns = table_options(arguments), NeededColumns(needed, frozenset(also))
-    return model, open_table(arguments.data, options, console, in_blocks=columns)
+def blocks_for(model: "Model", arguments: Namespace, console: Console) -> Iterator[Block]:
+    """Yield the blocks of the table, with the columns that the model reads and those of ``--keep``."""
+
+    def choose(columns: list[str]) -> list[str] | None:
+        needed = {*model.encoder.used_columns, *split_names(arguments.keep, columns)}
+        if not needed <= set(columns):
+            return None  # the message about a missing column lists all of them
+        return [column for column in columns if column in needed or column in model.encoder.constants_]
+
+    choice = all_columns if model.encoder is None else choose
+    return blocks(arguments.data, table_options(arguments), console, choice)
 
 
 def how_to_treat_gaps(arguments: Namespace, model: Model, *, marginalise: bool = False) -> str:
@@ -252,19 +251,14 @@ def check_method(model: Model, name: str, otherwise: str) -> None:
         raise Failure(MODEL, f"the model is a {model.kind}: {otherwise}. It has no {name}.")
 
 
-def images_of_rows(model: Model, features: "pd.DataFrame", messages: Messages) -> np.ndarray:
+def images_of_rows(model: Model, features: "pd.DataFrame", console: Console) -> np.ndarray:
     """Return the images of rows under the metric, part by part."""
     from sklearn.exceptions import NotFittedError
 
     rows = features if getattr(model.whole, "feature_names_in_", None) is not None else features.to_numpy()
-    doing = f"transforming {count(len(features), 'row')}"
     try:
-        return np.concatenate(each_part(partial(_transformed, model.whole), parts_of(rows), messages, doing))
+        return np.concatenate(each_part(model.whole.transform, rows, console, "transforming rows"))
     except (NotFittedError, NotImplementedError) as error:
         raise Failure(MODEL, one_line(error)) from error
     except (ValueError, TypeError) as error:
         raise Failure(DATA, one_line(error)) from error
-
-
-def _transformed(model: Any, rows: Any) -> np.ndarray:
-    return np.asarray(model.transform(rows))

@@ -1,31 +1,26 @@
 """`vicinal neighbors`: the nearest rows under a learned metric, by `vicinal.retrieval.search`."""
 
 from argparse import Namespace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vicinal._dask import rows_on_cluster
 from vicinal.cli.columns import pick_features
 from vicinal.cli.console import Console, count, shown
 from vicinal.cli.errors import DATA, MODEL, USAGE, Failure, about_table
 from vicinal.cli.models import check_method, how_to_treat_gaps, images_of_rows, open_model
 from vicinal.cli.results import Results, check_output
-from vicinal.cli.sharing import each_part
 from vicinal.cli.tables import read_table, table_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vicinal._retrieval.search import Found
-
-_QUERIES_IN_PART = 1024  # of a search by workers
-
 
 def neighbors(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     import pandas as pd
+
+    from vicinal import retrieval
 
     if arguments.query == "-" == arguments.data:
         raise Failure(USAGE, "DATA and --query cannot both be stdin. Name a file for one of them.")
@@ -53,7 +48,8 @@ def neighbors(arguments: Namespace, console: Console) -> None:
             USAGE,
             f"-k {arguments.k} needs at least {count(arguments.k, 'other row')} in DATA, got {available}. Lower -k or add rows.",
         )
-    positions, distances = _nearest(images, queries, arguments.k, console)
+    console.doing(f"searching the neighbours of {count(len(query_names), 'row')}")
+    positions, distances = retrieval.search(queries, images, arguments.k, similarity="euclidean")
     n, k = positions.shape
     result = pd.DataFrame(
         {
@@ -65,25 +61,6 @@ def neighbors(arguments: Namespace, console: Console) -> None:
     )
     with Results(arguments, console, model.kind) as results:
         results.write(result)
-
-
-def _nearest(images: np.ndarray, queries: np.ndarray | None, k: int, console: Console) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the k nearest images of each query, and their distances; without queries, those of each image."""
-    n_queries = len(images if queries is None else queries)
-    console.doing(f"searching the neighbours of {count(n_queries, 'row')}")
-    # Without workers, one call searches for all queries.
-    step = _QUERIES_IN_PART if rows_on_cluster() else n_queries
-    parts = [slice(start, min(start + step, n_queries)) for start in range(0, n_queries, step)]
-    found = each_part(partial(_search, images, queries, k), parts, console, "searching neighbours")
-    return np.concatenate([one.indices for one in found]), np.concatenate([one.scores for one in found])
-
-
-def _search(images: np.ndarray, queries: np.ndarray | None, k: int, part: slice) -> "Found":
-    """Return the nearest images of some of the queries."""
-    from vicinal import retrieval
-
-    some = np.arange(part.start, part.stop) if queries is None else queries[part]
-    return retrieval.search(some, images, k, similarity="euclidean")
 
 
 def _row_names(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, what: str) -> np.ndarray:

@@ -9,11 +9,10 @@ from vicinal._detect.outliers import DensityOutlierDetector
 from vicinal._detect.steps import fit_prepared
 from vicinal.cli.columns import measured, note_dependence, prepare
 from vicinal.cli.console import Console
-from vicinal.cli.models import Model, engine_for, fit_failure, make_engine, make_estimator, set_engine
+from vicinal.cli.models import engine_for, fit_failure, make_engine, make_estimator, set_engine
 from vicinal.cli.results import check_output, columns_to_keep
-from vicinal.cli.score import Scorer, write_scores
-from vicinal.cli.sharing import Silent
-from vicinal.cli.tables import ColumnChoice, read_table, table_options
+from vicinal.cli.score import output_rows, write_scores
+from vicinal.cli.tables import chosen_columns, read_table, table_options
 
 _MOST_ROWS = 20_000
 
@@ -22,7 +21,7 @@ def outliers(arguments: Namespace, console: Console) -> None:
     """Run the command."""
     check_output(arguments)
     estimator = make_estimator(arguments.method, [], arguments.seed)
-    table = read_table(arguments.data, table_options(arguments), console, ColumnChoice(arguments.columns, ()))
+    table = read_table(arguments.data, table_options(arguments), console, chosen_columns(arguments.columns))
     if arguments.missing is None:
         arguments.missing = "marginalise" if get_tags(estimator).input_tags.allow_nan else "drop"
     prepared = measured(prepare(table, console, arguments, measured_only=True), console, arguments.method)
@@ -44,9 +43,7 @@ def outliers(arguments: Namespace, console: Console) -> None:
     detector = DensityOutlierDetector.from_density(
         pipeline, contamination=arguments.level or 0.01, largest_group=0.1 if arguments.groups else None
     )
-    scorer = Scorer(Model.of_pipeline(pipeline), arguments, "keep", detector)
     # Rows of the sample are scored without themselves, which need not be said here; those that are left out of it are new.
-    beside = columns_to_keep(arguments, table, prepared.rows)
-    rows_of_table = table.iloc[prepared.rows].reset_index(drop=True)
-    frame = scorer.frame(rows_of_table, prepared.rows, beside, Silent(), None)
-    write_scores([frame], scorer, arguments, console)
+    rows, kept = table.iloc[prepared.rows].reset_index(drop=True), columns_to_keep(arguments, table, prepared.rows)
+    frame = output_rows(detector, rows, prepared.rows, kept, arguments, Console(quiet=True))
+    write_scores([frame], detector, type(estimator).__name__, arguments, console)

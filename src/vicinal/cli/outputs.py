@@ -50,7 +50,7 @@ def write_text(path: str, text: str) -> None:
 
 def output_format(path: str) -> str:
     """Return the format in which a table is written, by the ending of the file."""
-    from vicinal.cli.tables import format_of  # which imports NumPy
+    from vicinal._files import format_of  # which imports NumPy
 
     kind = format_of(path, what="output")
     if kind in ("jsonl", "feather"):

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from vicinal._version import __version__
 from vicinal._words import did_you_mean
-from vicinal.cli.clusters import cluster_options
 from vicinal.cli.errors import MEANINGS
 from vicinal.cli.paths import InputPath, OutputPath, TablePath
+from vicinal.cli.workers import cluster_options
 
 DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
 METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
@@ -209,7 +209,7 @@ def _add_choice_of_outliers(parser: _Parser) -> None:
 
 def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     neighbors = commands.add_parser(
-        "neighbors", parents=[table, general, cluster_options(_positive)], help="nearest rows under the learned metric", description=_NEIGHBORS,
+        "neighbors", parents=[table, general], help="nearest rows under the learned metric", description=_NEIGHBORS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(neighbors)
@@ -298,7 +298,7 @@ def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Par
 
 def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
     report = commands.add_parser(
-        "report", parents=[table, general, cluster_options(_positive)], help="write a page about a model file and the rows of a table", description=_REPORT,
+        "report", parents=[table, general], help="write a page about a model file and the rows of a table", description=_REPORT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(report)

@@ -9,11 +9,12 @@ import numpy as np
 
 from vicinal._detect.scored_table import reasons_of_rows, scored_table
 from vicinal.cli.columns import Picked, pick_features
-from vicinal.cli.console import Console, Messages, count, one_line, shown
+from vicinal.cli.console import Console, count, one_line, shown
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
-from vicinal.cli.models import Model, check_method, how_to_treat_gaps, open_model_and_blocks
+from vicinal.cli.models import Model, blocks_for, check_method, how_to_treat_gaps, load_model, make_engine
 from vicinal.cli.results import Results, check_output, columns_to_keep
-from vicinal.cli.sharing import Silent, each_block, each_part, parts_of, plain_options
+from vicinal.cli.tables import Block, is_large, table_options
+from vicinal.cli.workers import each_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,8 @@ def score(arguments: Namespace, console: Console) -> None:
     if (arguments.data is None) != arguments.training:
         raise Failure(USAGE, "score needs either DATA or --training.")
     check_output(arguments)
-    model, blocks = open_model_and_blocks(arguments, console)
+    model = load_model(arguments.model, make_engine(arguments))
+    model.note_order(console)
     missing = how_to_treat_gaps(arguments, model, marginalise=True)
     check_method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
@@ -40,23 +42,61 @@ def score(arguments: Namespace, console: Console) -> None:
             "Omit --fdr or --training.",
         )
     console.doing("ranking the training rows, each without itself")
-    scorer = Scorer(model, arguments, missing, detector_of(model, arguments.level))
+    detector = detector_of(model, arguments.level)
     console.doing("scoring rows")
-    most = None
-    if arguments.fdr is not None and not isinstance(blocks, list):
+    write_scores(_frames(model, detector, missing, arguments, console), detector, model.kind, arguments, console)
+
+
+def _frames(
+    model: Model, detector: "DensityOutlierDetector", missing: str, arguments: Namespace, console: Console
+) -> "Iterator[pd.DataFrame]":
+    """Yield the rows of the output, block by block."""
+    if arguments.data is None:
+        yield output_rows(detector, None, np.arange(len(detector.training_scores_)), None, arguments, console)
+        return
+    most, quiet = None, Console(quiet=True)
+    if arguments.fdr is not None and is_large(arguments.data, table_options(arguments)):
         # All rows are considered together, so they are read twice.
-        p_values = [
-            values for values, _ in each_block(scorer.p_values, blocks, console, "scoring rows for the first time")
-        ]
-        most = _largest_discovery(np.concatenate([np.empty(0), *p_values]), arguments.fdr)
-    if blocks is None:
-        frames = iter([scorer.frame(None, np.arange(len(scorer.detector.training_scores_)), None, console)])
-    else:
-        frames = (frame for frame, _ in each_block(partial(scorer, most), blocks, console, "scoring rows"))
-    write_scores(frames, scorer, arguments, console)
+        console.doing("scoring rows for the first time")
+        scored = (scores_of_rows(detector, rows, arguments.as_new, quiet)[0]["p_value"]
+                  for _, _, rows in _picked_blocks(model, missing, arguments, quiet))  # fmt: skip
+        most = _largest_discovery(np.concatenate([np.empty(0), *scored]), arguments.fdr)
+    for block, picked, rows in _picked_blocks(model, missing, arguments, console):
+        _say_what_is_odd(picked, console)
+        kept = columns_to_keep(arguments, block.table, picked.rows)
+        yield output_rows(detector, rows, block.first + picked.rows, kept, arguments, console, most)
 
 
-def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "Scorer", arguments: Namespace, console: Console) -> None:
+def _picked_blocks(
+    model: Model, missing: str, arguments: Namespace, console: Console
+) -> Iterator[tuple[Block, Picked, Any]]:
+    """Yield the blocks of the table that have rows to score, and these rows as the pipeline of the model takes them."""
+    for block in blocks_for(model, arguments, console):
+        picked = pick_features(block.table, model, console, missing, whole=block.whole)
+        if len(picked.rows):
+            yield block, picked, rows_as_taken(model, block.table, picked)
+
+
+def _say_what_is_odd(picked: Picked, console: Console) -> None:
+    """Print how many rows break a constant of the training rows, and how many have missing values."""
+    if picked.broken:
+        rows = np.any(list(picked.broken.values()), axis=0)
+        console.warn(
+            f"{count(int(rows.sum()), 'row')} of {len(rows):,} differ from the constant value of all training rows in "
+            f"{shown(picked.broken)}. The density ignores these columns; the rows are flagged as outliers."
+        )
+    incomplete = int(picked.features.isna().any(axis=1).sum())
+    if incomplete:
+        console.say(f"{count(incomplete, 'row')} with missing values, scored by the known values.")
+
+
+def write_scores(
+    frames: "Iterable[pd.DataFrame]",
+    detector: "DensityOutlierDetector",
+    kind: str,
+    arguments: Namespace,
+    console: Console,
+) -> None:
     """Write scored rows: all of them, the outliers or the most unusual ones; in the order of the table or of the scores."""
     import pandas as pd
 
@@ -68,14 +108,14 @@ def write_scores(frames: "Iterable[pd.DataFrame]", scorer: "Scorer", arguments: 
             n_rows, n_outliers = n_rows + len(frame), n_outliers + int(frame["outlier"].sum())
             yield frame[frame["outlier"] == 1] if arguments.only_outliers else frame
 
-    with Results(arguments, console, scorer.model.kind) as results:
+    with Results(arguments, console, kind) as results:
         if arguments.sort or arguments.top is not None:
             whole = pd.concat(list(counted())).sort_values(["score", "p_value"], kind="stable")
             results.write(whole if arguments.top is None else whole.iloc[: arguments.top])
         else:
             for frame in counted():
                 results.write(frame)
-        how = f"a false discovery rate of {arguments.fdr:g}" if arguments.fdr else _level_text(scorer.detector)
+        how = f"a false discovery rate of {arguments.fdr:g}" if arguments.fdr else _level_text(detector)
         console.say(f"{count(n_outliers, 'outlier')} in {count(n_rows, 'row')}, flagged at {how}.")
 
 
@@ -91,9 +131,7 @@ def _largest_discovery(p_values: np.ndarray, rate: float) -> float:
     """Return the largest p-value that is a discovery at a false discovery rate, or -1 if there is none."""
     from scipy.stats import false_discovery_control
 
-    if not len(p_values):
-        return -1.0
-    return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
+    return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0) if len(p_values) else -1.0
 
 
 def detector_of(model: Model, level: float | None = None) -> "DensityOutlierDetector":
@@ -117,62 +155,6 @@ def detector_of(model: Model, level: float | None = None) -> "DensityOutlierDete
         raise Failure(FIT, f"the training rows cannot be scored without themselves: {one_line(error)}") from error
 
 
-class Scorer:
-    """The scores and the output rows of the command, for one block of rows at a time."""
-
-    def __init__(self, model: Model, arguments: Namespace, missing: str, detector: "DensityOutlierDetector") -> None:
-        self.model, self.detector, self._arguments, self._missing = model, detector, plain_options(arguments), missing
-
-    def __call__(
-        self, most: float | None, first: int, table: "pd.DataFrame", messages: Messages, whole: bool
-    ) -> "pd.DataFrame | None":
-        """Return the rows of the output; `most` is the largest p-value of an outlier, if ``--fdr`` determined it before."""
-        picked = pick_features(table, self.model, messages, self._missing, whole=whole)
-        if not len(picked.rows):
-            return None
-        if picked.broken:
-            rows = np.any(list(picked.broken.values()), axis=0)
-            messages.warn(
-                f"{count(int(rows.sum()), 'row')} of {len(rows):,} differ from the constant value of all training rows in "
-                f"{shown(picked.broken)}. The density ignores these columns; the rows are flagged as outliers."
-            )
-        incomplete = int(picked.features.isna().any(axis=1).sum())
-        if incomplete:
-            messages.say(f"{count(incomplete, 'row')} with missing values, scored by the known values.")
-        rows_to_keep = columns_to_keep(self._arguments, table, picked.rows)
-        return self.frame(rows_as_taken(self.model, table, picked), first + picked.rows, rows_to_keep, messages, most)
-
-    def p_values(self, first: int, table: "pd.DataFrame", messages: Messages, whole: bool) -> np.ndarray | None:
-        """Return the p-values of the rows, without messages, which are printed when the rows are scored again."""
-        picked = pick_features(table, self.model, Silent(), self._missing, whole=whole)
-        if not len(picked.rows):
-            return None
-        rows = rows_as_taken(self.model, table, picked)
-        return scores_of_rows(self.detector, rows, self._arguments.as_new, Silent())[0]["p_value"].to_numpy()
-
-    def frame(
-        self, rows: Any, numbers: np.ndarray, beside: Any, messages: Messages, most: float | None = None
-    ) -> "pd.DataFrame":
-        """Return the output for some rows (None for the training rows), with their numbers and the columns of ``--keep``."""
-        import pandas as pd
-
-        arguments = self._arguments
-        scores, own = scores_of_rows(self.detector, rows, arguments.as_new, messages)
-        scores = scores.reset_index(drop=True)
-        if arguments.fdr is not None:
-            most = _largest_discovery(scores["p_value"].to_numpy(), arguments.fdr) if most is None else most
-            scores["outlier"] = (scores["p_value"] <= most).astype(int)
-        if arguments.explain:
-            chosen = np.flatnonzero(scores["outlier"])
-            if arguments.top is not None:
-                chosen = np.argsort(scores["score"].to_numpy(), kind="stable")[: arguments.top]
-            try:
-                scores["why"] = reasons_of_rows(self.detector, rows, own, chosen)
-            except (TypeError, ValueError) as error:
-                raise Failure(MODEL, f"--explain: {one_line(error)}") from error
-        return pd.concat([*([] if beside is None else [beside]), pd.DataFrame({"row": numbers}), scores], axis=1)
-
-
 def rows_as_taken(model: Model, table: "pd.DataFrame", picked: Picked) -> Any:
     """Return the rows that were picked, as the pipeline of the model takes them."""
     if model.encoder is not None:
@@ -181,28 +163,59 @@ def rows_as_taken(model: Model, table: "pd.DataFrame", picked: Picked) -> Any:
 
 
 def scores_of_rows(
-    detector: "DensityOutlierDetector", rows: Any, as_new: bool, messages: Messages
+    detector: "DensityOutlierDetector", rows: Any, as_new: bool, console: Console
 ) -> "tuple[pd.DataFrame, np.ndarray]":
     """Return the scores of rows, part by part, and for each row the position of the training row that it is, or -1."""
     import pandas as pd
 
     try:
-        if rows is None:
-            return scored_table(detector, None)
-        scored = each_part(
-            partial(scored_table, detector, as_new=as_new),
-            parts_of(rows),
-            messages,
-            f"scoring {count(len(rows), 'row')}",
-        )
+        scored = each_part(partial(scored_table, detector, as_new=as_new), rows, console, "scoring rows")
     except (ValueError, TypeError) as error:
         raise Failure(DATA, one_line(error)) from error
     own = np.concatenate([positions for _, positions in scored])
     n = int((own >= 0).sum())
     if n:
         equal, are, them = ("equals", "is", "it as a new row") if n == 1 else ("equal", "are", "them as new rows")
-        messages.say(
+        console.say(
             f"{count(n, 'row')} of {len(own):,} {equal} a training row exactly, and {are} scored under the model without that row "
             f"(use --as-new to score {them})."
         )
-    return pd.concat([part for part, _ in scored]), own
+    return pd.concat([part for part, _ in scored], ignore_index=True), own
+
+
+def output_rows(
+    detector: "DensityOutlierDetector",
+    rows: Any,
+    numbers: np.ndarray,
+    kept: Any,
+    arguments: Namespace,
+    console: Console,
+    most: float | None = None,
+) -> "pd.DataFrame":
+    """Return the output for some rows (None for the training rows).
+
+    Parameters
+    ----------
+    detector : DensityOutlierDetector
+    rows : as the pipeline of the model takes them
+    numbers : of the rows in the table
+    kept : DataFrame of the columns of ``--keep``, or None
+    arguments, console
+    most : float, optional
+        The largest p-value of an outlier, if ``--fdr`` determined it before.
+    """
+    import pandas as pd
+
+    scores, own = scored_table(detector, None) if rows is None else scores_of_rows(detector, rows, arguments.as_new, console)  # fmt: skip
+    if arguments.fdr is not None:
+        most = _largest_discovery(scores["p_value"].to_numpy(), arguments.fdr) if most is None else most
+        scores["outlier"] = (scores["p_value"] <= most).astype(int)
+    if arguments.explain:
+        chosen = np.flatnonzero(scores["outlier"])
+        if arguments.top is not None:
+            chosen = np.argsort(scores["score"].to_numpy(), kind="stable")[: arguments.top]
+        try:
+            scores["why"] = reasons_of_rows(detector, rows, own, chosen)
+        except (TypeError, ValueError) as error:
+            raise Failure(MODEL, f"--explain: {one_line(error)}") from error
+    return pd.concat([*([] if kept is None else [kept]), pd.DataFrame({"row": numbers}), scores], axis=1)

@@ -1,44 +1,28 @@
 """`vicinal transform`: map rows by a learned metric."""
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
 from vicinal.cli.columns import pick_features
-from vicinal.cli.console import Console, Messages
-from vicinal.cli.models import Model, check_method, how_to_treat_gaps, images_of_rows, open_model_and_blocks
+from vicinal.cli.console import Console
+from vicinal.cli.models import blocks_for, check_method, how_to_treat_gaps, images_of_rows, load_model, make_engine
 from vicinal.cli.results import Results, check_output, columns_to_keep
-from vicinal.cli.sharing import each_block, plain_options
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def transform(arguments: Namespace, console: Console) -> None:
     """Run the command."""
+    import pandas as pd
+
     check_output(arguments)
-    model, blocks = open_model_and_blocks(arguments, console)
+    model = load_model(arguments.model, make_engine(arguments))
+    model.note_order(console)
     missing = how_to_treat_gaps(arguments, model)
     check_method(model, "transform", "a density without a metric")
     with Results(arguments, console, model.kind) as results:
-        for frame, _ in each_block(_Mapper(model, arguments, missing), blocks, console, "transforming rows"):
-            results.write(frame)
-
-
-class _Mapper:
-    """The output rows of the command, for one block of rows at a time."""
-
-    def __init__(self, model: Model, arguments: Namespace, missing: str) -> None:
-        self._model, self._arguments, self._missing = model, plain_options(arguments), missing
-
-    def __call__(self, first: int, table: "pd.DataFrame", messages: Messages, whole: bool) -> "pd.DataFrame | None":
-        import pandas as pd
-
-        picked = pick_features(table, self._model, messages, self._missing, whole=whole)
-        if not len(picked.rows):
-            return None
-        images = images_of_rows(self._model, picked.features, messages)
-        names = [f"{self._model.kind.lower()}{i}" for i in range(images.shape[1])]
-        parts = [columns_to_keep(self._arguments, table, picked.rows), pd.DataFrame(images, columns=names)]
-        if self._arguments.missing == "drop":
-            parts.insert(0, pd.DataFrame({"row": first + picked.rows}))
-        return pd.concat(parts, axis=1)
+        for first, table, whole in blocks_for(model, arguments, console):
+            picked = pick_features(table, model, console, missing, whole=whole)
+            if len(picked.rows):
+                images = images_of_rows(model, picked.features, console)
+                names = [f"{model.kind.lower()}{i}" for i in range(images.shape[1])]
+                rows = [pd.DataFrame({"row": first + picked.rows})] if arguments.missing == "drop" else []
+                kept = columns_to_keep(arguments, table, picked.rows)
+                results.write(pd.concat([*rows, kept, pd.DataFrame(images, columns=names)], axis=1))

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._files import is_number
+from vicinal._files import FileError, is_number, map_array
 from vicinal.cli.console import Console, count, shown
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.pairs import as_row_numbers, read_pair_table
-from vicinal.cli.tables import TableOptions, map_array, read_table, table_file
+from vicinal.cli.tables import TableOptions, read_table, table_file
 
 
 def read_vectors(path: str, console: Console, options: TableOptions, vector: str | None = None) -> np.ndarray:
@@ -21,7 +21,7 @@ def read_vectors(path: str, console: Console, options: TableOptions, vector: str
         rows = _of_frame(_read_array(path, options, vector), path, None)
     else:
         data_first = partial(_is_data, path=path, console=console)
-        rows = _of_frame(read_table(path, options._replace(no_header=data_first), vectors=True), path, vector)
+        rows = _of_frame(read_table(path, options._replace(no_header=data_first), lists=True), path, vector)
     if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not rows.size:
         raise Failure(DATA, f"{path} must hold vectors, one per row, got {rows.dtype} of shape {rows.shape}.")
     if rows.dtype not in (np.float32, np.float64):
@@ -44,8 +44,8 @@ def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
     """Return the only array of an .npz file, or the one with a name."""
     try:
         return read_table(path, options._replace(array=name))
-    except Failure as error:
-        raise Failure(DATA, str(error).replace("--array", "--vector")) from error
+    except FileError as error:
+        raise FileError(str(error).replace("array=", "vector=")) from error
 
 
 def _is_data(fields: list[str], path: str, console: Console) -> bool:

@@ -8,7 +8,7 @@ import ast
 import re
 
 _FLAGS = "no_header|one_hot"
-_OPTIONS = "array|columns|decimal|drop|encoding|format|log|missing|na|sep|target"
+_OPTIONS = "array|columns|decimal|drop|encoding|format|log|missing|na|sep|target|vector"
 
 
 def _listed(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""`--workers` and `--cluster`: Dask workers for the computations of a command."""
+"""`--workers` and `--cluster`: Dask workers that fit, and that score or transform the parts of a table."""
 
 import argparse
 import contextlib
@@ -10,6 +10,7 @@ from typing import Any
 from vicinal.cli.console import Console, count, one_line
 from vicinal.cli.errors import USAGE, WORKERS, Failure, need
 
+ROWS_IN_PART = 8192
 _SECONDS_TO_CONNECT = 20
 # The environment in which workers are started. By default, Dask lets the C library return every large array to the system as soon as
 # it is freed; the page faults of the next one then take several times as long as NumPy's computations with it.
@@ -20,19 +21,12 @@ _MALLOC = {"MALLOC_TRIM_THRESHOLD_": 2**27, "MALLOC_MMAP_THRESHOLD_": 2**25}
 def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
     """Return the options, for the parser of a command; `positive` reads a number of workers."""
     parser = argparse.ArgumentParser(add_help=False)
-    there = parser.add_argument_group("more than one process").add_mutually_exclusive_group()
-    there.add_argument(
-        "--workers", type=positive, metavar="N", help="use N Dask workers, which are processes on this machine"
-    )
-    there.add_argument(
-        "--cluster", metavar="ADDRESS", help="use the workers of this Dask scheduler, as in tcp://host:8786"
+    group = parser.add_argument_group("more than one process").add_mutually_exclusive_group()
+    group.add_argument("--workers", type=positive, metavar="N", help="use N Dask workers: processes on this machine")
+    group.add_argument(
+        "--cluster", metavar="ADDRESS", help="use the workers of a Dask scheduler, as in tcp://host:8786"
     )
     return parser
-
-
-def wants_cluster(arguments: Namespace) -> bool:
-    """Return whether the command line requests Dask workers."""
-    return getattr(arguments, "workers", None) is not None or getattr(arguments, "cluster", None) is not None
 
 
 @contextlib.contextmanager
@@ -41,10 +35,11 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
 
     Their client is the active one, and engines that are "auto" use them for computations that are not small.
     """
-    if not wants_cluster(arguments):
+    n_workers, address = getattr(arguments, "workers", None), getattr(arguments, "cluster", None)
+    if n_workers is None and address is None:
         yield
         return
-    need("distributed", "--workers" if arguments.cluster is None else "--cluster", "dask")
+    need("distributed", "--workers" if address is None else "--cluster", "dask")
     import dask
     from distributed import Client, LocalCluster
 
@@ -55,30 +50,46 @@ def cluster_of(arguments: Namespace, console: Console) -> Iterator[None]:
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
-        if arguments.cluster is None:
+        scheduler: Any = address
+        if address is None:
             # One thread per worker, because several kernels in one worker would compete for memory bandwidth.
             with dask.config.set({_ENVIRONMENT: {**dask.config.get(_ENVIRONMENT, {}), **_MALLOC}}):
-                local = LocalCluster(n_workers=arguments.workers, threads_per_worker=1, dashboard_address=None)
-            address: Any = stack.enter_context(local)
-        else:
-            address = arguments.cluster
+                local = LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None)
+            scheduler = stack.enter_context(local)
         try:
-            client = stack.enter_context(Client(address, timeout=_SECONDS_TO_CONNECT))
+            client = stack.enter_context(Client(scheduler, timeout=_SECONDS_TO_CONNECT))
         except (OSError, ValueError, TimeoutError) as error:
             raise Failure(
                 USAGE,
-                f"--cluster {arguments.cluster}: no scheduler answers at this address ({one_line(error)}). Start one with `dask scheduler`, "
+                f"--cluster {address}: no scheduler answers at this address ({one_line(error)}). Start one with `dask scheduler`, "
                 "and pass the address that it prints, as in tcp://192.168.0.1:8786.",
             ) from error
-        if arguments.cluster is None:
+        if address is None:
             client.register_plugin(OwnWorker())
-        n_workers = len(client.scheduler_info(n_workers=-1)["workers"])
-        if n_workers:
-            console.say(f"using {count(n_workers, 'Dask worker')}.")
-        else:
-            console.say(f"the scheduler at {arguments.cluster} has no workers yet; those that join are used.")
+        n_known = len(client.scheduler_info(n_workers=-1)["workers"])
+        none_yet = f"the scheduler at {address} has no workers yet; those that join are used."
+        console.say(f"using {count(n_known, 'Dask worker')}." if n_known else none_yet)
         stack.enter_context(on_cluster())
         try:
             yield
         except ClusterError as error:
             raise Failure(WORKERS, one_line(error)) from error
+
+
+def each_part(work: Callable[[Any], Any], rows: Any, console: Console, doing: str) -> list[Any]:
+    """Return the results of a function for the parts of a table, in their order; workers compute them if there are any."""
+    from vicinal._dask import rows_on_cluster
+
+    table = getattr(rows, "iloc", rows)
+    parts = [table[start : start + ROWS_IN_PART] for start in range(0, max(len(rows), 1), ROWS_IN_PART)]
+    results: Any = map(work, parts)
+    if len(parts) > 1 and rows_on_cluster():
+        from vicinal._dask.tasks import results_in_order
+
+        results = results_in_order(work, parts, "vicinal.rows")
+    done = []
+    with contextlib.closing(results) if hasattr(results, "close") else contextlib.nullcontext():
+        for result in results:
+            done.append(result)
+            console.progress(len(done), len(parts), doing)
+    return done
