@@ -10,12 +10,9 @@ import numpy as np
 import pandas as pd
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.feature_selection import VarianceThreshold
 from sklearn.mixture import GaussianMixture
-from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
 import vicinal
 from vicinal import (
@@ -99,11 +96,11 @@ FITS = {
     "DensityImputer": lambda: vicinal.DensityImputer(random_state=0).fit(GAPS),
     "DensityOutlierDetector": lambda: vicinal.DensityOutlierDetector().fit(X),
     "DensityOutlierDetector:folds": lambda: vicinal.DensityOutlierDetector(
-        GaussianMixture(1, random_state=0), contamination=0.1, cv=KFold(3)
+        GaussianMixture(1, random_state=0), contamination=0.1, cv=3
     ).fit(TABLE),
-    "DensityOutlierDetector:stratified": lambda: vicinal.DensityOutlierDetector(
-        ParzenWindows(0.5), cv=StratifiedKFold(3, shuffle=True, random_state=0)
-    ).fit(X, sample_weight=WEIGHT),
+    "DensityOutlierDetector:stratified": lambda: vicinal.DensityOutlierDetector(ParzenWindows(0.5), cv=3).fit(
+        X, sample_weight=WEIGHT
+    ),
     "DensityOutlierDetector:from a density": lambda: vicinal.DensityOutlierDetector.from_density(
         make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(TABLE)
     ),
@@ -203,10 +200,6 @@ FITS = {
     "sklearn.GaussianMixture:diag": lambda: GaussianMixture(2, covariance_type="diag", random_state=0).fit(TABLE),
     "sklearn.GaussianMixture:spherical": lambda: GaussianMixture(2, covariance_type="spherical", random_state=0).fit(X),
     "sklearn.KMeans": lambda: KMeans(2, n_init=1, random_state=0).fit(X),
-    "sklearn.LabelEncoder": lambda: LabelEncoder().fit(NAMES),
-    "sklearn.LinearDiscriminantAnalysis": lambda: LinearDiscriminantAnalysis().fit(X, Y),
-    "sklearn.LinearDiscriminantAnalysis:lsqr": lambda: LinearDiscriminantAnalysis("lsqr").fit(X, TWO),
-    "sklearn.LinearDiscriminantAnalysis:eigen": lambda: LinearDiscriminantAnalysis("eigen", shrinkage=0.1).fit(X, TWO),
     "sklearn.MaxAbsScaler": lambda: MaxAbsScaler().fit(TABLE),
     "sklearn.MinMaxScaler": lambda: MinMaxScaler((-1, 1), clip=True).fit(X),
     "sklearn.Normalizer": lambda: Normalizer().fit(X),
@@ -221,7 +214,6 @@ FITS = {
         np.where(np.arange(N)[:, None] == [[0, 99]], np.nan, X)
     ),
     "sklearn.StandardScaler:plain": lambda: StandardScaler(with_mean=False, with_std=False).fit(X),
-    "sklearn.VarianceThreshold": lambda: VarianceThreshold(0.2).fit(X),
 }
 # Metrics that are saved without their training rows.
 METRICS = ["LCA", "LCAGauss"]
@@ -260,8 +252,6 @@ def answers(estimator):
 
 
 def _rows_for(estimator, name):
-    if isinstance(estimator, LabelEncoder):
-        return np.arange(3) if name == "inverse_transform" else NAMES
     if name == "inverse_transform":
         return NEW[:, : getattr(estimator, "_n_features_out", 2)]
     return pd.DataFrame(NEW, columns=TABLE.columns) if hasattr(estimator, "feature_names_in_") else NEW

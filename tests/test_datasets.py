@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse
+from papers.manifold_parzen._spiral import curve, spiral_log_density
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from vicinal import datasets
-from vicinal._datasets.spiral import _curve
 
 GENERATORS = [
     datasets.make_two_gaussians,
@@ -135,7 +135,7 @@ def test_spiral_follows_its_formula():
     assert t.min() >= 3
     assert t.max() <= 15
     noisy, t = datasets.make_spiral(20_000, random_state=0)
-    np.testing.assert_allclose((noisy - _curve(t)).std(axis=0), 0.01, rtol=0.02)
+    np.testing.assert_allclose((noisy - curve(t)).std(axis=0), 0.01, rtol=0.02)
 
 
 def literal_spiral_log_density(points, noise):
@@ -157,13 +157,13 @@ def test_spiral_density_literal(noise):
     end = 0.04 * 15 * np.array([np.sin(15), np.cos(15)])
     points = np.vstack([inside, end + 0.5 * noise, [0.0, 0.0], [1.0, -1.5]])
     expected = literal_spiral_log_density(points, noise)
-    np.testing.assert_allclose(datasets.spiral_log_density(points, noise_std=noise), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(spiral_log_density(points, noise), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_spiral_density_integrates_to_one():
     grid = np.linspace(-1.1, 1.1, 71)
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
-    total = np.exp(datasets.spiral_log_density(points, noise_std=0.05)).sum() * (grid[1] - grid[0]) ** 2
+    total = np.exp(spiral_log_density(points, 0.05)).sum() * (grid[1] - grid[0]) ** 2
     assert total == pytest.approx(1, abs=1e-9)
 
 
@@ -171,10 +171,10 @@ def test_spiral_density_far_away():
     """The nearest point of the curve decides: log p ~ -distance^2 / (2 noise^2), finite, never NaN."""
     far = np.array([[50.0, 0.0], [0.0, 1e6], [1e9, 0.0], [1e13, -1e14], [1e16, 1e15], [1e100, 1e100]])
     t = np.linspace(3, 15, 200_001)
-    distance = np.array([np.linalg.norm(point - _curve(t), axis=1).min() for point in far])
-    np.testing.assert_allclose(datasets.spiral_log_density(far), -(distance**2) / 2e-4, rtol=1e-5)
+    distance = np.array([np.linalg.norm(point - curve(t), axis=1).min() for point in far])
+    np.testing.assert_allclose(spiral_log_density(far), -(distance**2) / 2e-4, rtol=1e-5)
     for noise in (1e-3, 1e-12, 1e-100):
-        on_curve = datasets.spiral_log_density(_curve(np.array([5.0])), noise_std=noise)
+        on_curve = spiral_log_density(curve(np.array([5.0])), noise)
         # A straight line there, locally: density 1 / (12 speed) per length, times N(0; 0, noise^2) across.
         straight = -np.log(12 * 0.04 * np.sqrt(26)) - np.log(np.sqrt(2 * np.pi) * noise)
         if noise > 1e-14:
@@ -189,13 +189,13 @@ def test_spiral_entropy():
     weights = weights / weights.sum()
     t = 3 + 12 * (np.arange(200) + 0.5) / 200
     mean = sum(
-        wa * wb * datasets.spiral_log_density(_curve(t) + 0.01 * np.array([a, b])).mean()
+        wa * wb * spiral_log_density(curve(t) + 0.01 * np.array([a, b])).mean()
         for (a, wa), (b, wb) in itertools.product(zip(nodes, weights, strict=True), repeat=2)
     )
     assert -mean == pytest.approx(-1.792, abs=2e-3)
 
 
-# --- faces ------------------------------------------------------------------------------------------------
+# --- the public names ---------------------------------------------------------------------------------
 
 
 def test_everything_public_is_there():
@@ -245,10 +245,6 @@ PLANE = np.arange(12.0).reshape(6, 2) ** 2
         (lambda: datasets.make_text("to", 0), ValueError, "n_samples must be at least 1"),
         (lambda: datasets.make_spiral(0), ValueError, "n_samples must be at least 1"),
         (lambda: datasets.make_spiral(5, noise_std=-1), ValueError, "noise_std must be"),
-        (lambda: datasets.spiral_log_density(np.ones((3, 3))), ValueError, "expected 2 columns, got 3"),
-        (lambda: datasets.spiral_log_density(PLANE, noise_std=0), ValueError, "noise_std must be.*greater than 0"),
-        (lambda: datasets.spiral_log_density([[np.nan, 0]]), ValueError, "NaN"),
-        (lambda: datasets.spiral_log_density(PLANE * 1e200), ValueError, "Rescale"),
     ],
 )
 def test_bad_input(call, error, message):

@@ -19,9 +19,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.mixture import GaussianMixture
-from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, Normalizer, StandardScaler, normalize
+from sklearn.preprocessing import MaxAbsScaler, Normalizer, StandardScaler, normalize
 
 import vicinal
 from vicinal import LCA, NCA, RCA, Engine, LCAGauss, ManifoldParzen, Objective, ParzenWindows, io, retrieval
@@ -60,9 +59,7 @@ HOW_TO_FIT = {
     ],
     "DensityOutlierDetector": [
         lambda: vicinal.DensityOutlierDetector().fit(X),
-        lambda: vicinal.DensityOutlierDetector(GaussianMixture(2, random_state=0), contamination=0.1, cv=KFold(3)).fit(
-            TABLE
-        ),
+        lambda: vicinal.DensityOutlierDetector(GaussianMixture(2, random_state=0), contamination=0.1, cv=3).fit(TABLE),
         lambda: vicinal.DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(TABLE)),
     ],
     "Dequantizer": [lambda: vicinal.Dequantizer().fit(X), lambda: vicinal.Dequantizer([0.5, 0.0, 1.0]).fit(TABLE)],
@@ -475,8 +472,8 @@ def test_endless_lists_are_refused(tmp_path):
 def small_file(tmp_path_factory):
     """A file small enough to be damaged at every byte, with numbers, strings and arrays of both."""
     path = tmp_path_factory.mktemp("small") / "model.vicinal"
-    names = LabelEncoder().fit(["é", "b"])
-    io.save(Pipeline([("scale", MaxAbsScaler().fit([[0.25, 0.5]])), ("names", names)]), path)
+    rows = pd.DataFrame([[0.25, 0.5]], columns=["é", "b"])
+    io.save(Pipeline([("scale", MaxAbsScaler().fit(rows))]), path)
     return path.read_bytes()
 
 
@@ -1002,10 +999,13 @@ def test_safetensors_reads_the_arrays(tmp_path):
     safetensors = needs("safetensors.numpy")
     metric = RCA().fit(X, CHUNKLETS)
     metric.components_ = np.asfortranarray(metric.components_)  # in files always in C order
-    io.save(make_pipeline(metric, LabelEncoder().fit(["é"])), tmp_path / "model.vicinal")
+    names = np.where(np.arange(len(X)) % 2, "é", "b")
+    io.save(
+        make_pipeline(metric, vicinal.DensityClassifier(ParzenWindows(1.0)).fit(X, names)), tmp_path / "model.vicinal"
+    )
     arrays = safetensors.load_file(tmp_path / "model.vicinal")
     np.testing.assert_array_equal(arrays["steps.0.1.components_"], metric.components_)
-    np.testing.assert_array_equal(arrays["steps.1.1.classes_"], [[ord("é")]])
+    np.testing.assert_array_equal(arrays["steps.1.1.classes_"], [[ord("b")], [ord("é")]])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

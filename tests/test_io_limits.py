@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import sklearn
 from needs import needs
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, RobustScaler, StandardScaler
 
 import vicinal
@@ -132,14 +130,6 @@ def test_keys_of_a_dict_do_not_collide(write):
         io.load(write(tree_with(vicinal.DensityClassifier(), priors={"is": "dict", "items": items})))
     few = dict.fromkeys((-1, -2, 0, 1, 2**61 - 1), 1.0)
     assert Reader({}).value(Writer().value(few, ("priors",))) == few
-
-
-def test_a_number_of_outputs_is_not_written_out(write):
-    """Its names were created one by one to count them, as many as the file claimed."""
-    writer = Writer()
-    tree = writer.estimator(make_pipeline(LinearDiscriminantAnalysis().fit(X, np.arange(30) % 3), ParzenWindows(1.0)))
-    tree["parameters"]["steps"][0]["items"][1]["attributes"].update(_n_features_out=10**9, _max_components=10**9)
-    assert_bounded(write(tree, writer.arrays), "_max_components=1000000000")
 
 
 @pytest.mark.parametrize(

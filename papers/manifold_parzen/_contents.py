@@ -24,7 +24,7 @@ CONTENTS = [
     Entry("sec. 3", "tangent distances", note="prior knowledge that is not built in: a metric that contains it can be passed as `metric`; docs/departures.md"),
     Entry("sec. 3", "mixtures of a few pancakes, local linear embedding, adaptive kernels", note="related work without a claim to check"),
     Entry("sec. 4", "ANLL", "quality.py", "test_quality.py"),
-    Entry("sec. 4.1", "the spiral", "_datasets/spiral.py", "test_datasets.py", "table_1"),
+    Entry("sec. 4.1", "the spiral", "_datasets/toy_sets.py", "test_datasets.py", "table_1"),
     Entry("Table 1", "the density of the spiral", test=_MP + "test_the_papers_order_on_the_spiral", experiment="table_1"),
     Entry("sec. 4.1, four points", "both beat Parzen; its width; the noise for one and for two directions",
           test=_OWN + "test_all_that_the_paper_says_of_the_spiral_is_asked", experiment="table_1"),

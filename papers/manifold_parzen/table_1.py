@@ -13,8 +13,9 @@ import numpy as np
 
 from papers.drawing import panels, plus_minus
 from papers.experiment import Claim, Records, Setting, Summary, Table, at_the_end
+from papers.manifold_parzen._spiral import spiral_log_density
 from vicinal import ManifoldParzen, ParzenWindows
-from vicinal.datasets import make_spiral, spiral_log_density
+from vicinal.datasets import make_spiral
 from vicinal.quality import negative_log_likelihood
 
 if TYPE_CHECKING:

@@ -2,6 +2,6 @@
 
 ::
 
-      toy_sets.py, spiral.py, text_picture.py    the synthetic problems of the papers
-      demo_sets.py                               the problems of `vicinal demo`
+      toy_sets.py, text_picture.py    the synthetic problems of the papers
+      demo_sets.py                    the problems of `vicinal demo`
 """

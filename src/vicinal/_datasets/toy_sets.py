@@ -1,4 +1,4 @@
-"""Clusters, circles and mixtures."""
+"""Clusters, circles, a spiral and mixtures."""
 
 from __future__ import annotations
 
@@ -171,6 +171,44 @@ def add_noise_dimensions(
     # Departure 2 (datasets): Whitening uses the symmetric root. Any rotation of this is white, too.
     whitened = (X @ vectors / np.sqrt(values)) @ vectors.T
     return np.hstack([whitened, rng.standard_normal((n, k))])
+
+
+def make_spiral(
+    n_samples: int = 300, *, noise_std: float = 0.01, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    r"""Return points along a spiral, with Gaussian noise (Manifold Parzen paper, sec. 4.1).
+
+    .. math:: x = 0.04\, t \sin t + \varepsilon_x, \qquad y = 0.04\, t \cos t + \varepsilon_y, \qquad
+              t \sim U(3, 15), \quad \varepsilon \sim N(0, \mathrm{noise\_std}^2)
+
+    Parameters
+    ----------
+    n_samples : int, default=300
+        The number of points.  The paper trains and validates on 300 each and tests on 10,000.
+    noise_std : float, default=0.01
+        Standard deviation of the noise, in both coordinates.
+    random_state : int, RandomState or None
+        The seed of the random numbers.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+    t : ndarray of shape (n_samples,)
+        The position of each point along the spiral.
+
+    Examples
+    --------
+    >>> from vicinal.datasets import make_spiral
+    >>> X, t = make_spiral(300, random_state=0)
+    >>> X.shape, bool(t.min() > 3), bool(t.max() < 15)
+    ((300, 2), True, True)
+    """
+    n = check_integer(n_samples, "n_samples")
+    noise = check_positive(noise_std, "noise_std", strict=False)
+    rng = check_random_state(random_state)
+    t = rng.uniform(3.0, 15.0, size=n)
+    curve = 0.04 * t[:, None] * np.column_stack([np.sin(t), np.cos(t)])
+    return curve + noise * rng.standard_normal((n, 2)), t
 
 
 def make_anisotropic_mixture(

@@ -36,10 +36,7 @@ _CLASSES = {
     "StochasticEM": "vicinal._lca.stochastic.StochasticEM",
     "StochasticGradient": "vicinal._nca.options.StochasticGradient",
     "sklearn.GaussianMixture": "sklearn.mixture.GaussianMixture",
-    "sklearn.KFold": "sklearn.model_selection.KFold",
     "sklearn.KMeans": "sklearn.cluster.KMeans",
-    "sklearn.LabelEncoder": "sklearn.preprocessing.LabelEncoder",
-    "sklearn.LinearDiscriminantAnalysis": "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
     "sklearn.MaxAbsScaler": "sklearn.preprocessing.MaxAbsScaler",
     "sklearn.MinMaxScaler": "sklearn.preprocessing.MinMaxScaler",
     "sklearn.Normalizer": "sklearn.preprocessing.Normalizer",
@@ -47,8 +44,6 @@ _CLASSES = {
     "sklearn.Pipeline": "sklearn.pipeline.Pipeline",
     "sklearn.RobustScaler": "sklearn.preprocessing.RobustScaler",
     "sklearn.StandardScaler": "sklearn.preprocessing.StandardScaler",
-    "sklearn.StratifiedKFold": "sklearn.model_selection.StratifiedKFold",
-    "sklearn.VarianceThreshold": "sklearn.feature_selection.VarianceThreshold",
 }
 # A bound far above the cores of the machines that vicinal is used on.
 MOST_THREADS = 4096

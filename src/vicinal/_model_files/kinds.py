@@ -28,6 +28,10 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._model_files.classes import Fault, is_network, name_of_class
 
 Sizes = dict[str, int]  # the known sizes, by symbol
+# Squares of larger entries overflow, and estimators refuse to be fitted to them.
+_LARGEST = 1e150
+# An estimator may hold no array of this length, or one without rows, and creates one name per feature when names are requested.
+MOST_COLUMNS = 10**6
 
 
 class Kind(NamedTuple):
@@ -97,7 +101,7 @@ class State:
     Parameters
     ----------
     fields : dict
-        Kinds or `Field`s by attribute.
+        Kinds or `Field`s by attribute; a key may hold several attributes, separated by spaces.
     early : list of str
         The attributes of an estimator that has seen rows, but not enough of them to be fitted.
     derived : list of str
@@ -105,7 +109,11 @@ class State:
     """
 
     def __init__(self, fields: Fields, *, early: Collection[str] = (), derived: Collection[str] = ()) -> None:
-        self.fields = {name: part if isinstance(part, Field) else field(part) for name, part in fields.items()}
+        self.fields = {
+            name: part if isinstance(part, Field) else field(part)
+            for key, part in fields.items()
+            for name in key.split()
+        }
         self.early, self.derived = set(early), derived
 
     def fault(self, values: Mapping[str, Any]) -> Fault | None:
@@ -142,14 +150,13 @@ def shown(value: Any) -> str:
 # -- numbers, strings and arrays ---------------------------------------------------------------------------------------
 
 
-def _is_within(values: Any, least: float | None, above: float | None = None, most: float | None = None) -> bool:
+def _is_within(values: Any, least: float | None, most: float | None) -> bool:
     """Return whether no value lies outside the bounds; NaN is never outside."""
     if np.size(values) == 0:
         return True
     # In Python's floats: a bound may be beyond float32.
     smallest, largest = float(np.fmin.reduce(values, axis=None)), float(np.fmax.reduce(values, axis=None))
-    low = (least is not None and smallest < least) or (above is not None and smallest <= above)
-    return not low and (most is None or not largest > most)
+    return not (least is not None and smallest < least) and not (most is not None and largest > most)
 
 
 def _fits(array: Any, shape: tuple[int | str, ...], sizes: Sizes) -> bool:
@@ -165,25 +172,17 @@ def _fits(array: Any, shape: tuple[int | str, ...], sizes: Sizes) -> bool:
 @kind
 def count(value: Any, sizes: Sizes, symbol: str | None = None, *, least: int = 0, most: int | None = None) -> bool:
     """Whole numbers of Python or NumPy; with a symbol, that size."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or not _is_within(value, least, most=most):
+    if not isinstance(value, Integral) or isinstance(value, bool) or not _is_within(value, least, most):
         return False
     return symbol is None or sizes.setdefault(symbol, int(value)) == value
 
 
 @kind
-def number(
-    value: Any,
-    sizes: Sizes,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
-    finite: bool = True,
-) -> bool:
+def number(value: Any, sizes: Sizes, *, finite: bool = True) -> bool:
     """Numbers of Python or NumPy, never NaN; finite or not."""
-    if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)) or value != value:
+    if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)):
         return False
-    return (not finite or math.isfinite(value)) and _is_within(value, least, above, most)
+    return math.isfinite(value) if finite else not math.isnan(value)
 
 
 @kind
@@ -200,7 +199,6 @@ def floats(
     finite: bool = True,
     nan: bool = False,
     least: float | None = None,
-    above: float | None = None,
     most: float | None = None,
     filled: bool = False,
 ) -> bool:
@@ -208,7 +206,13 @@ def floats(
     if not _fits(value, shape, sizes) or value.dtype not in (np.float32, np.float64) or (filled and not value.size):
         return False
     sound = np.isfinite(value) if finite else ~np.isnan(value)
-    return (nan or bool(sound.all())) and _is_within(value, least, above, most)
+    return (nan or bool(sound.all())) and _is_within(value, least, most)
+
+
+@kind
+def rows(value: Any, sizes: Sizes, *shape: int | str) -> bool:
+    """Arrays of floats whose squares do not overflow, with at least one entry."""
+    return floats(*shape, filled=True).holds(value, sizes) and _is_within(value, -_LARGEST, _LARGEST)
 
 
 @kind
@@ -236,7 +240,7 @@ def integers(
     increasing: bool = False,
 ) -> bool:
     """Arrays of int32 or int64; `below` may be a symbol whose size is already known."""
-    if not _fits(value, shape, sizes) or value.dtype not in (np.int32, np.int64) or not _is_within(value, least):
+    if not _fits(value, shape, sizes) or value.dtype not in (np.int32, np.int64) or not _is_within(value, least, None):
         return False
     if increasing and (value[:-1] > value[1:]).any():
         return False
@@ -334,21 +338,3 @@ def estimators(value: Any, sizes: Sizes, size: str, each: Kind) -> bool:
     if not isinstance(value, list) or sizes.setdefault(size, len(value)) != len(value):
         return False
     return all(each.accepts(item, sizes) for item in value)
-
-
-# -- what many classes have --------------------------------------------------------------------------------------------
-
-BACKENDS = ("cpu", "dask", "reference", "torch")
-# Squares of larger entries overflow, and estimators refuse to be fitted to them.
-LARGEST = 1e150
-# An estimator may hold no array of this length, or one without rows, and creates one name per feature when names are requested.
-MOST_COLUMNS = 10**6
-
-ROWS: Fields = {
-    "n_features_in_": count("d", least=1, most=MOST_COLUMNS),
-    "feature_names_in_": maybe(names("d")),
-    "_sklearn_output_config": maybe(mapping(transform=one_of("default", "pandas", "polars"))),
-}
-ENGINE: tuple[Kind | None, ...] = (None, one_of("auto", *BACKENDS), record("Engine"))
-ENGINE_USED: Fields = {"engine_": maybe(one_of(*BACKENDS)), "certified_row_error_": maybe(number(least=0))}
-PATH: Fields = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
