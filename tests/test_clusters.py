@@ -347,7 +347,7 @@ class Slow:
 
 
 def test_results_come_in_order_and_few_items_are_in_memory(cluster):
-    from vicinal._dask.tasks import results_in_order
+    from vicinal._dask.cluster import results_in_order
 
     requested = []
 
@@ -378,7 +378,7 @@ class Fatal:
 
 
 def test_a_killed_worker_changes_no_result(cluster, tmp_path):
-    from vicinal._dask.tasks import results_in_order
+    from vicinal._dask.cluster import results_in_order
 
     with distributed.Client(cluster) as client:
         found = list(results_in_order(Fatal(tmp_path / "killed"), range(12), "test.fatal"))

@@ -113,7 +113,7 @@ class Run:
 
     def _stage_on_workers(self, tasks: list[Task]) -> Generator[tuple[int, str, Method], None, None]:
         """Compute the same outcomes on the workers of the active Dask client; yield each fold and method after it is computed."""
-        from vicinal._dask.tasks import n_threads, results_in_order
+        from vicinal._dask.cluster import n_threads, results_in_order
 
         self._n_threads = n_threads()
         # Methods that share fits or searches are computed by the same task.

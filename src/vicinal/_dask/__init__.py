@@ -7,8 +7,7 @@ Dask itself is imported only if there is a collection, or if ``Engine("dask")`` 
       fits_collections     a decorator of `fit`: a stochastic fit draws rows from the collection; otherwise they are loaded into memory
       answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
       rows.py              collections as tables in memory, and as sources of rows
-      tasks.py             coarse tasks, with results in their order
-      cluster.py           the active client, looked up at each call, and the handling of lost workers
+      cluster.py           the active client, looked up at each call, its data and its tasks
 """
 
 from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import validate_data
 
-from vicinal._dask.cluster import active_client, has_client, sent_to_all
+from vicinal._dask.cluster import active_client, has_client, held_by_workers
 from vicinal._dask.rows import delayed_blocks, table_of
 
 _LARGE = 2**20  # the size, in bytes, from which data are put on the workers rather than into the graph of tasks
@@ -90,4 +90,4 @@ def _shared(thing: Any) -> Any:
     size = len(thing) if isinstance(thing, bytes) else thing.nbytes
     if size <= _LARGE or not has_client():
         return dask.delayed(thing, pure=True)
-    return dask.delayed(sent_to_all(active_client(), "vicinal-shared", thing))
+    return dask.delayed(held_by_workers(active_client(), "vicinal-shared", [thing])[0])

@@ -84,7 +84,7 @@ def each_part(work: Callable[[Any], Any], rows: Any, console: Console, doing: st
     parts = [table[start : start + ROWS_IN_PART] for start in range(0, max(len(rows), 1), ROWS_IN_PART)]
     results: Any = map(work, parts)
     if len(parts) > 1 and rows_on_cluster():
-        from vicinal._dask.tasks import results_in_order
+        from vicinal._dask.cluster import results_in_order
 
         results = results_in_order(work, parts, "vicinal.rows")
     done = []

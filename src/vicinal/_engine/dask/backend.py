@@ -7,12 +7,11 @@
       each worker         holds the rows, maps them by the metric and packs them, and computes whole subtrees of the
                           tree of sums (`work/sharing.py`), about `TASKS_PER_THREAD` for each of its threads
 
-Tasks are idempotent and independent of each other: Dask runs those of a lost worker elsewhere.  Data that a lost worker held
-are sent again.  The active client is found at each call and never kept.
+Tasks are idempotent and independent of each other: Dask runs those of a lost worker elsewhere, and those that bring the data.
+The active client is found at each call and never kept.
 """
 
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,16 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from distributed import Client, Future
 
-from vicinal._dask.cluster import (
-    ClusterError,
-    LostError,
-    active_client,
-    broadcast,
-    finished,
-    new_key,
-    scattered,
-    threads_of_workers,
-)
+from vicinal._dask.cluster import active_client, cancel, finished, held_by_workers, new_key, threads_of_workers
 from vicinal._engine import tuning
 from vicinal._engine.backends import backend_class
 from vicinal._engine.choice import numba_is_missing
@@ -47,7 +37,6 @@ from vicinal._version import __version__
 
 _HELD = 32  # arrays that a problem keeps on the workers: those that were used last
 _ASK_AGAIN = 1.0  # the interval after which the threads of the workers are counted again, in seconds
-_ATTEMPTS = 6  # how often data are sent again after workers that held them were lost
 _MEMORY = "Each worker holds all rows, and two copies of them under the metric."
 
 
@@ -118,28 +107,6 @@ class _PlacedOnCluster:
             yield pairs
 
 
-def rounds_of_tasks(costs: list[float], threads: int) -> list[int]:
-    """Return the order in which tasks are handed out: the most expensive ones first, in rounds over the threads of the workers.
-
-    Dask assigns the tasks to the threads in turn, before it knows how long they take.  Every second round goes backwards, so that
-    no thread gets the more expensive task in each round and works alone at the end.
-    """
-    heaviest_first = sorted(range(len(costs)), key=lambda i: -costs[i])
-    rounds = [heaviest_first[i : i + threads] for i in range(0, len(costs), threads)]
-    return [i for k, some in enumerate(rounds) for i in (some[::-1] if k % 2 else some)]
-
-
-class _Sent:
-    """An array that the workers of a client have."""
-
-    def __init__(self, future: Future) -> None:
-        self.future = future
-
-
-# The data on the workers, by client and content; problems with the same rows share them.
-_sent: weakref.WeakValueDictionary[tuple[str, str], _Sent] = weakref.WeakValueDictionary()
-
-
 class ClusterSharing:
     """Shares pieces of work with the workers of the active client; each problem has one."""
 
@@ -147,7 +114,7 @@ class ClusterSharing:
         self._recipes = Recipes()
         self.pair_cost = tuning.PAIR_COST  # of the placement whose work is shared
         self._workers: tuple[float, dict[str, int]] = -np.inf, {}  # when they were counted, and the threads of each
-        self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
+        self._held: OrderedDict[tuple[str, str], Future] = OrderedDict()  # by the client and the digest of the array
 
     def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
         """Note that workers can make `made` by themselves; see `sharing.remember`."""
@@ -211,38 +178,21 @@ class ClusterSharing:
         self, work: Callable[[Any], Any], groups: list[Group], filled: Filled, costs: list[float]
     ) -> Iterator[Any]:
         """Yield the results of tasks on groups of pieces, in order, and copy the arrays that they fill."""
-        handed_out = rounds_of_tasks(costs, max(sum(self._threads_of_workers(active_client()).values()), 1))
+        client = active_client()
         packed = Packed(self._recipes, filled.arrays)
         job = self._job(packed, packed.dumps((work, filled.rows)), filled)
-        answers: dict[int, Answer] = {}
-        attempts, following = 0, 0
-        while following < len(groups):
-            client = active_client()
-            tasks: dict[Future, int] = {}
-            try:
-                data = self._data(client, packed.data)
-                left = [i for i in handed_out if i >= following and i not in answers]
-                tasks = dict(zip(self._submit(client, work, job, [groups[i] for i in left], data), left, strict=True))
-                while following < len(groups):
-                    while following not in answers:
-                        for future, answer in finished(client, list(tasks), lambda: _MEMORY):
-                            answers[tasks.pop(future)] = answer
-                    yield self._taken(answers.pop(following), filled)
-                    following += 1
-            except LostError as error:
-                attempts += 1
-                if attempts >= _ATTEMPTS:
-                    raise ClusterError(
-                        f"the Dask workers lost their data {attempts} times ({error}): they are restarted or killed "
-                        f"faster than they can respond, most likely because their memory is full. {_MEMORY} Look at their logs, "
-                        "and give them more memory."
-                    ) from None
-                self._held.clear()
-                _sent.clear()
-            finally:
-                waiting = [future for future in tasks if not future.done()]
-                if waiting:
-                    client.cancel(waiting, force=True)
+        # The most expensive tasks are begun first, so that no thread works alone at the end for long.
+        handed_out = sorted(range(len(groups)), key=lambda i: -costs[i])
+        futures = self._submit(client, work, job, [groups[i] for i in handed_out], self._data(client, packed.data))
+        tasks, answers = dict(zip(futures, handed_out, strict=True)), {}
+        try:
+            for following in range(len(groups)):
+                while following not in answers:
+                    for future, answer in finished(client, list(tasks), lambda: _MEMORY):
+                        answers[tasks.pop(future)] = answer
+                yield self._taken(answers.pop(following), filled)
+        finally:
+            cancel(client, tasks)
 
     def _job(self, packed: Packed, code: bytes, filled: Filled) -> Job:
         shapes = [(array.shape, array.dtype) for array in filled.arrays]
@@ -264,7 +214,7 @@ class ClusterSharing:
         """Submit a task for each group, in one message: the scheduler takes some milliseconds for each message."""
         # The part of a key before the last dash names the task in Dask's dashboard.
         name = work.__qualname__.replace(".<locals>", "").rpartition(".")[0].strip("_").replace("._", ".")
-        keys = [new_key(f"vicinal.{name}") for _ in groups]
+        keys = [new_key(f"vicinal.pairs.{name}") for _ in groups]
         job_of_each, *data_of_each = ([thing] * len(groups) for thing in (job, *data))
         return list(
             client.map(
@@ -279,25 +229,15 @@ class ClusterSharing:
         )
 
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
-        """Return the arrays as data of the cluster; those that it does not have are sent.
-
-        Dask gives tasks to workers that hold some of their data.  Workers that hold none would be idle, so the
-        first data of a problem are sent to all of them.
-        """
-        missing = {}
-        for digest, array in arrays.items():
-            key = client.id, digest
-            sent = self._held.pop(key, None) or _sent.get(key)
-            if sent is None or sent.future.status in ("cancelled", "lost", "error"):
-                missing[new_key("vicinal-data")] = digest, array
-            else:
-                self._held[key] = sent
+        """Return the arrays as data of the workers; those that they do not have are sent."""
+        held = self._held
+        missing = [key for key in arrays if (client.id, key) not in held or held[client.id, key].cancelled()]
         if missing:
-            send = broadcast if len(missing) == len(arrays) else scattered
-            futures = send(client, {name: array for name, (_, array) in missing.items()})
-            for name, (digest, _) in missing.items():
-                key = client.id, digest
-                self._held[key] = _sent[key] = _Sent(futures[name])
-        while len(self._held) > max(_HELD, len(arrays)):
-            self._held.popitem(last=False)
-        return [self._held[client.id, digest].future for digest in arrays]
+            by_all = len(missing) == len(arrays)
+            sent = held_by_workers(client, "vicinal-data", [arrays[key] for key in missing], by_all=by_all)
+            held.update({(client.id, key): future for key, future in zip(missing, sent, strict=True)})
+        for digest in arrays:
+            held.move_to_end((client.id, digest))
+        while len(held) > max(_HELD, len(arrays)):
+            held.popitem(last=False)
+        return [held[client.id, digest] for digest in arrays]

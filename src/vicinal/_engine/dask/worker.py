@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._dask.cluster import ClusterError
+from vicinal._dask.cluster import check_version
 from vicinal._engine.work.pool import one_blas_thread
 from vicinal._engine.work.sharing import node_of
-from vicinal._version import __version__
 
 _KEPT = 16  # the maximum number of objects that a worker keeps, over all problems
 
@@ -122,11 +121,7 @@ class _Loader(pickle.Unpickler):
 
 def do_pieces(job: Job, group: Group, *data: np.ndarray) -> Answer:
     """Compute some consecutive pieces of a reduction: a Dask task, which may be repeated anywhere."""
-    if job.version != __version__:
-        raise ClusterError(
-            f"this Dask worker has vicinal {__version__}, and the process that sent the task has {job.version}. Install the same "
-            "version on both."
-        )
+    check_version(job.version)
     level, pieces = group.level, group.pieces
     filled = [np.zeros(shape, dtype) for shape, dtype in job.filled]
     work, rows_of = _Loader(job.code, job, dict(zip(job.keys, data, strict=True)), filled).load()
