@@ -197,8 +197,7 @@ def traffic(n):
             for k in range(PASSES):
                 problem.at(np.eye(d) * (4.2 + 0.1 * k)).scatter()
         after = client.run(bytes_so_far)
-        # Only tasks that return sums are counted; those that place the rows beforehand (vicinal.at) return nothing.
-        done = [task["worker"] for task in tasks.data if "vicinal.Pruned" in str(task["key"])]
+        done = [task["worker"] for task in tasks.data if "vicinal.pairs." in str(task["key"])]
     workers = []
     for name in after:
         sent, received = ((after[name][side] - before[name][side]) / PASSES for side in (0, 1))
@@ -240,14 +239,13 @@ def picture(found, file):
     import matplotlib.pyplot as plt
 
     tasks, n = found["tasks"], found["rows"]
+    names = sorted({name for *_, name in tasks})
     kinds = {
-        "vicinal.at": ("rows are placed", "#999999"),
-        "vicinal.PrunedHalves.sums": ("sums of rows", "#4477aa"),
-        "vicinal.PrunedHalves.scatter": ("scatter", "#cc6677"),
+        name: (name.removeprefix("vicinal.").removeprefix("pairs."), f"C{place}") for place, name in enumerate(names)
     }
     figure, axes = plt.subplots(figsize=(8, 2.2), layout="constrained")
     for start, stop, worker, name in tasks:
-        label, colour = kinds.get(name, ("other", "#dddddd"))
+        label, colour = kinds[name]
         axes.barh(
             worker, stop - start, left=start, height=0.7, color=colour, edgecolor="white", linewidth=0.6, label=label
         )

@@ -76,3 +76,19 @@ def test_a_lost_scheduler_is_named(monkeypatch):
                     in_time(lambda: exact_lca("dask").fit(ROWS))
         finally:
             scheduler.kill()
+
+
+def without_the_package():
+    raise ModuleNotFoundError("No module named 'vicinal'", name="vicinal")
+
+
+def test_a_worker_without_the_package_is_named(client):
+    task = client.submit(without_the_package, pure=False)
+    with pytest.raises(RuntimeError, match=r"cannot import vicinal\. Install the same version of it on all workers"):
+        list(cluster_module.finished(client, [task], lambda: ""))
+
+
+def test_a_worker_with_another_version_is_named(client):
+    task = client.submit(cluster_module.check_version, "0.0.9", pure=False)
+    with pytest.raises(RuntimeError, match=r"worker has vicinal .*, and the process that sent the task has 0\.0\.9"):
+        list(cluster_module.finished(client, [task], lambda: ""))
