@@ -137,14 +137,15 @@ def test_the_table_of_the_search(wine):
 class Parabolas:
     """A fold with known scores: a parabola in the logarithm of the factor, with a top and a height per family."""
 
-    def __init__(self, tops, n_held_out=100):
-        self.tops, self.n_held_out, self.fitted, self.starts = tops, n_held_out, [], []
+    def __init__(self, tops, slope=0.04):
+        self.tops, self.slope, self.fitted, self.starts = tops, slope, [], []
+        self.n_held_out, self.n_features = 100, 2
 
     def fit(self, form, start):
         self.fitted.append((form.family, round(2 * np.log10(form.factor))))
         self.starts.append(start)
         place, height = self.tops[form.family]
-        return self.fitted[-1], height - 0.04 * (2 * np.log10(form.factor) - place) ** 2
+        return self.fitted[-1], height - self.slope * (2 * np.log10(form.factor) - place) ** 2
 
 
 def test_the_search_finds_the_top_and_fits_nothing_twice():
@@ -154,24 +155,40 @@ def test_the_search_finds_the_top_and_fits_nothing_twice():
     assert choice.form.factor == pytest.approx(10 ** (-4.3 / 2))
     for fold in folds:
         assert len(fold.fitted) == len(set(fold.fitted))
-    # Only the first fold, with its 100 held-out rows, is scouted in steps of 10, from 1 down to a factor that does not gain.
-    assert [place for _, place in folds[0].fitted] == [0, -2, -4, -6, -3, -5]
+    # Only the first fold, with its 100 held-out rows, is scouted, in steps of 10 from 0.1 on, both ways.
+    assert [place for _, place in folds[0].fitted] == [-2, -4, -6, -3, -5]
     # A fit starts from the nearest one before it, the wider one if there are two.
-    assert folds[0].starts[4:] == [("diagonal", -2), ("diagonal", -4)]
-    assert [place for _, place in folds[1].fitted] == [-3, -4, -5]
+    assert folds[0].starts[3:] == [("diagonal", -2), ("diagonal", -4)]
+    assert [place for _, place in folds[1].fitted] == [-4, -3, -5]
 
 
-def test_the_search_follows_a_family_only_if_it_is_near_the_leader():
-    """All folds but the first disagree with it about the best factor, by six steps: the leader is followed to it."""
-    first = {"diagonal": (-2.0, 2.0), "shrunk": (-2.0, 2.2)}
-    for far, followed in ((-0.2, True), (-2.0, False)):
-        others = {"diagonal": (-8.0, 3.0 + far), "shrunk": (-8.0, 3.0)}
+def test_the_search_halves_its_steps_where_a_curve_is_sharp():
+    """A step of 10 ends 8 nats below the top, and a parabola through such steps would miss it."""
+    folds = [Parabolas({"diagonal": (-4.9, 50.0)}, slope=2.0) for _ in range(3)]
+    assert search(folds, ["diagonal"]).form.factor == pytest.approx(10 ** (-4.9 / 2))
+    assert {-5, -6, -4} <= {place for _, place in folds[0].fitted}
+    assert [place for _, place in folds[1].fitted] == [-5, -4, -6]
+
+
+def test_the_search_compares_on_all_folds_what_is_near_the_leader_on_the_first():
+    """All folds but the first disagree with it about the best family, and about the best factor by six steps."""
+    first = {"diagonal": (-2.0, 2.2), "sample": (-2.0, 2.0)}
+    for far, compared in ((-0.2, True), (-3.0, False)):
+        others = {"diagonal": (-8.0, 2.0), "sample": (-8.0, 3.0)}
+        first["sample"] = (-2.0, 2.2 + far)
         folds = [Parabolas(first), *[Parabolas(others) for _ in range(9)]]
-        choice = search(folds, ["diagonal", "shrunk"])
-        assert choice.form.family == "shrunk"
+        choice = search(folds, ["diagonal", "sample"])
+        assert choice.form.family == ("sample" if compared else "diagonal")
         assert choice.form.factor == pytest.approx(10 ** (-7.4 / 2))
-        of_diagonal = choice.table["factor"][choice.table["family"] == "diagonal"]
-        assert len(of_diagonal) == (8 if followed else 3)  # places -1 to -8, the last of which does not gain
+        assert set(choice.table["family"]) == ({"diagonal", "sample"} if compared else {"diagonal"})
+
+
+def test_a_shrunk_covariance_is_not_tried_where_that_of_the_sample_is_far_better_than_its_diagonal():
+    tops = {"diagonal": (-2.0, 2.0), "shrunk": (-2.0, 9.0)}
+    for height, tried in ((2.5, True), (3.5, False)):
+        fold = Parabolas(tops | {"sample": (-2.0, height)})
+        search([fold] * 2, ["diagonal", "sample", "shrunk"])
+        assert ("shrunk" in {family for family, _ in fold.fitted}) == tried
 
 
 def test_a_weight_of_zero_is_an_absent_row():

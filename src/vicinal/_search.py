@@ -249,18 +249,22 @@ class Walk:
                 scores[place] = -np.inf
         return scores[place]
 
-    def scouted(self, n_folds: int, stride: int, gain: float) -> Tried:
-        """Return the approximate best place on some of the folds, by large steps down (up if the first place is the best)."""
-        best = first = self.at(0, n_folds)
-        for step in (-stride, stride):
-            while self.reaches(best.place + step):
-                candidate = self.at(best.place + step, n_folds)
-                if candidate.mean <= best.mean + gain:
-                    break
-                best = candidate
-            if best is not first:
-                break
-        return best
+    def top(self, place: int, n_folds: int, stride: int, gain: float, smooth: float) -> Tried:
+        """Return the best place on some of the folds that is found from a place by strides, and by a parabola through them.
+
+        Strides are halved where the next places are worse by more than `smooth`, so that a parabola says little.
+        """
+        best, tried = self.at(place, n_folds), {}
+        while stride:
+            for step in (-stride, stride):
+                while self.reaches(best.place + step):
+                    candidate = tried[best.place + step] = self.at(best.place + step, n_folds)
+                    if candidate.mean <= best.mean + gain:
+                        break
+                    best = candidate
+            sides = [tried[side].mean for side in (best.place - stride, best.place + stride) if side in tried]
+            stride = stride // 2 if sides and min(sides) < best.mean - smooth else 0
+        return best._replace(place=round(top_of([*tried.values(), best])))
 
     def onwards(self, first: Tried, step: int, gain: float) -> list[Tried]:
         """Return the next places in one direction, up to one that does not gain."""

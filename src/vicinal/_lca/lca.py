@@ -166,9 +166,9 @@ class LCA(LocalComponents):
 
     *The penalty.* ``reg="auto"`` tries :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and :math:`\nu C`, with C the
     covariance of the columns and :math:`\hat C` its shrunk estimate (Ledoit and Wolf, in units of the columns), along
-    paths of :math:`\nu` on five folds. It also draws :math:`\Sigma` towards :math:`\nu \operatorname{diag}(C)`, where
-    :math:`\nu` is that of the best single width, along a path of weights; this is chosen where it gains more than 0.1 nats per row
-    over every R, as in tables of many columns. The folds do not depend on ``random_state``, never separate equal rows, and hold at
+    paths of :math:`\nu`, on folds that hold out 300 rows (all of fewer). It also draws :math:`\Sigma` towards
+    :math:`\nu \operatorname{diag}(C)`, where :math:`\nu` is that of the best single width, along a path of weights; this is chosen
+    where it gains more than 0.1 nats per row over every R, as in tables of many columns. The folds do not depend on ``random_state``, never separate equal rows, and hold at
     most 2,000 rows. The search costs several plain fits. It is skipped, and R is 0, if there are at least
     2,000 rows without an exact twin, and 25 per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2). If
     R = 0 has no solution there, the smallest penalty of the search is used.

@@ -29,7 +29,7 @@ from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 from vicinal._records import Record
 from vicinal._rows import count_twins
 
-FAMILIES = ("diagonal", "shrunk", "sample")
+FAMILIES = ("diagonal", "sample", "shrunk")
 # Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.
 SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.

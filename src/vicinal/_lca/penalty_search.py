@@ -1,12 +1,11 @@
 r"""The search of ``reg="auto"``: penalties are compared by the likelihood of held-out rows.
 
-Each family of `penalty.py` is a path of factors :math:`\nu`. Some of the folds locate the best factor of each family
-approximately, in steps of 10; then all folds compare the factors nearby, in steps of the root of 10. A fit starts from the
-result of the nearest factor that was fitted to the same rows, so that most fits need only a few passes.
-
-Then the covariance is drawn towards :math:`\nu \operatorname{diag}(C)` (see `Shrinkage`), where :math:`\nu` is that of the single
-kernel of this shape which scores best. Weights of this target are tried on all folds, from 1 on, where it is not far behind the
-penalties that are added. The penalty with the largest likelihood of held-out rows is selected.
+Each family of `penalty.py` is a path of factors :math:`\nu`. Some of the folds locate the best factor of each family, in steps of
+10. Then the covariance is drawn towards :math:`\nu \operatorname{diag}(C)` (see `Shrinkage`), where
+:math:`\nu` is that of the single kernel of this shape which scores best; the folds locate the best weight of this target, where it
+is not far behind the penalties that are added. All folds compare the best of each path, and the neighbours of the best of all, at distances of the root of 10. The
+penalty with the largest likelihood of held-out rows is selected. A fit starts from the result of the nearest factor that was
+fitted to the same rows, so that most fits need only a few passes.
 
 LCA-Gauss has two penalties, which are chosen jointly. The local penalty is one of those that LCA's own search finds best (one per family that is
 added, and one that draws towards a target, where that is its choice), or zero, or so large that every direction is Gaussian. The Gaussian's
@@ -45,12 +44,11 @@ _FOLDS = 5
 # A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
-_SCOUTED_STEPS = 2  # steps at a time
-_SCOUTED_ROWS = (
-    100  # the minimum number of held-out rows that locate the best factor of a family: those of one fold or more
-)
-# A family whose best factor is this many nats per row behind that of another on those folds is compared at that factor only. A
-# family that is so far behind after the comparison of three factors, or a target with the first weight, is not followed further.
+# Folds hold out rows until there are so many, which determine the place of the optimum to a step; fewer locate it on each path.
+_HELD_OUT_ROWS, _SCOUTED_ROWS, _SCOUTED_PER_COLUMN = 300, 100, 4  # the tails of scores grow with the number of columns
+_FIRST_PLACE, _STRIDE = -2, 2  # where scouts begin, and in which steps they go: a factor of 0.1, and 10
+# What is so many nats per row behind on these folds is not followed: a family or a target, and a shrunk covariance if the sample's is so
+# far ahead of its diagonal. Steps of 10 that end so far below the best one are halved.
 _FAR_BEHIND = 0.5
 _LARGEST = 1e4
 _GAIN = 1e-3  # nats per row
@@ -113,31 +111,28 @@ def search(folds: Sequence["LCAFold"], added: Sequence[str], target: str | None 
     target : str, optional
         The family that the covariance is drawn towards.
     """
-    n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), _SCOUTED_ROWS))
+    n_needed = max(_SCOUTED_ROWS, _SCOUTED_PER_COLUMN * folds[0].n_features)
+    n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), n_needed))
     walks = {path: _walk(folds, path) for path in map(Path, added)}
-    scouted = {path: walk.scouted(n_scouts, _SCOUTED_STEPS, _GAIN) for path, walk in walks.items()}
-    leader = max(scout.mean for scout in scouted.values())
-    tried: dict[Path, list[Tried]] = {}
+    scouted: dict[Path, Tried] = {}
     for path, walk in walks.items():
-        place, is_behind = scouted[path].place, scouted[path].mean < leader - _FAR_BEHIND
-        places = [place] if is_behind else [place + 1, place, place - 1]
-        tried[path] = [walk.at(place) for place in places if walk.reaches(place)]
-    leader = max(_best_mean(tried_places) for tried_places in tried.values())
-    for path, walk in walks.items():
-        if _best_mean(tried[path]) >= leader - _FAR_BEHIND:
-            tried[path] += _beyond(walk, tried[path])
+        means = [best.mean for best in scouted.values()]
+        # A shrunk covariance lies between that of the sample and its diagonal. It is no better where the former is far better.
+        if path.family != "shrunk" or not means or means[1] <= means[0] + _FAR_BEHIND:
+            place = scouted[Path("sample")].place if path.family == "shrunk" and means else _FIRST_PLACE
+            scouted[path] = walk.top(place, n_scouts, _STRIDE, _GAIN, _FAR_BEHIND)
+    leader = max(best.mean for best in scouted.values())
     if target is not None:
         path = Path(target, _best_width(folds, target))
-        walk = _walk(folds, path)
-        first = walk.at(0)
-        tried[path] = [first]
-        if first.mean >= max(_best_mean(tried_places) for tried_places in tried.values()) - _FAR_BEHIND:
-            tried[path] += [*walk.onwards(first, 1, _GAIN), *walk.onwards(first, -1, _GAIN)]
-    return _choice({path: sorted(places, key=lambda t: -t.place) for path, places in tried.items()})
-
-
-def _best_mean(tried: Sequence[Tried]) -> float:
-    return max(t.mean for t in tried)
+        walk = walks[path] = _walk(folds, path)
+        if walk.at(0, n_scouts).mean >= leader - _FAR_BEHIND:
+            scouted[path] = walk.top(0, n_scouts, _STRIDE, _GAIN, _FAR_BEHIND)
+    close = {path: best.place for path, best in scouted.items() if best.mean >= leader - _FAR_BEHIND}
+    tried = {path: [walks[path].at(place)] for path, place in close.items()}
+    path = _chosen({path: best.mean for path, (best,) in tried.items()})
+    walk, (best,) = walks[path], tried[path]
+    tried[path] = [*reversed(walk.onwards(best, 1, _GAIN)), best, *walk.onwards(best, -1, _GAIN)]
+    return _choice(path, tried)
 
 
 def _walk(folds: Sequence["LCAFold"], path: Path) -> Walk:
@@ -152,9 +147,8 @@ def _walk(folds: Sequence["LCAFold"], path: Path) -> Walk:
     return Walk(len(folds), fit, path.reaches)
 
 
-def _choice(tried: dict[Path, list[Tried]]) -> PenaltyChoice:
-    """Return the choice among all places that were tried, which are in decreasing order on each path."""
-    path = _chosen({path: _best_mean(places) for path, places in tried.items()})
+def _choice(path: Path, tried: dict[Path, list[Tried]]) -> PenaltyChoice:
+    """Return the choice of the best place of a path, among all places that were tried, in decreasing order on each path."""
     best = max(tried[path], key=lambda t: t.mean)
     wider = [t.mean for t in tried[path] if t.place > best.place]
     is_last = path.factor is None and not path.reaches(best.place - 1)
@@ -189,22 +183,15 @@ def _best_width(folds: Sequence["LCAFold"], family: str) -> float:
     return path.form(top_of([*below, *walk.onwards(best, 1, 0.0)])).factor
 
 
-def _beyond(walk: Walk, tried: Sequence[Tried]) -> list[Tried]:
-    """Return further places below or above some in decreasing order, as long as the last one in that direction is the best."""
-    if len(tried) == 1:  # one place is judged by itself
-        return []
-    below = walk.onwards(tried[-1], -1, _GAIN) if tried[-1].mean > tried[-2].mean + _GAIN else []
-    above = walk.onwards(tried[0], 1, _GAIN) if tried[0].mean > tried[1].mean + _GAIN else []
-    return [*below, *above]
-
-
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
     """Return the fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones."""
     folds = []
+    n_held_out = 0
     for train, test in held_out_splits(X, None, _FOLDS, _MOST_ROWS):
-        if not constant_columns(X[train]).any():
+        if n_held_out < _HELD_OUT_ROWS and not constant_columns(X[train]).any():
             weights = (None, None) if weight is None else (weight[train], weight[test])
             folds.append((X[train], weights[0], X[test], weights[1]))
+            n_held_out += len(test)
     return folds
 
 
@@ -425,14 +412,10 @@ class LCAFold:
         engine: Engine | str | None,
     ) -> None:
         self._test, self._test_weight, self._structure = test, test_weight, structure
+        self.n_held_out, self.n_features = test.shape
         self._problem = leave_one_out(train, train_weight, engine, passes=_PASSES)
         self._covariance = scatter_of_rows(train, train_weight)
         self._matrix = cache(lambda family: family_matrix(family, train, train_weight))
-
-    @property
-    def n_held_out(self) -> int:
-        """The number of held-out rows."""
-        return len(self._test)
 
     def fit(self, form: Form, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Fit with a penalty from a metric (None: the usual one); return the metric and the held-out score."""
