@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from model_file_fits import TABLE, X, Y
 from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -52,13 +51,6 @@ def test_a_model_that_cannot_be_used_is_refused(model, message, command, capsys)
     io.save(model, "m.vicinal")
     assert run(command) == MODEL
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["transform", "neighbors", "report"])
-def test_a_metric_without_a_map_is_refused(command, capsys):
-    io.save(LinearDiscriminantAnalysis("lsqr").fit(X, Y), "m.vicinal")
-    assert run(command) == MODEL
-    assert "transform not implemented for 'lsqr' solver" in capsys.readouterr().err
 
 
 def test_a_single_step_with_steps_of_its_own_is_used():

@@ -600,7 +600,7 @@ def test_what_is_kept_survives_cuts_and_damage(tmp_path, monkeypatch):
         path.write_bytes(left)
         assert known() == []
     for name in names:
-        outcome = Outcome({"score": 0.1}, np.arange(3.0), None, 0, True, 1.0)
+        outcome = Outcome({"score": 0.1}, np.arange(3.0), None, True, 1.0)
         kept_outcomes.KeptOutcomes(path, "of these rows").add("metric", name, 0, outcome)
     assert known() == names
     header, a, b, c = path.read_bytes().splitlines(keepends=True)

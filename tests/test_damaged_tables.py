@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import warnings
+from argparse import Namespace
 from functools import cache
 
 import numpy as np
@@ -15,8 +16,9 @@ from needs import needs
 
 from vicinal._files import FileError
 from vicinal.cli import main
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA
-from vicinal.cli.table_writer import TableWriter
+from vicinal.cli.results import Results
 from vicinal.cli.tables import TableOptions, read_table
 
 
@@ -155,7 +157,8 @@ def test_a_name_with_a_line_feed_is_no_line_of_its_own(tmp_path, capsys, monkeyp
 @pytest.mark.parametrize("terminal", [True, False])
 def test_cells_are_escaped_on_a_terminal_and_kept_in_a_pipe(terminal, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    with TableWriter(None) as table:
+    options = {"output": None, "spreadsheet": False, "json": False, "check_interrupted": lambda: None}
+    with Results(Namespace(**options), Console(quiet=True), "LCA") as table:
         table.write(pd.DataFrame({"a\u202e": ["x\x1b[2J", "y"]}))
     said = capsys.readouterr().out
     assert said == ("a\\u202e\nx\\u001b[2J\ny\n" if terminal else "a\u202e\nx\x1b[2J\ny\n")

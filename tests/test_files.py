@@ -182,8 +182,8 @@ def test_read_table_kinds_of_text_the_columns(text, options, columns, tmp_path):
         ("a,b", {}, "2 columns but no rows"),
         ("a,b\n1,2\n1,2,3\n", {}, "line 3 has 3 fields, expected 2"),
         ("a,b\n1,2\n1\n", {}, "line 3 has 1 fields, expected 2"),
-        (b"a,b\n1,\xff\n", {}, "byte 0xff at position 6"),
-        (b"a,b\n" + b"1,2\n" * 20_000 + b"1,\xff\n", {}, "byte 0xff at position 80006"),
+        (b"a,b\n1,\xff\n", {}, "is not utf-8 text"),
+        (b"a,b\n" + b"1,2\n" * 20_000 + b"1,\xff\n", {}, "is not utf-8 text"),
         ("a;b;c\n1;2;3\n", {"sep": ","}, "Pass sep=';'"),
         ("a,b\n1,2\n", {"sep": ",,"}, "must be one character"),
         ("a,b\n1,2\n", {"decimal": ","}, "must be one character other than the separator"),
@@ -216,7 +216,6 @@ def test_open_rows_of_a_text_or_feather_file_the_rows(ending, tmp_path):
     rows = open_rows(path, columns=["c", "b"])
     assert rows.shape == (90, 2)
     np.testing.assert_array_equal(np.concatenate(list(rows.blocks())), frame[["c", "b"]])
-    np.testing.assert_array_equal(np.concatenate(list(rows.blocks(80))), frame[["c", "b"]][80:])
     with pytest.raises(FileError, match="no column 'd'"):
         open_rows(path, columns=["d"])
 

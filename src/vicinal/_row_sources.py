@@ -21,8 +21,8 @@ BLOCK_BYTES = 2**25  # the size of a block of rows that is read at a time, unles
 # The functions that make sources of other libraries' tables, by the package of the table; each takes the table.
 _OTHER_SOURCES = {
     "dask": ("vicinal._dask.rows", "DaskRows"),
-    "pyarrow": ("vicinal._files", "ParquetRows"),
-    "zarr": ("vicinal._files", "ZarrRows"),
+    "pyarrow": ("vicinal._files", "parquet_rows"),
+    "zarr": ("vicinal._files", "zarr_rows"),
 }
 
 
@@ -43,8 +43,8 @@ class RowSource(Protocol):
     dtype: np.dtype
     columns: list[str] | None
 
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the rows from position `start` on, in their order, in blocks of shape (m, d), m > 0.
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield the rows in their order, in blocks of shape (m, d), m > 0.
 
         The source determines the boundaries of blocks; a method whose result must not depend on them divides the rows itself.
         A block may be overwritten by the next one, so copy any rows that are kept.
@@ -95,10 +95,10 @@ class ArrayRows(_AsArray):
     def __len__(self) -> int:
         return self.shape[0]
 
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+    def blocks(self) -> Iterator[np.ndarray]:
         """Yield the rows in blocks of about `BLOCK_BYTES`."""
         step = rows_in_block(self)
-        for first in range(start, self.shape[0], step):
+        for first in range(0, self.shape[0], step):
             yield np.asarray(self._rows[first : first + step], dtype=self.dtype)
 
     def take(self, positions: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ class FileRows(_AsArray, ABC):
         return self.shape[0]
 
     @abstractmethod
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+    def blocks(self) -> Iterator[np.ndarray]:
         """Yield the rows in their order."""
 
     def take(self, positions: np.ndarray) -> np.ndarray:
@@ -154,9 +154,9 @@ class ColumnsOf(FileRows):
         self.shape, self.dtype = (source.shape[0], len(positions)), source.dtype
         self.columns = None if source.columns is None else [source.columns[k] for k in positions]
 
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+    def blocks(self) -> Iterator[np.ndarray]:
         """Yield the rows in the blocks of the source."""
-        for block in self._source.blocks(start):
+        for block in self._source.blocks():
             yield np.ascontiguousarray(block[:, self._positions])
 
     def take(self, positions: np.ndarray) -> np.ndarray:

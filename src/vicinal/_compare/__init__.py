@@ -10,6 +10,5 @@
           verdicts.py     intervals (intervals.py), differences and the verdict
           results.py      `Comparison` and `MethodResult`
 
-      words.py            the result as sentences and as a table for the terminal
-      notebook.py         the result in a notebook
+      words.py            the result as sentences and as tables, for the terminal and for notebooks
 """

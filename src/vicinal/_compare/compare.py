@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from os import PathLike
+from types import SimpleNamespace
 from typing import Any
 
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 
-from vicinal._compare.plan import Options, make_plan
+from vicinal._compare.plan import make_plan
 from vicinal._compare.results import Comparison
 from vicinal._compare.running import Run
 from vicinal._engine import Engine
@@ -130,12 +131,13 @@ def compare(
     >>> print(result.verdict)
     RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 %, compared with 96.1 % for ...
     """
-    arguments = locals()
+    arguments = {**locals()}
     rows: Any = X
     if isinstance(y, str) and is_frame(rows):
         rows, y = rows.drop(columns=y), rows[y].to_numpy()
     if is_frame(rows) and without_numbers(rows):
         prepared = prepare(rows, types=types, missing=missing or "marginalise")
         rows, arguments["types"] = prepared.X, prepared.feature_types
-    options = Options(**{name: arguments[name] for name in Options.__dataclass_fields__})
+    unplanned = ("X", "y", "progress", "first_results", "keep")
+    options = SimpleNamespace(**{name: value for name, value in arguments.items() if name not in unplanned})
     return Run(make_plan(rows, y, options), keep).go(progress, first_results)

@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ class Outcome(NamedTuple):
     scores : numbers by name, None on failure
     curve : purity of the first k neighbours, for metrics
     failure : the reason
-    candidate : which of the method's candidates was fitted
     converged : whether all its parts converged
     seconds : the time for fitting and scoring
     """
@@ -37,7 +35,6 @@ class Outcome(NamedTuple):
     scores: dict[str, float] | None
     curve: np.ndarray | None
     failure: str | None
-    candidate: int
     converged: bool
     seconds: float
 
@@ -70,37 +67,29 @@ class Fits:
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Any, bool]] = {}
 
-    def of(self, method: Method, X: np.ndarray, y: Any = None) -> tuple[Any, int, bool]:
-        """Fit as in `fit_first`."""
-        pipeline = method.candidates[0]
+    def of(self, method: Method, X: np.ndarray, y: Any = None) -> tuple[Any, bool]:
+        """Return the fitted estimator of a method, and whether it converged."""
+        pipeline = method.estimator
         if not (method.shared and isinstance(pipeline, Pipeline) and len(pipeline) > 1):
-            return fit_first(method.candidates, X, y)
+            return fitted(pipeline, X, y)
         pipeline = clone(pipeline)
         rows = pipeline[:-1].fit_transform(X)
         name, last = pipeline.steps[-1]
         key = hash_of((type(last), last.get_params(), rows))
         if key not in self._kept:
-            fitted, _, converged = fit_first((last,), rows)
-            self._kept[key] = fitted, converged
-        fitted, converged = self._kept[key]
-        pipeline.steps[-1] = name, fitted
-        return pipeline, 0, converged
+            self._kept[key] = fitted(last, rows)
+        model, converged = self._kept[key]
+        pipeline.steps[-1] = name, model
+        return pipeline, converged
 
 
-def fit_first(candidates: Sequence[Any], X: np.ndarray, y: np.ndarray | None = None) -> tuple[Any, int, bool]:
-    """Fit the first candidate that can be fitted; return (estimator, which, converged), or raise the last error."""
-    for which, candidate in enumerate(candidates):
-        estimator = clone(candidate)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                estimator.fit(X) if y is None else estimator.fit(X, y)
-            except (ValueError, np.linalg.LinAlgError, FloatingPointError):
-                if which + 1 < len(candidates):
-                    continue
-                raise
-        return estimator, which, not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    raise ValueError("there is no candidate to fit.")
+def fitted(estimator: Any, X: np.ndarray, y: np.ndarray | None = None) -> tuple[Any, bool]:
+    """Return a fitted clone of an estimator, and whether it converged."""
+    estimator = clone(estimator)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(X) if y is None else estimator.fit(X, y)
+    return estimator, not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
 
 
 def metric_outcome(method: Method, rows: Rows, n_neighbors: int, n_classes: int | None, fits: Fits) -> Outcome:
@@ -116,17 +105,17 @@ def metric_outcome(method: Method, rows: Rows, n_neighbors: int, n_classes: int 
             raise ValueError("the training rows of a fold all have the same target")
         if not np.ptp(rows.X_train[used], axis=0).any():
             raise ValueError("the training rows of a fold are all equal")
-        metric, which, converged = fits.of(method, rows.X_train[used], rows.y_train[used])
+        metric, converged = fits.of(method, rows.X_train[used], rows.y_train[used])
         images, queries = images_of(metric, rows.X_train), images_of(metric, rows.X_test)
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
-        return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
+        return Outcome(None, None, " ".join(str(error).split()), True, time.perf_counter() - start)
     longest = min(len(images), max(n_neighbors, *RECALL_AT, LONGEST_CURVE))
     found = nearest(images, queries, longest)
     if n_classes is None:
         scores, curve = number_scores(rows.y_train[found[:, :n_neighbors]], rows.y_test, rows.y_train), None
     else:
         scores, curve = neighbor_scores(rows.y_train[found], rows.y_test, n_neighbors, n_classes)
-    return Outcome(scores, curve, None, which, converged, time.perf_counter() - start)
+    return Outcome(scores, curve, None, converged, time.perf_counter() - start)
 
 
 def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) -> np.ndarray:
@@ -182,15 +171,15 @@ def density_outcome(method: Method, rows: Rows, fits: Fits) -> Outcome:
     """Return the mean log-density of the test rows, in the units of the data, averaged over the noise on rounded columns."""
     start = time.perf_counter()
     try:
-        density, which, converged = fits.of(method, rows.known_train[rows.fit])
+        density, converged = fits.of(method, rows.known_train[rows.fit])
         if not rows.judged.any():
             raise ValueError("no held-out row of a fold is complete")
         log_density = _mean_score(density, rows.known_test[rows.judged])
         if not np.isfinite(log_density):
             raise ValueError("its held-out log-likelihood is not finite")
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
-        return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
-    return Outcome({"log_likelihood": log_density}, None, None, which, converged, time.perf_counter() - start)
+        return Outcome(None, None, " ".join(str(error).split()), True, time.perf_counter() - start)
+    return Outcome({"log_likelihood": log_density}, None, None, converged, time.perf_counter() - start)
 
 
 def _mean_score(density: Any, X: np.ndarray) -> float:

@@ -38,7 +38,7 @@ class Method(NamedTuple):
     label : its name in the tables
     learned : whether it is a learned method, which is compared with the plain ones
     costly : whether its cost grows with the square of the rows
-    candidates : estimators to try in turn; the first that can be fitted is used
+    estimator : unfitted
     shared : whether a metric and a density of this name are one model, which is then fitted once to the same rows
     repeats : for a plain method on the columns of learned ones, the name of the plain method that it repeats
     beside : the names of those learned methods; it runs if one of them does
@@ -48,7 +48,7 @@ class Method(NamedTuple):
     label: str
     learned: bool
     costly: bool
-    candidates: tuple[Any, ...]
+    estimator: Any
     shared: bool = False
     repeats: str = ""
     beside: tuple[str, ...] = ()
@@ -124,26 +124,14 @@ def metric_methods(
     # ten-thousandth of a row is far below the resolution of held-out rows.
     objective = Objective(match="gaussian") if numbers else "accuracy"
     nca = NCA(objective=objective, max_iter=300, tol=1e-4, engine=engine, random_state=seed)
+    rca = BinnedTargetMetric(RCA()) if numbers else RCA()
     methods = [
         *_plain_metrics(n_features, n_rows, seed, numbers),
         *_on_quantities(columns, n_rows, seed, numbers),
-        Method(
-            "rca",
-            "RCA",
-            True,
-            False,
-            (make_pipeline(StandardScaler(), BinnedTargetMetric(RCA()) if numbers else RCA()),),
-        ),
-        Method("lca", "LCA", True, True, (make_pipeline(*local, lca),), shared=True),
-        Method(
-            "lca-gauss",
-            "LCA-Gauss",
-            True,
-            True,
-            (make_pipeline(*local, lca_gauss),),
-            shared=True,
-        ),
-        Method("nca", "NCA", True, True, (make_pipeline(*narrow, nca),)),
+        Method("rca", "RCA", True, False, make_pipeline(StandardScaler(), rca)),
+        Method("lca", "LCA", True, True, make_pipeline(*local, lca), shared=True),
+        Method("lca-gauss", "LCA-Gauss", True, True, make_pipeline(*local, lca_gauss), shared=True),
+        Method("nca", "NCA", True, True, make_pipeline(*narrow, nca)),
     ]
     return {method.name: method for method in methods if n_measured or method.name not in AMOUNTS_ONLY}
 
@@ -152,16 +140,15 @@ def _plain_metrics(n_features: int, n_rows: int, seed: int, numbers: bool) -> li
     """Return the plain metrics of this many columns."""
     n_dimensions = metric_dimensions(n_features, n_rows)
     whitening = PCA(n_dimensions if n_dimensions < n_features else ALL_VARIANCE, whiten=True, svd_solver="full")
+    pls, lda = PLSRegression(min(n_features, PLS_DIRECTIONS)), LinearDiscriminantAnalysis()
     methods = [
-        Method("euclidean", "Euclidean", False, False, (FunctionTransformer(),)),
-        Method("z-scored", "z-scored", False, False, (StandardScaler(),)),
-        Method("pca-whitened", "PCA-whitened", False, False, (make_pipeline(StandardScaler(), whitening),)),
-        Method("pls", "PLS", False, False, (PLSRegression(min(n_features, PLS_DIRECTIONS)),))
-        if numbers
-        else Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),)),
+        Method("euclidean", "Euclidean", False, False, FunctionTransformer()),
+        Method("z-scored", "z-scored", False, False, StandardScaler()),
+        Method("pca-whitened", "PCA-whitened", False, False, make_pipeline(StandardScaler(), whitening)),
+        Method("pls", "PLS", False, False, pls) if numbers else Method("lda", "LDA", False, False, lda),
     ]
     if n_dimensions < n_features:
-        leading = (make_pipeline(*prepared_columns(n_features, n_dimensions, seed)),)
+        leading = make_pipeline(*prepared_columns(n_features, n_dimensions, seed))
         beside = (*AMOUNTS_ONLY, "nca")
         methods.append(Method("pca", "PCA", False, False, leading, repeats="z-scored", beside=beside))
     return methods
@@ -178,7 +165,7 @@ def _on_quantities(columns: Columns, n_rows: int, seed: int, numbers: bool) -> l
         method._replace(
             name=f"{method.name}-quantities",
             label=f"{method.label}, quantities only",
-            candidates=tuple(make_pipeline(*columns.choice(), estimator) for estimator in method.candidates),
+            estimator=make_pipeline(*columns.choice(), method.estimator),
             repeats=method.repeats or method.name,
             beside=AMOUNTS_ONLY,
         )
@@ -203,32 +190,25 @@ def density_methods(columns: Columns, n_dimensions: int, seed: int, engine: Engi
     scott, loo = ParzenWindows("scott", engine=engine), ParzenWindows("loo", engine=engine)
     manifold = ManifoldParzen(engine=engine)
     methods = [
-        Method("gaussian", "Gaussian", False, False, (make_pipeline(*first, gaussian),)),
-        Method("parzen-scott", "Parzen (Scott)", False, True, (make_pipeline(*first, scott),)),
-        Method("parzen-loo", "Parzen (leave-one-out)", False, True, (make_pipeline(*first, loo),)),
-        Method("independent", "Independent columns", False, True, (make_pipeline(*first, IndependentColumns(engine)),)),
-        Method("lca", "LCA", True, True, (make_pipeline(*first, lca),), shared=True),
-        Method(
-            "lca-gauss",
-            "LCA-Gauss",
-            True,
-            True,
-            (make_pipeline(*first, lca_gauss),),
-            shared=True,
-        ),
-        Method("manifold-parzen", "Manifold Parzen", True, True, (make_pipeline(*first, manifold),)),
+        Method("gaussian", "Gaussian", False, False, make_pipeline(*first, gaussian)),
+        Method("parzen-scott", "Parzen (Scott)", False, True, make_pipeline(*first, scott)),
+        Method("parzen-loo", "Parzen (leave-one-out)", False, True, make_pipeline(*first, loo)),
+        Method("independent", "Independent columns", False, True, make_pipeline(*first, IndependentColumns(engine))),
+        Method("lca", "LCA", True, True, make_pipeline(*first, lca), shared=True),
+        Method("lca-gauss", "LCA-Gauss", True, True, make_pipeline(*first, lca_gauss), shared=True),
+        Method("manifold-parzen", "Manifold Parzen", True, True, make_pipeline(*first, manifold)),
     ]
     return {method.name: method for method in methods}
 
 
 def own_metric(name: str, estimator: Any) -> Method:
     """Return a line for a metric of the caller, which takes the columns as they are."""
-    return Method(name, name, True, False, (estimator,))
+    return Method(name, name, True, False, estimator)
 
 
 def own_density(name: str, estimator: Any, columns: Columns, n_dimensions: int, seed: int) -> Method:
     """Return a line for a density of the caller, which takes the same columns as the other densities."""
-    return Method(name, name, True, False, (make_pipeline(*density_columns(columns, n_dimensions, seed), estimator),))
+    return Method(name, name, True, False, make_pipeline(*density_columns(columns, n_dimensions, seed), estimator))
 
 
 def density_columns(columns: Columns, n_dimensions: int, seed: int) -> tuple[Any, ...]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from numbers import Integral
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,35 +40,19 @@ _FAST_NOTE = (
 )
 
 
-@dataclass
-class Options:
-    """The arguments of `compare`."""
-
-    task: Any
-    types: Any
-    missing: Any
-    metrics: Any
-    densities: Any
-    n_neighbors: Any
-    n_splits: Any
-    n_repeats: Any
-    max_rows: Any
-    fit_rows: Any
-    fast: Any
-    random_state: Any
-    engine: Any
-
-    def check(self) -> None:
-        """Raise an error for invalid values; with `fast`, lower the numbers. None and a RandomState give a seed."""
-        if self.missing is not None:
-            check_choice(self.missing, "missing", MISSING)
-        for name in ("n_neighbors", "n_splits", "max_rows", "fit_rows"):
-            check_integer(getattr(self, name), name, least=2 if name == "n_splits" else 1)
-        if not isinstance(self.random_state, Integral):
-            self.random_state = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if check_flag(self.fast, "fast"):
-            self.n_splits, self.n_repeats = min(self.n_splits, _FAST_FOLDS), 1
-            self.max_rows, self.fit_rows = min(self.max_rows, _FAST_ROWS), min(self.fit_rows, _FAST_FIT_ROWS)
+def _checked(options: SimpleNamespace) -> SimpleNamespace:
+    """Return the arguments of `compare`; with `fast`, the numbers are lower. None and a RandomState give a seed."""
+    if options.missing is not None:
+        check_choice(options.missing, "missing", MISSING)
+    for name in ("n_neighbors", "n_splits", "max_rows", "fit_rows"):
+        check_integer(getattr(options, name), name, least=2 if name == "n_splits" else 1)
+    if not isinstance(options.random_state, Integral):
+        options.random_state = int(check_random_state(options.random_state).randint(2**31 - 1))
+    if check_flag(options.fast, "fast"):
+        options.n_splits, options.n_repeats = min(options.n_splits, _FAST_FOLDS), 1
+        options.max_rows = min(options.max_rows, _FAST_ROWS)
+        options.fit_rows = min(options.fit_rows, _FAST_FIT_ROWS)
+    return options
 
 
 @dataclass
@@ -89,7 +74,7 @@ class Plan:
     names: list[str]
     kinds: list[Any]
     targets: ComparedTargets | None
-    options: Options
+    options: SimpleNamespace
     splits: list[tuple[np.ndarray, np.ndarray]]
     notes: list[str]
     metrics: list[Method] = field(default_factory=list)
@@ -98,16 +83,16 @@ class Plan:
 
     def __post_init__(self) -> None:
         self.columns = Columns.of(self.kinds)
-        # Imputing takes longer than copying.
-        self.rows_of = cache(self._rows_of) if np.isnan(self.X).any() else self._rows_of
+        self._imputed: dict[int, Rows] = {}  # because imputing takes longer than copying
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the plan without its cache, which cannot be pickled."""
-        return {name: value for name, value in vars(self).items() if name != "rows_of"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.__post_init__()
+    def rows_of(self, fold: int) -> Rows:
+        """Return the rows of a fold, with missing values filled in except for densities that learn from rows with missing values."""
+        if fold in self._imputed:
+            return self._imputed[fold]
+        rows = self._rows_of(fold)
+        if np.isnan(self.X).any():
+            self._imputed[fold] = rows
+        return rows
 
     @property
     def n_train(self) -> int:
@@ -144,7 +129,6 @@ class Plan:
         )
 
     def _rows_of(self, fold: int) -> Rows:
-        """Return the rows of a fold, with missing values filled in except for densities that learn from rows with missing values."""
         train, test = self.splits[fold]
         codes = None if self.targets is None else self.targets.codes
         fit = np.arange(len(train))
@@ -169,10 +153,10 @@ class Plan:
         return Rows(X_train, X_test, y_train, y_test, fit, known_train, known_test, judged)
 
 
-def make_plan(X: Any, y: Any, options: Options) -> Plan:
+def make_plan(X: Any, y: Any, options: SimpleNamespace) -> Plan:
     """Check the arguments of `compare`, and decide what will be done."""
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    options.check()
+    options = _checked(options)
     finite = True if options.missing == "refuse" else "allow-nan"
     X = check_array(X, dtype=np.float64, input_name="X", ensure_all_finite=finite)
     if options.missing is None:

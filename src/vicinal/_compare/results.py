@@ -7,11 +7,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from vicinal._compare.notebook import comparison_html
-from vicinal._compare.words import comparison_table
+from vicinal._compare.words import comparison_notes, comparison_table, result_tables
 from vicinal._detect.imputer import DensityImputer
 from vicinal._detect.steps import flat_steps
-from vicinal._pages import has_templates
+from vicinal._pages import fragment, has_templates
 from vicinal._plain import plain
 
 if TYPE_CHECKING:
@@ -171,7 +170,9 @@ class Comparison:
         return pd.DataFrame(lines)
 
     def _repr_html_(self) -> str | None:
-        return comparison_html(self) if has_templates() else None  # a notebook then prints the text
+        if not has_templates():
+            return None  # a notebook then prints the text
+        return fragment("comparison.html", comparison=self, tables=result_tables(self), notes=comparison_notes(self))
 
     @property
     def has_next_step(self) -> bool:
@@ -215,7 +216,7 @@ class Comparison:
             With ``transform`` (a metric) or ``score_samples`` (a density; :func:`vicinal.tables.score_rows` gives
             log-densities in the units of the data, averaged over the noise on rounded columns).
         """
-        return self.with_imputer(clone(self.methods[kind][name].candidates[0]))
+        return self.with_imputer(clone(self.methods[kind][name].estimator))
 
     def with_imputer(self, estimator: Any) -> Any:
         """Return a pipeline of an imputer and the estimator, if missing values were filled in; else the estimator itself.

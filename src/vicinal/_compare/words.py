@@ -172,75 +172,57 @@ def signed(scale: str, interval: "Interval", *, named: bool = True) -> str:
     return f"{mean:+.{digits}f}{unit} ({name}{low:+.{digits}f} to {high:+.{digits}f})"
 
 
+def range_text(scale: str, low: float, high: float) -> str:
+    """Return an interval of a main score, cut off where no score can be; shares are percentages."""
+    if scale == "metric":
+        return f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f}"
+    return f"{low:.3f} to {min(high, 1):.3f}" if scale == "r2" else f"{low:.2f} to {high:.2f}"
+
+
 def comparison_table(comparison: "Comparison", next_step: str | None = None) -> str:
     """Return the verdict, the next step, the tables and the notes, as text."""
     parts = [comparison.verdict, f"Next: {next_step or comparison.next_step}"]
-    if comparison.metrics:
-        numbers = comparison.task == "numbers"
-        head = [
-            "metric",
-            f"{comparison.n_neighbors}-NN {'R²' if numbers else 'accuracy'}",
-            "95 % interval",
-            *(["mean error"] if numbers else ["recall@1", "purity"]),
-            "difference from the best plain",
-        ]
-        parts.append(_table(head, [_metric_line(result, comparison) for result in comparison.metrics]))
-    if comparison.densities:
-        head = ["density", "log-likelihood", "95 % interval", "difference from the best plain"]
-        parts.append(_table(head, [_density_line(result, comparison) for result in comparison.densities]))
+    parts += [_table(head, lines) for head, lines in result_tables(comparison)]
+    return "\n\n".join([*parts, "\n".join(["* learned", *comparison_notes(comparison)])])
+
+
+def comparison_notes(comparison: "Comparison") -> list[str]:
+    """Return sentences below the tables: the numbers of rows and folds, the notes, and what is to be said of single methods."""
+    first = f"{comparison.n_rows:,} rows, {comparison.n_features:,} columns, {comparison.n_folds} folds."
+    if comparison.largest_class is not None:
+        first += f" Always predicting the largest of {len(comparison.classes)} classes has an accuracy of {percent(comparison.largest_class)}."
     results = [*comparison.metrics, *comparison.densities]
     remarks = [f"{result.label}: {result.note}." for result in results if result.note]
     # Reasons that are too long for the last column of the tables.
     reasons = [(result.label, result.failure or result.not_judged or "") for result in results]
     remarks += [f"{label}: {reason}." for label, reason in reasons if len(f"not judged: {reason}") > _WIDEST]
-    lines = [f"{comparison.n_rows:,} rows, {comparison.n_features:,} columns, {comparison.n_folds} folds."]
-    if comparison.largest_class is not None:
-        lines[0] += (
-            f" Always predicting the largest of {len(comparison.classes)} classes has an accuracy of {percent(comparison.largest_class)}."
+    return [first, *comparison.notes, *dict.fromkeys(remarks)]
+
+
+def result_tables(comparison: "Comparison") -> list[tuple[list[str], list[list[str]]]]:
+    """Return a table of metrics and one of densities: the headings and the cells of each line, as text."""
+    numbers = comparison.task == "numbers"
+    tables = []
+    for kind, results in (("metric", comparison.metrics), ("density", comparison.densities)):
+        others: tuple[str, ...] = () if kind == "density" else ("mean_error",) if numbers else ("recall@1", "purity")
+        score = (
+            "log-likelihood" if kind == "density" else f"{comparison.n_neighbors}-NN {'R²' if numbers else 'accuracy'}"
         )
-    parts.append("\n".join(["* learned", *lines, *comparison.notes, *dict.fromkeys(remarks)]))
-    return "\n\n".join(parts)
+        names = [name.replace("_", " ") for name in others]
+        head = [kind, score, "95 % interval", *names, "difference from the best plain"]
+        if results:
+            tables.append((head, [_cells(result, others, comparison) for result in results]))
+    return tables
 
 
-def _mark(result: "MethodResult", comparison: "Comparison") -> str:
-    return ("* " if result.learned else "  ") + result.label
-
-
-def _metric_line(result: "MethodResult", comparison: "Comparison") -> list[str]:
+def _cells(result: "MethodResult", others: tuple[str, ...], comparison: "Comparison") -> list[str]:
+    name = ("* " if result.learned else "  ") + result.label
     if result.failure:
-        return [
-            _mark(result, comparison),
-            "-",
-            "",
-            *([""] if comparison.task == "numbers" else ["", ""]),
-            result.failure,
-        ]
-    low, high = result.main.low, result.main.high
-    if result.scale == "r2":
-        interval, error = f"{low:.3f} to {min(high, 1):.3f}", f"{result.intervals['mean_error'].mean:.4g}"
-        return [
-            _mark(result, comparison),
-            shown("r2", result.main.mean),
-            interval,
-            error,
-            difference_text(result, comparison),
-        ]
-    interval = f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f}"
-    others = [percent(result.intervals[name].mean) for name in ("recall@1", "purity")]
-    return [
-        _mark(result, comparison),
-        percent(result.main.mean),
-        interval,
-        *others,
-        difference_text(result, comparison),
-    ]
-
-
-def _density_line(result: "MethodResult", comparison: "Comparison") -> list[str]:
-    if result.failure:
-        return [_mark(result, comparison), "-", "", result.failure]
-    interval = f"{result.main.low:.2f} to {result.main.high:.2f}"
-    return [_mark(result, comparison), f"{result.main.mean:.2f}", interval, difference_text(result, comparison)]
+        return [name, "-", "", *[""] * len(others), result.failure]
+    means = {other: result.intervals[other].mean for other in others}
+    values = [f"{mean:.4g}" if other == "mean_error" else percent(mean) for other, mean in means.items()]
+    interval = range_text(result.scale, result.main.low, result.main.high)
+    return [name, shown(result.scale, result.main.mean), interval, *values, difference_text(result, comparison)]
 
 
 def difference_text(result: "MethodResult", comparison: "Comparison") -> str:

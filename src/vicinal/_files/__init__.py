@@ -11,22 +11,21 @@
 
 from vicinal._files.arrays import frame_of_array, map_array
 from vicinal._files.errors import FileError
-from vicinal._files.rows import ParquetRows, TableRows, ZarrRows, open_rows
+from vicinal._files.rows import open_rows, parquet_rows, zarr_rows
 from vicinal._files.table_file import ReadOptions, TableFile, format_of, is_table, read_table
 from vicinal._files.text_file import is_number
 
 __all__ = [
     "FileError",
-    "ParquetRows",
     "ReadOptions",
     "TableFile",
-    "TableRows",
-    "ZarrRows",
     "format_of",
     "frame_of_array",
     "is_number",
     "is_table",
     "map_array",
     "open_rows",
+    "parquet_rows",
     "read_table",
+    "zarr_rows",
 ]

@@ -1,7 +1,7 @@
 """Tables of numbers in files that are larger than memory, as sources of rows: NumPy, Zarr, Parquet, Feather and text."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +13,53 @@ from vicinal._files.table_file import TableFile, is_table
 from vicinal._row_sources import ArrayRows, FileRows, RowSource, real_dtype, rows_in_block
 
 
-class ZarrRows(FileRows):
-    """A Zarr array of two dimensions.
+class TableRows(FileRows):
+    """A table of numbers in files, as a function reads it block by block.
 
     Parameters
     ----------
-    array : zarr.Array
+    read : callable
+        Given a number of rows, it yields arrays of about so many rows, in their order.
+    shape : (int, int)
+    dtype : dtype
+    columns : list of str, optional
     """
 
-    def __init__(self, array: Any) -> None:
-        if array.ndim != 2 or np.dtype(array.dtype).kind not in "fiub":
-            raise FileError(f"expected a table of numbers, got a Zarr array of {array.dtype}, shape {array.shape}.")
-        self._array, self._chunk = array, int(array.chunks[0])
-        if self._chunk < 1:
-            raise FileError(f"expected chunks of at least one row, got chunks of shape {array.chunks}.")
-        self.shape, self.dtype = (int(array.shape[0]), int(array.shape[1])), real_dtype(array.dtype)
+    def __init__(
+        self,
+        read: Callable[[int], Iterator[np.ndarray]],
+        shape: tuple[int, int],
+        dtype: Any,
+        columns: list[str] | None = None,
+    ) -> None:
+        self._read, self.shape, self.dtype, self.columns = read, shape, np.dtype(dtype), columns
 
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the rows in blocks of whole chunks."""
-        step = max(rows_in_block(self) // self._chunk, 1) * self._chunk
-        while start < self.shape[0]:
-            stop = min((start // step + 1) * step, self.shape[0])
-            with reading(f"rows {start} to {stop - 1} of {getattr(self._array, 'store', 'the Zarr array')}"):
-                block = np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield the rows in their order."""
+        yield from self._read(rows_in_block(self))
+
+
+def zarr_rows(array: Any) -> TableRows:
+    """Return a Zarr array of two dimensions as a source of rows, whose blocks are whole chunks."""
+    if array.ndim != 2 or np.dtype(array.dtype).kind not in "fiub":
+        raise FileError(f"expected a table of numbers, got a Zarr array of {array.dtype}, shape {array.shape}.")
+    n_rows, chunk, dtype = int(array.shape[0]), int(array.chunks[0]), real_dtype(array.dtype)
+    if chunk < 1:
+        raise FileError(f"expected chunks of at least one row, got chunks of shape {array.chunks}.")
+
+    def read(size: int) -> Iterator[np.ndarray]:
+        step = max(size // chunk, 1) * chunk
+        for start in range(0, n_rows, step):
+            stop = min(start + step, n_rows)
+            with reading(f"rows {start} to {stop - 1} of {getattr(array, 'store', 'the Zarr array')}"):
+                block = np.ascontiguousarray(array[start:stop], dtype=dtype)
             yield block
-            start = stop
+
+    return TableRows(read, (n_rows, int(array.shape[1])), dtype)
 
 
-class ParquetRows(FileRows):
-    """A Parquet or Feather file, or a folder of them, as a table of numbers; missing values are NaN.
+def parquet_rows(dataset: Any, columns: list[str] | None = None) -> TableRows:
+    """Return a pyarrow dataset of Parquet or Feather files as a source of rows; missing values are NaN.
 
     Parameters
     ----------
@@ -49,84 +67,54 @@ class ParquetRows(FileRows):
     columns : list of str, optional
         The columns to read, in this order; the default is all that hold data (see `_data_columns`), which must be numbers.
     """
+    import pyarrow as pa
 
-    def __init__(self, dataset: Any, columns: list[str] | None = None) -> None:
-        import pyarrow as pa
+    names = _data_columns(dataset) if columns is None else list(columns)
+    kinds, n_rows = set(_kinds_of_numbers(dataset.schema, names, "the table")), 0
+    for fragment in dataset.get_fragments():  # any file may need float64, and not only the first one
+        with reading(fragment.path):
+            schema, n_rows = fragment.physical_schema, n_rows + fragment.count_rows()
+        kinds.update(_kinds_of_numbers(schema, names, fragment.path))
+    single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in kinds)
+    dtype = np.dtype(np.float32 if single else np.float64)
 
-        names = _data_columns(dataset) if columns is None else list(columns)
-        kinds, n = set(_kinds_of_numbers(dataset.schema, names, "the table")), 0
-        for fragment in dataset.get_fragments():  # any file may need float64, and not only the first one
-            with reading(fragment.path):
-                schema, n = fragment.physical_schema, n + fragment.count_rows()
-            kinds.update(_kinds_of_numbers(schema, names, fragment.path))
-        self._dataset, self.columns = dataset, names
-        single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in kinds)
-        self.dtype = np.dtype(np.float32 if single else np.float64)
-        self.shape = int(n), len(names)
+    def read(size: int) -> Iterator[np.ndarray]:
+        for fragment in dataset.get_fragments():
+            for batch in batches_of(fragment, names, size):
+                with reading(fragment.path):
+                    rows = np.empty((len(batch), len(names)), dtype=dtype)
+                    for place, name in enumerate(names):
+                        column = batch.column(name).to_numpy(zero_copy_only=False)
+                        # Booleans with gaps are objects.
+                        rows[:, place] = column.astype(np.float64) if column.dtype == object else column
+                yield rows
 
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the rows, file by file."""
-        for fragment in self._dataset.get_fragments():
-            with reading(fragment.path):
-                n = fragment.count_rows()
-            if start >= n:
-                start -= n
-                continue
-            for rows in self._of_file(fragment):
-                if start >= len(rows):
-                    start -= len(rows)
-                    continue
-                yield rows[start:]
-                start = 0
-
-    def _of_file(self, fragment: Any) -> Iterator[np.ndarray]:
-        assert self.columns is not None
-        for batch in batches_of(fragment, self.columns, rows_in_block(self)):
-            with reading(fragment.path):
-                rows = np.empty((len(batch), len(self.columns)), dtype=self.dtype)
-                for place, name in enumerate(self.columns):
-                    column = batch.column(name).to_numpy(zero_copy_only=False)
-                    # Booleans with gaps are objects.
-                    rows[:, place] = column.astype(np.float64) if column.dtype == object else column
-            yield rows
+    return TableRows(read, (int(n_rows), len(names)), dtype, names)
 
 
-class TableRows(FileRows):
-    """A text file as a table of numbers; missing values are NaN.
+def text_rows(table: TableFile, columns: list[str] | None = None) -> TableRows:
+    """Return a text file as a source of rows; missing values are NaN. The columns must be numbers."""
+    names = table.names if columns is None else list(columns)
+    missing = [name for name in names if name not in table.names]
+    if missing:
+        raise FileError(f"there is no column {missing[0]!r} in {table.name}, which has {', '.join(table.names)}.")
 
-    Parameters
-    ----------
-    table : TableFile
-    columns : list of str, optional
-        The columns to read, in this order; the default is all, which must be numbers.
-    """
+    def frames(size: int | None) -> Iterator[Any]:
+        for frame in table.frames(lambda all_names: names, size):
+            yield frame[names]
 
-    def __init__(self, table: TableFile, columns: list[str] | None = None) -> None:
-        names = table.names if columns is None else list(columns)
-        missing = [name for name in names if name not in table.names]
-        if missing:
-            raise FileError(f"there is no column {missing[0]!r} in {table.name}, which has {', '.join(table.names)}.")
-        self._table, self.columns, self.dtype, self.shape = table, names, np.dtype(np.float64), (0, len(names))
-        n_rows = 0
-        for frame in self._frames():
-            texts = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].notna().any()]
-            if texts:
-                raise FileError(f"expected columns of numbers in {table.name}, got {', '.join(texts)}. {_NAME_COLUMNS}")
-            n_rows += len(frame)
-        self.shape = n_rows, len(names)
+    n_rows = 0
+    for frame in frames(None):
+        texts = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].notna().any()]
+        if texts:
+            raise FileError(f"expected columns of numbers in {table.name}, got {', '.join(texts)}. {_NAME_COLUMNS}")
+        n_rows += len(frame)
 
-    def _frames(self) -> Iterator[Any]:
-        for frame in self._table.frames(lambda names: self.columns, rows_in_block(self)):
-            yield frame[self.columns]
+    def read(size: int) -> Iterator[np.ndarray]:
+        for frame in frames(size):
+            yield np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
-    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the rows."""
-        for frame in self._frames():
-            if start >= len(frame):
-                start -= len(frame)
-                continue
-            yield np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan)[start:])
-            start = 0
+    return TableRows(read, (n_rows, len(names)), np.float64, names)
 
 
 _NAME_COLUMNS = "Name the columns to read, as in vicinal.io.open_rows(path, columns=['a', 'b'])."
@@ -177,15 +165,15 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
             raise FileError(f"{path} holds an array of {rows.dtype}, shape {rows.shape}; expected a table of numbers.")
         return ArrayRows(rows)
     if is_zarr:
-        return ZarrRows(open_zarr(path))
+        return zarr_rows(open_zarr(path))
     if path.is_dir() or path.suffix in (".parquet", ".pq"):
-        return ParquetRows(open_dataset(path), columns)
+        return parquet_rows(open_dataset(path), columns)
     if path.suffix in (".feather", ".arrow"):
-        return ParquetRows(open_dataset(path, "feather"), columns)
+        return parquet_rows(open_dataset(path, "feather"), columns)
     if is_table(path.name):
         table = TableFile(str(path))
         if table.kind in ("csv", "tsv"):
-            return TableRows(table, columns)
+            return text_rows(table, columns)
     raise FileError(
         f"{path} is not a table that can be read in blocks; expected a .npy file, a folder that ends in .zarr, a Parquet "
         "file (.parquet or .pq), a folder of Parquet files, a Feather file or a text file (.csv or .tsv)."

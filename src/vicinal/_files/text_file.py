@@ -5,6 +5,7 @@ file nor on the batches in which it is read.
 """
 
 import codecs
+import contextlib
 import csv
 import io
 from collections import Counter
@@ -242,44 +243,37 @@ class TextFile:
             lines = text.read(_SAMPLE).splitlines()
         return not any(line.strip() for line in lines[self._skipped :])
 
-    def _errors(self) -> Any:
-        return _TextErrors(self)
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors about the text into a FileError."""
+        with reading(self._name, self._kind.upper()):
+            try:
+                yield
+            except FileError:
+                raise
+            except Exception as error:
+                problem = self._problem(error)
+                if problem is None:
+                    raise
+                raise FileError(problem) from error
 
-    def problem(self, error: BaseException) -> FileError | None:
+    def _problem(self, error: Exception) -> str | None:
         """Return what is wrong with the text if pyarrow or Python cannot read it; None for other errors."""
         import pyarrow as pa
 
         text = one_line(error)
         if isinstance(error, UnicodeError) or "UTF8" in text or "codec can't decode" in text:
-            return FileError(
-                f"{self._name} is not {self._style.encoding} text: {self._undecodable(error)}. Convert the file to UTF-8, or pass its "
-                "encoding, as in encoding='latin-1' or encoding='utf-16'."
+            return (
+                f"{self._name} is not {self._style.encoding} text. Convert the file to UTF-8, or pass its encoding, as in "
+                "encoding='latin-1' or encoding='utf-16'."
             )
         if isinstance(error, (pa.ArrowInvalid, csv.Error)):
             reason = (self._bad_line() if "Expected" in text else None) or text.removeprefix("CSV parse error: ")
-            return FileError(
+            return (
                 f"{self._name} is not a table: {reason[:200].rstrip('.')}. Every line needs as many fields as the first one, separated by "
                 f"{self.sep!r} (sep= changes it)."
             )
         return None
-
-    def _undecodable(self, error: BaseException) -> str:
-        """Return the first byte that cannot be decoded."""
-        decoder, position = codecs.getincrementaldecoder(self._decoder)(), 0
-        with self._opened() as file:
-            while True:
-                part = file.read(_SAMPLE)
-                before = len(decoder.getstate()[0])
-                try:
-                    decoder.decode(part, final=not part)
-                except UnicodeDecodeError as problem:
-                    byte = problem.object[problem.start]
-                    return f"byte 0x{byte:02x} at position {position - before + problem.start}"
-                except UnicodeError as problem:
-                    return one_line(problem)
-                if not part:
-                    return one_line(error)
-                position += len(part)
 
     def _bad_line(self) -> str | None:
         """Return which line has another number of fields than the header."""
@@ -289,22 +283,6 @@ class TextFile:
                 if any(field.strip() for field in fields) and len(fields) != len(self.names):
                     return f"line {lines.line_num:,} has {len(fields)} fields, expected {len(self.names)}"
         return None
-
-
-class _TextErrors:
-    """Turns errors about the text of a file into a FileError."""
-
-    def __init__(self, text: TextFile) -> None:
-        self._text, self._others = text, reading(text._name, text._kind.upper())
-
-    def __enter__(self) -> None:
-        self._others.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        problem = None if error is None or isinstance(error, FileError) else self._text.problem(error)
-        if problem is not None:
-            raise problem from error
-        self._others.__exit__(kind, error, traceback)
 
 
 def _detected_separator(sample: str) -> str:

@@ -84,7 +84,7 @@ def summarise_model(
     unusual = [] if outliers is None else [row["position"] for row in outliers["rows"]]
     rows, _ = views.shown_rows(len(X), everyone, seed, unusual)
     planes = [
-        plane_summary(views.plane(metric, X, rows, everyone), Method(name, name, name == label, False, ()))
+        plane_summary(views.plane(metric, X, rows, everyone), Method(name, name, name == label, False, None))
         for name, metric in metrics.items()
     ]
     summary["views"] = views.views_summary(planes, 0, 1, rows, None, unusual, targets, X, feature_names, row_names)

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from vicinal._compare.words import shown
+from vicinal._compare.words import range_text, shown
 from vicinal._pages import charts_module, page, percent, with_minus
 
 _SECTIONS = {
@@ -86,10 +86,7 @@ def _common_scale(scores: list[dict[str, Any]], kind: str) -> tuple[float, float
 def _range_text(kind: str, score: dict[str, Any]) -> str:
     if score["low"] is None:
         return "no interval from one fold"
-    low, high = score["low"], score["high"]
-    if kind == "metric":
-        return f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f} %"
-    return f"{low:.3f} to {min(high, 1):.3f}" if kind == "r2" else f"{low:.2f} to {high:.2f}"
+    return range_text(kind, score["low"], score["high"]) + (" %" if kind == "metric" else "")
 
 
 def _method_tables(summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import Fits, fit_first, nearest
+from vicinal._compare.folds import Fits, fitted, nearest
 from vicinal._compare.learned import images_of, learned_step
 from vicinal._compare.methods import Method
 from vicinal._compare.rows import ComparedTargets
@@ -185,10 +185,10 @@ def outliers(
     if len(X) > fit_rows:
         rows = np.sort(np.random.default_rng(seed).choice(len(X), fit_rows, replace=False))
     try:
-        density, which, _ = fit_first(method.candidates, X[rows])
+        density, _ = fitted(method.estimator, X[rows])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            detector = _detector(density, method.candidates[which], X[rows])
+            detector = _detector(density, method.estimator, X[rows])
     except (ValueError, np.linalg.LinAlgError):
         return None
     table = detector.scored_table(explain=False)
@@ -238,14 +238,14 @@ def unusual_rows(
     }
 
 
-def _detector(density: Any, candidate: Any, X: np.ndarray) -> "DensityOutlierDetector":
+def _detector(density: Any, unfitted: Any, X: np.ndarray) -> "DensityOutlierDetector":
     """Return a detector of the fitted density, or one by folds if the density cannot leave out single rows."""
     from vicinal import DensityOutlierDetector
 
     try:
         return DensityOutlierDetector.from_density(density)
     except TypeError:
-        return DensityOutlierDetector(candidate).fit(X)
+        return DensityOutlierDetector(unfitted).fit(X)
 
 
 def _reasons(

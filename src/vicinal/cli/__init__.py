@@ -11,7 +11,7 @@
       reading                tables.py (by `vicinal._files`), vectors.py for embeddings, pairs.py, wording.py (names of options)
       columns and models     columns.py prepares a table by `vicinal.tables`; models.py creates, saves, loads and opens models;
                              workers.py starts Dask workers, to which it gives parts of the rows
-      writing                outputs.py, results.py (tables), table_writer.py (block by block), reading_code.py (code in reports)
+      writing                outputs.py, results.py (tables, block by block), reading_code.py (code in reports)
 
 The parser and what it uses, `errors` and `console` import nothing heavy, so that ``--help`` and wrong options are fast. The other
 modules are imported only after the command line has been parsed.

@@ -92,6 +92,9 @@ def next_command(comparison: Comparison, arguments: Namespace) -> str:
     helped = [kind for kind in ("metric", "density") if comparison.helped[kind] == "helped"]
     if helped:
         method = comparison.best[helped[0]]
+        # A metric for a number to predict is learned from it by NCA alone.
+        if (method, comparison.task) == ("rca", "numbers"):
+            return comparison.next_step
         words = [
             "learn",
             arguments.data,
@@ -102,20 +105,11 @@ def next_command(comparison: Comparison, arguments: Namespace) -> str:
             "-o",
             "model.vicinal",
         ]
-        # A metric for a number to predict is learned from it by NCA alone.
-        if (method, comparison.task) == ("rca", "numbers"):
-            return comparison.next_step
     elif any(result.promising for result in [*comparison.metrics, *comparison.densities]):
         words = ["compare", arguments.data, *target, *as_typed(arguments, [*read, "task", "methods"]), "--repeats", "3"]
     elif arguments.report is None:
-        words = [
-            "compare",
-            arguments.data,
-            *target,
-            *as_typed(arguments, [*read, "task", "methods", "fast"]),
-            "--report",
-            "report.html",
-        ]
+        more = as_typed(arguments, [*read, "task", "methods", "fast"])
+        words = ["compare", arguments.data, *target, *more, "--report", "report.html"]
     else:
         return f"open {shlex.quote(arguments.report)} in a browser."
     return shlex.join(["vicinal", *words])

@@ -258,7 +258,7 @@ def images_of_rows(model: Model, features: "pd.DataFrame", console: Console) -> 
     rows = features if getattr(model.whole, "feature_names_in_", None) is not None else features.to_numpy()
     try:
         return np.concatenate(each_part(model.whole.transform, rows, console, "transforming rows"))
-    except (NotFittedError, NotImplementedError) as error:
+    except NotFittedError as error:
         raise Failure(MODEL, one_line(error)) from error
     except (ValueError, TypeError) as error:
         raise Failure(DATA, one_line(error)) from error

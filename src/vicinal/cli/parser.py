@@ -3,14 +3,16 @@
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from vicinal._version import __version__
 from vicinal._words import did_you_mean
 from vicinal.cli.errors import MEANINGS
 from vicinal.cli.paths import InputPath, OutputPath, TablePath
-from vicinal.cli.workers import cluster_options
 
+Parser = argparse.ArgumentParser
+Add = Callable[..., Any]  # `add_argument` of a parser or of a group of its options
 DENSITIES = ("parzen", "lca", "lca-gauss", "local-lca", "manifold-parzen")
 METHODS = ("lca", "lca-gauss", "local-lca", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
@@ -67,304 +69,253 @@ class _OneLineParser(argparse.ArgumentParser):
         )
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the whole command line."""
     codes = "".join(f"  {code:>3}  {meaning}\n" for code, meaning in MEANINGS.items())
-    parser = _OneLineParser(
-        prog="vicinal",
-        description=_DESCRIPTION,
-        epilog=_EPILOG + codes,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    wrapped: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser: Any = _OneLineParser(prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG + codes, **wrapped)
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    general, table, prepared = _general_options(), _table_options(), _prepare_options()
-    _add_learn(commands, table, prepared, general)
-    _add_transform(commands, table, general)
-    _add_score(commands, table, general)
-    _add_outliers(commands, _table_options(missing=None), prepared, general)
-    _add_neighbors(commands, table, general)
-    _add_inspect(commands, table, prepared, general)
-    _add_compare(commands, table, prepared, general)
-    _add_report(commands, table, general)
-    _add_adapt(commands, general)
-    _add_demo(commands, general)
+    for name, (summary, description, options, groups) in _COMMANDS.items():
+        command = commands.add_parser(
+            name, parents=[make() for make in groups], help=summary, description=description, **wrapped
+        )
+        options(command)
     return parser
 
 
-_Parser = argparse.ArgumentParser
+# -- the options: one function for each command and for each group that commands share ------------------------------------------
+# fmt: off
 
 
-def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
-    learn = commands.add_parser(
-        "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    learn.add_argument("data", type=InputPath, metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin"
-    )  # fmt: skip
-    learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
-    supervision = learn.add_mutually_exclusive_group()
-    supervision.add_argument(
-        "--target",
-        metavar="COL",
-        help="the column of classes (for nca, classes or numbers); it is not used as a feature",
-    )
-    supervision.add_argument(
-        "--groups",
-        metavar="COL",
-        help="rows with the same value in this column belong together; an empty cell means unknown",
-    )
-    supervision.add_argument(
-        "--pairs",
-        type=InputPath,
-        metavar="FILE",
-        help="a table of two columns: pairs of rows that belong together, as row numbers from 0 or as values of --id",
-    )
-    learn.add_argument(
-        "--id", metavar="COL", help="the column that identifies rows in --pairs; it is not used as a feature"
-    )
-    learn.add_argument(
-        "--set",
-        action="append",
-        metavar="NAME=VALUE",
-        default=[],
-        help="a parameter of the method, as in --set n_components=2; may be repeated",
-    )
-    learn.add_argument(
-        "--max-rows", type=_positive, metavar="N", help="learn from a random sample of N rows; default: all"
-    )
-    learn.add_argument(
-        "--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)"
-    )
-    learn.add_argument(
-        "-o", "--output", type=OutputPath, metavar="MODEL", required=True, help="the model file to write"
-    )
+def _learn(command: Parser) -> None:
+    add = command.add_argument
+    add("data", type=InputPath, metavar="DATA", help="the table to learn from (also a folder of Parquet files, or a Zarr array), or - for stdin")
+    add("--method", required=True, choices=METHODS, help="the method to fit (see above)")
+    alike = command.add_mutually_exclusive_group().add_argument
+    alike("--target", metavar="COL", help="the column of classes (for nca, classes or numbers); it is not used as a feature")
+    alike("--groups", metavar="COL", help="rows with the same value in this column belong together; an empty cell means unknown")
+    alike("--pairs", type=InputPath, metavar="FILE",
+        help="a table of two columns: pairs of rows that belong together, as row numbers from 0 or as values of --id")
+    add("--id", metavar="COL", help="the column that identifies rows in --pairs; it is not used as a feature")
+    add("--set", action="append", metavar="NAME=VALUE", default=[],
+        help="a parameter of the method, as in --set n_components=2; may be repeated")
+    add("--max-rows", type=_positive, metavar="N", help="learn from a random sample of N rows; default: all")
+    add("--no-scale", action="store_true", help="do not standardise the columns (by default, they are standardised)")
+    add("-o", "--output", type=OutputPath, metavar="MODEL", required=True, help="the model file to write")
 
 
-def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
-    transform = commands.add_parser(
-        "transform", parents=[table, general, cluster_options(_positive)], help="map rows to a space in which the learned distance is Euclidean",
-        description="Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored.",
-    )  # fmt: skip
-    _add_model_and_data(transform, in_blocks=True)
-    transform.add_argument(
-        "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
-    )
-    _add_table_output(transform)
+def _transform(command: Parser) -> None:
+    _model_and_data(command.add_argument)
+    _table_output(command.add_argument)
 
 
-def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
-    score = commands.add_parser(
-        "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    _add_model_and_data(score, data_nargs="?", in_blocks=True)
-    score.add_argument(
-        "--training",
-        action="store_true",
-        help="score the training rows, each without itself; needs no DATA",
-    )
-    score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
-    score.add_argument(
-        "--fdr", type=_rate, metavar="RATE",
-        help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together",
-    )  # fmt: skip
-    score.add_argument("--explain", action="store_true", help="add a column 'why' that explains each outlier")
-    score.add_argument("--only-outliers", action="store_true", help="write only the rows that are flagged")
-    score.add_argument("--sort", action="store_true", help="sort the rows by their score, the most unusual one first")
-    _add_choice_of_outliers(score)
-    _add_table_output(score)
+def _score(command: Parser) -> None:
+    add = command.add_argument
+    _model_and_data(add, "?")
+    add("--training", action="store_true", help="score the training rows, each without itself; needs no DATA")
+    add("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
+    add("--fdr", type=_rate, metavar="RATE",
+        help="flag rows at this false discovery rate (Benjamini and Hochberg), taking all rows of DATA together")
+    add("--explain", action="store_true", help="add a column 'why' that explains each outlier")
+    add("--only-outliers", action="store_true", help="write only the rows that are flagged")
+    add("--sort", action="store_true", help="sort the rows by their score, the most unusual one first")
+    _choice_of_outliers(add)
+    _table_output(add)
 
 
-def _add_outliers(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
-    outliers = commands.add_parser(
-        "outliers", parents=[table, prepared, general], help="the unusual rows of a table, and why they are unusual", description=_OUTLIERS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    outliers.add_argument("data", type=InputPath, metavar="DATA", help="a table, or - for stdin")
-    outliers.add_argument(
-        "--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen"
-    )
-    outliers.add_argument(
-        "--groups",
-        action="store_true",
-        help="also find small groups of similar unusual rows (up to 10 %% of the rows); isolated wrong values are then found less well",
-    )
-    outliers.add_argument("--all", action="store_true", help="write all rows, the most unusual one first")
-    _add_choice_of_outliers(outliers)
-    _add_table_output(outliers)
+def _outliers(command: Parser) -> None:
+    add = command.add_argument
+    add("data", type=InputPath, metavar="DATA", help="a table, or - for stdin")
+    add("--method", choices=DENSITIES, default="parzen", help="the density to learn from the table; default parzen")
+    add("--groups", action="store_true",
+        help="also find small groups of similar unusual rows (up to 10 %% of the rows); isolated wrong values are then found less well")
+    add("--all", action="store_true", help="write all rows, the most unusual one first")
+    _choice_of_outliers(add)
+    _table_output(add)
 
 
-def _add_choice_of_outliers(parser: _Parser) -> None:
-    parser.add_argument(
-        "--level", type=_level, metavar="P", help="flag rows whose p-value is at most this number; default 0.01"
-    )
-    parser.add_argument(
-        "--top", type=_positive, metavar="N", help="write only the N most unusual rows, the most unusual one first"
-    )
-    parser.add_argument(
-        "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
-    )
+def _neighbors(command: Parser) -> None:
+    add = command.add_argument
+    _model_and_data(add)
+    add("--query", type=InputPath, metavar="FILE",
+        help="the rows to find neighbours for; default: the rows of DATA, none of which is its own neighbour")
+    add("-k", type=_positive, default=10, metavar="K", help="the number of neighbours; default 10")
+    add("--id", metavar="COL", help="identify rows by this column instead of by number")
+    _table_output(add, keep=False)
 
 
-def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
-    neighbors = commands.add_parser(
-        "neighbors", parents=[table, general], help="nearest rows under the learned metric", description=_NEIGHBORS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    _add_model_and_data(neighbors)
-    neighbors.add_argument(
-        "--query",
-        type=InputPath,
-        metavar="FILE",
-        help="the rows to find neighbours for; default: the rows of DATA, none of which is its own neighbour",
-    )
-    neighbors.add_argument("-k", type=_positive, default=10, metavar="K", help="the number of neighbours; default 10")
-    neighbors.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
-    _add_table_output(neighbors)
+def _inspect(command: Parser) -> None:
+    add = command.add_argument
+    add("model", type=InputPath, metavar="FILE", help="a table, by its extension or --format, or a model file")
 
 
-def _add_inspect(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
-    inspect = commands.add_parser(
-        "inspect",
-        parents=[table, prepared, general],
-        help="describe the columns of a table, or a model file",
-        description="Describe a table (the kind of each column, what it is used for, and what is unusual about it) or a model file "
-        "(its class, parameters, columns and weights).",
-    )
-    inspect.add_argument(
-        "model", type=InputPath, metavar="FILE", help="a table, by its extension or --format, or a model file"
-    )
+def _compare(command: Parser) -> None:
+    add = command.add_argument
+    add("data", type=InputPath, metavar="DATA", help="the table, or - for stdin")
+    add("--target", metavar="COL", help="the column of classes, or of numbers to predict; without it, only densities are compared")
+    add("--task", choices=("auto", "classes", "numbers"), default="auto",
+        help="the kind of --target; default: numbers if it has fractions or values that rarely repeat, otherwise classes")
+    add("--report", type=OutputPath, metavar="FILE", help="write a report: one HTML file that needs no network")
+    add("-k", type=_positive, default=5, metavar="K", help="the number of neighbours per prediction; default 5")
+    add("--methods", metavar="NAMES", help="compare only these methods (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca")
+    add("--folds", type=_two_or_more, default=5, metavar="N", help="the number of folds; default 5")
+    add("--repeats", type=_positive, metavar="N",
+        help="the number of repetitions of the cross-validation; default 1 to 3, depending on the number of rows")
+    add("--max-rows", type=_positive, default=20_000, metavar="N", help="compare on a random sample of this many rows; default 20000")
+    add("--fast", action="store_true",
+        help="a quick first result: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted")
+    add("--resume", action="store_true",
+        help="continue an interrupted run from the folds kept beside --report FILE, with the same result to the last bit")
 
 
-def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
-    compare = commands.add_parser(
-        "compare", parents=[table, prepared, general, cluster_options(_positive)], help="cross-validated comparison of metrics and densities", description=_COMPARE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    compare.add_argument("data", type=InputPath, metavar="DATA", help="the table, or - for stdin")
-    compare.add_argument(
-        "--target",
-        metavar="COL",
-        help="the column of classes, or of numbers to predict; without it, only densities are compared",
-    )
-    compare.add_argument(
-        "--task",
-        choices=("auto", "classes", "numbers"),
-        default="auto",
-        help="the kind of --target; default: numbers if it has fractions or values that rarely repeat, otherwise classes",
-    )
-    compare.add_argument(
-        "--report",
-        type=OutputPath,
-        metavar="FILE",
-        help="write a report: one HTML file that needs no network",
-    )
-    compare.add_argument(
-        "-k", type=_positive, default=5, metavar="K", help="the number of neighbours per prediction; default 5"
-    )
-    compare.add_argument(
-        "--methods",
-        metavar="NAMES",
-        help="compare only these methods (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca",
-    )
-    compare.add_argument("--folds", type=_two_or_more, default=5, metavar="N", help="the number of folds; default 5")
-    compare.add_argument(
-        "--repeats",
-        type=_positive,
-        metavar="N",
-        help="the number of repetitions of the cross-validation; default 1 to 3, depending on the number of rows",
-    )
-    compare.add_argument(
-        "--max-rows",
-        type=_positive,
-        default=20_000,
-        metavar="N",
-        help="compare on a random sample of this many rows; default 20000",
-    )
-
-    compare.add_argument(
-        "--fast",
-        action="store_true",
-        help="a quick first result: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted",
-    )
-
-    compare.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue an interrupted run from the folds kept beside --report FILE, with the same result to the last bit",
-    )
+def _report(command: Parser) -> None:
+    add = command.add_argument
+    _model_and_data(add)
+    add("--target", metavar="COL", help="the column of classes or numbers that colours the rows")
+    add("--id", metavar="COL", help="identify rows by this column instead of by number")
+    add("-o", "--output", type=OutputPath, metavar="FILE", required=True, help="the page to write: one HTML file")
 
 
-def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
-    report = commands.add_parser(
-        "report", parents=[table, general], help="write a page about a model file and the rows of a table", description=_REPORT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    _add_model_and_data(report)
-    report.add_argument("--target", metavar="COL", help="the column of classes or numbers that colours the rows")
-    report.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
-    report.add_argument(
-        "-o", "--output", type=OutputPath, metavar="FILE", required=True, help="the page to write: one HTML file"
-    )
+def _adapt(command: Parser) -> None:
+    add = command.add_argument
+    add("corpus", type=InputPath, metavar="CORPUS", help="the vectors to search in")
+    alike = command.add_mutually_exclusive_group(required=True).add_argument
+    alike("--pairs", type=InputPath, metavar="FILE",
+        help="a table of two columns: numbers (from 0) of rows that belong together; with --queries, the first column refers to queries")
+    alike("--labels", type=InputPath, metavar="FILE", help="a table of one column: rows with the same label belong together")
+    add("--queries", type=InputPath, metavar="FILE", help="the vectors of queries, if these are not rows of CORPUS")
+    add("--texts", type=InputPath, metavar="FILE", help="a table whose first column contains the text of each row of CORPUS")
+    add("--query-texts", type=InputPath, metavar="FILE", help="the same for the rows of --queries")
+    add("--vector", metavar="COL", help="the column of vectors in Parquet, or the array in .npz; default: the only one")
+    add("--methods", metavar="NAMES", default="rca,anchors", help="the methods to compare with the raw rows; default rca,anchors")
+    add("-o", "--output", type=OutputPath, metavar="MODEL", required=True, help="the model file to write")
+    add("--report", type=OutputPath, metavar="FILE", help="write a report: one HTML file that needs no network")
 
 
-def _add_adapt(commands: Any, general: _Parser) -> None:
-    adapt = commands.add_parser(
-        "adapt", parents=[general], help="learn an adapter for embeddings from pairs that belong together",
-        description=_ADAPT, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    adapt.add_argument("corpus", type=InputPath, metavar="CORPUS", help="the vectors to search in")
-    known = adapt.add_mutually_exclusive_group(required=True)
-    known.add_argument(
-        "--pairs",
-        type=InputPath,
-        metavar="FILE",
-        help="a table of two columns: numbers (from 0) of rows that belong together; with --queries, the first column refers to queries",
-    )
-    known.add_argument(
-        "--labels",
-        type=InputPath,
-        metavar="FILE",
-        help="a table of one column: rows with the same label belong together",
-    )
-    adapt.add_argument(
-        "--queries", type=InputPath, metavar="FILE", help="the vectors of queries, if these are not rows of CORPUS"
-    )
-    adapt.add_argument(
-        "--texts",
-        type=InputPath,
-        metavar="FILE",
-        help="a table whose first column contains the text of each row of CORPUS",
-    )
-    adapt.add_argument("--query-texts", type=InputPath, metavar="FILE", help="the same for the rows of --queries")
-    adapt.add_argument(
-        "--vector", metavar="COL", help="the column of vectors in Parquet, or the array in .npz; default: the only one"
-    )
-    adapt.add_argument(
-        "--methods",
-        metavar="NAMES",
-        default="rca,anchors",
-        help="the methods to compare with the raw rows; default rca,anchors",
-    )
-    adapt.add_argument(
-        "-o", "--output", type=OutputPath, metavar="MODEL", required=True, help="the model file to write"
-    )
-    adapt.add_argument(
-        "--report", type=OutputPath, metavar="FILE", help="write a report: one HTML file that needs no network"
-    )
+def _demo(command: Parser) -> None:
+    add = command.add_argument
+    add("--folder", default=".", metavar="DIR", help="the output folder; default: the current folder")
 
 
-def _add_demo(commands: Any, general: _Parser) -> None:
-    demo = commands.add_parser(
-        "demo", parents=[general], help="run comparisons on built-in data, with a picture and a report", description=_DEMO,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    demo.add_argument(
-        "--folder", default=".", metavar="DIR",
-        help="the output folder; default: the current folder",
-    )  # fmt: skip
+def _general() -> Parser:
+    group, add = _group("general options")
+    add("-q", "--quiet", action="store_true", help="print only errors to stderr")
+    add("--json", action="store_true", help="print the result as JSON to stdout")
+    add("--seed", type=_seed, default=0, metavar="N", help="the seed of all random choices; default 0")
+    add("--threads", type=_positive, metavar="N", help="the number of threads; default: all available")
+    add("--memory", type=_size_text, metavar="SIZE", help="memory for pairwise computations beyond the data, as in '2 GB'; default 128 MB")
+    return group
 
+
+def _table(missing: str | None = "refuse") -> Parser:
+    group, add = _group("reading tables")
+    add("--format", choices=_FORMATS, help="the format of DATA, if its extension does not determine it")
+    add("--sep", metavar="CHAR", help="the column separator of CSV; default: detected (a tab in TSV)")
+    add("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV and TSV; default utf-8")
+    add("--decimal", metavar="CHAR", help="the decimal separator of CSV and TSV, as in --decimal ,; default .")
+    add("--na", action="append", metavar="TEXT",
+        help="a string that marks missing values in CSV and TSV, besides empty cells, NA and nan, as in --na '?'; may be repeated")
+    add("--not-na", action="append", metavar="TEXT",
+        help="a string that is a value, although it usually marks a missing one, as in --not-na None; may be repeated")
+    add("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
+    add("--array", metavar="NAME",
+        help="the array of an NPZ file, or the sheet of an XLSX file, that holds the table; default X, or the only one, or the first")
+    add("--missing", choices=("refuse", "drop", "impute", "marginalise"), default=missing,
+        help=f"how to treat missing values: stop with an error{' (default)' if missing else ''}, leave such rows out, fill them in from "
+        f"a density, or learn and score densities from the known values{'' if missing else ' (default, if the method can)'}")
+    return group
+
+
+def _features() -> Parser:
+    group, add = _group("choosing features")
+    add("--columns", action="append", metavar="COLS",
+        help="the columns to use (comma-separated), in addition to the target; default: all; may be repeated")
+    add("--drop", action="append", metavar="COLS", help="columns that are not features (comma-separated); may be repeated")
+    add("--log", action="append", metavar="COLS",
+        help="columns of positive, skewed quantities of which to use the logarithm (comma-separated); may be repeated")
+    add("--type", action="append", metavar="COL=KIND",
+        help="treat a column as continuous, lattice (or lattice:STEP), tied, boolean, category, date (or date:FORMAT), text or "
+        "identifier instead of its detected kind; may be repeated")
+    add("--one-hot", action="store_true", help="convert categories to 0/1 columns; default: leave them out")
+    return group
+
+
+def _workers() -> Parser:
+    group = Parser(add_help=False)
+    add = group.add_argument_group("more than one process").add_mutually_exclusive_group().add_argument
+    add("--workers", type=_positive, metavar="N", help="use N Dask workers: processes on this machine")
+    add("--cluster", metavar="ADDRESS", help="use the workers of a Dask scheduler, as in tcp://host:8786")
+    return group
+
+
+def _model_and_data(add: Add, data_nargs: str | None = None) -> None:
+    add("model", type=InputPath, metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    add("data", type=InputPath, metavar="DATA", nargs=data_nargs, help="a table (also a folder of Parquet files, or a Zarr array), or - for stdin")
+
+
+def _choice_of_outliers(add: Add) -> None:
+    add("--level", type=_level, metavar="P", help="flag rows whose p-value is at most this number; default 0.01")
+    add("--top", type=_positive, metavar="N", help="write only the N most unusual rows, the most unusual one first")
+
+
+def _table_output(add: Add, *, keep: bool = True) -> None:
+    if keep:
+        add("--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)")
+    add("-o", "--output", type=TablePath, metavar="OUT", help="the table to write, in the format of its extension; default: CSV on stdout")
+    add("--spreadsheet", action="store_true",
+        help="in CSV and TSV, put an apostrophe before text that a spreadsheet would evaluate as a formula")
+
+
+# fmt: on
+
+
+def _group(title: str) -> tuple[Parser, Add]:
+    """Return a parent for the parsers of commands, and the function that adds options to its group."""
+    parser = Parser(add_help=False)
+    return parser, parser.add_argument_group(title).add_argument
+
+
+# -- the values of options: each function reads one from text -----------------------------------------------------------------
+
+
+def _number(text: str, convert: type, valid: Callable[[Any], bool], what: str) -> Any:
+    try:
+        value = convert(text)
+    except ValueError:
+        value = None
+    if value is None or not valid(value):
+        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
+    return value
+
+
+def _positive(text: str) -> int:
+    return _number(text, int, lambda value: value >= 1, "a whole number of at least 1")
+
+
+def _two_or_more(text: str) -> int:
+    return _number(text, int, lambda value: value >= 2, "a whole number of at least 2")
+
+
+def _seed(text: str) -> int:
+    return _number(text, int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 4294967295")
+
+
+def _level(text: str) -> float:
+    return _number(text, float, lambda value: 0 < value <= 0.5, "a number in (0, 0.5]")
+
+
+def _rate(text: str) -> float:
+    return _number(text, float, lambda value: 0 < value < 1, "a number between 0 and 1")
+
+
+def _size_text(text: str) -> str:
+    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
+    return text
+
+
+# -- the commands --------------------------------------------------------------------------------------------------------------
 
 _LEARN = """\
 Fit a metric or a density to the columns of a table and save it, with the kinds of the columns.
@@ -432,156 +383,23 @@ _DEMO = """\
 Run three comparisons on built-in data: densities of slanted bars, with a picture; metrics and densities for the sensors
 of a machine, with a report; and metrics for 178 real wines. This takes less than a minute and writes vicinal-demo.html and .png.
 """
-
-
-def _general_options() -> _Parser:
-    parser = argparse.ArgumentParser(add_help=False)
-    group = parser.add_argument_group("general options")
-    group.add_argument("-q", "--quiet", action="store_true", help="print only errors to stderr")
-    group.add_argument("--json", action="store_true", help="print the result as JSON to stdout")
-    group.add_argument("--seed", type=_seed, default=0, metavar="N", help="the seed of all random choices; default 0")
-    group.add_argument("--threads", type=_positive, metavar="N", help="the number of threads; default: all available")
-    group.add_argument(
-        "--memory",
-        type=_size_text,
-        metavar="SIZE",
-        help="memory for pairwise computations beyond the data, as in '2 GB'; default 128 MB",
-    )
-    return parser
-
-
-def _table_options(missing: str | None = "refuse") -> _Parser:
-    parser = argparse.ArgumentParser(add_help=False)
-    group = parser.add_argument_group("reading tables")
-    group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not determine it")
-    group.add_argument("--sep", metavar="CHAR", help="the column separator of CSV; default: detected (a tab in TSV)")
-    group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV and TSV; default utf-8")
-    group.add_argument(
-        "--decimal", metavar="CHAR", help="the decimal separator of CSV and TSV, as in --decimal ,; default ."
-    )
-    group.add_argument(
-        "--na",
-        action="append",
-        metavar="TEXT",
-        help="a string that marks missing values in CSV and TSV, besides empty cells, NA and nan, as in --na '?'; may be repeated",
-    )
-    group.add_argument(
-        "--not-na",
-        action="append",
-        metavar="TEXT",
-        help="a string that is a value, although it usually marks a missing one, as in --not-na None; may be repeated",
-    )
-    group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
-    group.add_argument(
-        "--array",
-        metavar="NAME",
-        help="the array of an NPZ file, or the sheet of an XLSX file, that holds the table; default X, or the only one, or the first",
-    )
-    group.add_argument(
-        "--missing",
-        choices=("refuse", "drop", "impute", "marginalise"),
-        default=missing,
-        help=f"how to treat missing values: stop with an error{' (default)' if missing else ''}, leave such rows out, fill them in from "
-        f"a density, or learn and score densities from the known values{'' if missing else ' (default, if the method can)'}",
-    )
-    return parser
-
-
-def _prepare_options() -> _Parser:
-    parser = argparse.ArgumentParser(add_help=False)
-    group = parser.add_argument_group("choosing features")
-    group.add_argument(
-        "--columns",
-        action="append",
-        metavar="COLS",
-        help="the columns to use (comma-separated), in addition to the target; default: all; may be repeated",
-    )
-    group.add_argument(
-        "--drop",
-        action="append",
-        metavar="COLS",
-        help="columns that are not features (comma-separated); may be repeated",
-    )
-    group.add_argument(
-        "--log",
-        action="append",
-        metavar="COLS",
-        help="columns of positive, skewed quantities of which to use the logarithm (comma-separated); may be repeated",
-    )
-    group.add_argument(
-        "--type",
-        action="append",
-        metavar="COL=KIND",
-        help="treat a column as continuous, lattice (or lattice:STEP), tied, boolean, category, date (or date:FORMAT), text or "
-        "identifier instead of its detected kind; may be repeated",
-    )
-    group.add_argument(
-        "--one-hot", action="store_true", help="convert categories to 0/1 columns; default: leave them out"
-    )
-    return parser
-
-
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", type=InputPath, metavar="MODEL", help="a model file written by learn or vicinal.io.save"
-    )
-
-
-def _add_model_and_data(parser: _Parser, data_nargs: str | None = None, *, in_blocks: bool = False) -> None:
-    _add_model(parser)
-    what = "a table (also a folder of Parquet files, or a Zarr array)" if in_blocks else "a table"
-    parser.add_argument("data", type=InputPath, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
-
-
-def _add_table_output(parser: _Parser) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=TablePath,
-        metavar="OUT",
-        help="the table to write, in the format of its extension; default: CSV on stdout",
-    )
-    parser.add_argument(
-        "--spreadsheet",
-        action="store_true",
-        help="in CSV and TSV, put an apostrophe before text that a spreadsheet would evaluate as a formula",
-    )
-
-
-# -- the values of options: each function reads one from text -----------------------------------------------------------------
-
-
-def _number(text: str, convert: type, valid: Callable[[Any], bool], what: str) -> Any:
-    try:
-        value = convert(text)
-    except ValueError:
-        value = None
-    if value is None or not valid(value):
-        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
-    return value
-
-
-def _positive(text: str) -> int:
-    return _number(text, int, lambda value: value >= 1, "a whole number of at least 1")
-
-
-def _two_or_more(text: str) -> int:
-    return _number(text, int, lambda value: value >= 2, "a whole number of at least 2")
-
-
-def _seed(text: str) -> int:
-    return _number(text, int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 4294967295")
-
-
-def _level(text: str) -> float:
-    return _number(text, float, lambda value: 0 < value <= 0.5, "a number in (0, 0.5]")
-
-
-def _rate(text: str) -> float:
-    return _number(text, float, lambda value: 0 < value < 1, "a number between 0 and 1")
-
-
-def _size_text(text: str) -> str:
-    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
-        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
-    return text
+_INSPECT = """\
+Describe a table (the kind of each column, what it is used for, and what is unusual about it) or a model file (its class,
+parameters, columns and weights).
+"""
+_TRANSFORM = """\
+Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored.
+"""
+# The summary, the description, the options and the groups of options of each command.
+_COMMANDS: dict[str, tuple[str, str, Callable[[Parser], None], Sequence[Callable[[], Parser]]]] = {
+    "learn": ("fit a metric or a density and save it", _LEARN, _learn, (_table, _features, _general, _workers)),
+    "transform": ("map rows to a space in which the learned distance is Euclidean", _TRANSFORM, _transform, (_table, _general, _workers)),
+    "score": ("log-density, outlier flag and p-value of each row", _SCORE, _score, (_table, _general, _workers)),
+    "outliers": ("the unusual rows of a table, and why they are unusual", _OUTLIERS, _outliers, (partial(_table, None), _features, _general)),
+    "neighbors": ("nearest rows under the learned metric", _NEIGHBORS, _neighbors, (_table, _general)),
+    "inspect": ("describe the columns of a table, or a model file", _INSPECT, _inspect, (_table, _features, _general)),
+    "compare": ("cross-validated comparison of metrics and densities", _COMPARE, _compare, (_table, _features, _general, _workers)),
+    "report": ("write a page about a model file and the rows of a table", _REPORT, _report, (_table, _general)),
+    "adapt": ("learn an adapter for embeddings from pairs that belong together", _ADAPT, _adapt, (_general,)),
+    "demo": ("run comparisons on built-in data, with a picture and a report", _DEMO, _demo, (_general,)),
+}  # fmt: skip

@@ -9,7 +9,7 @@ from vicinal._detect.scored_table import reasons_of_rows
 from vicinal._report import unusual_rows
 from vicinal.cli.columns import Picked
 from vicinal.cli.console import Console, count, one_line
-from vicinal.cli.errors import DATA, MODEL, Failure
+from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.models import Model, open_model
 from vicinal.cli.outputs import write_json, write_text
 from vicinal.cli.score import detector_of, rows_as_taken, scores_of_rows
@@ -73,8 +73,6 @@ def report(arguments: Namespace, console: Console) -> None:
             code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
             seed=arguments.seed,
         )
-    except NotImplementedError as error:  # a metric of scikit-learn whose solver has no map
-        raise Failure(MODEL, one_line(error)) from error
     except ValueError as error:
         raise Failure(DATA, name_options(one_line(error), y="--target")) from error
     arguments.check_interrupted()

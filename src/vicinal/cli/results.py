@@ -1,18 +1,24 @@
-"""The output of commands that make a table: rows in a file or on stdout, or JSON."""
+"""The output of commands that make a table: rows in a file or on stdout, block by block, or JSON."""
 
+import contextlib
+import gzip
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from vicinal._row_sources import write_npy_header
+from vicinal._words import printable
 from vicinal.cli.console import Console, count
 from vicinal.cli.errors import DATA, USAGE, Failure
-from vicinal.cli.outputs import output_format, write_json
-from vicinal.cli.table_writer import TableWriter
+from vicinal.cli.outputs import output_file, output_format, to_stdout, without_formulas, write_json
 from vicinal.cli.tables import check_columns, split_names
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_MOST_ROWS_OF_A_SHEET = 1_048_576
 
 
 def check_output(arguments: Namespace) -> None:
@@ -29,7 +35,7 @@ def columns_to_keep(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarra
 
 
 class Results:
-    """The table that a command writes, block by block.
+    """The table that a command writes, block by block: a file is replaced completely or not at all; stdout receives each block.
 
     Parameters
     ----------
@@ -41,42 +47,159 @@ class Results:
 
     def __init__(self, arguments: Namespace, console: Console, kind: str) -> None:
         self._arguments, self._console, self._kind = arguments, console, kind
-        self._as_json = arguments.json and arguments.output in (None, "-")
-        self._frames: list[pd.DataFrame] = []
-        self._is_empty = True
-        self._writer = TableWriter(arguments.output, spreadsheet=arguments.spreadsheet)
+        self._output = None if arguments.output == "-" else arguments.output
+        self._stack = contextlib.ExitStack()
+        self._sink: Any = None
+        self._n_rows, self._columns = 0, list[str]()
 
     def __enter__(self) -> Self:
-        self._writer.__enter__()
+        self._stack.__enter__()
         return self
 
     def write(self, frame: "pd.DataFrame") -> None:
-        """Add a block of the table."""
+        """Add a block of the table; its columns are those of the first one."""
         self._arguments.check_interrupted()
-        self._is_empty = False
         if frame.columns.has_duplicates:
             name = frame.columns[frame.columns.duplicated()][0]
             raise Failure(
                 USAGE, f"--keep {name}: the output already has a column of that name. Rename it in the table."
             )
-        self._frames.append(frame) if self._as_json else self._writer.write(frame)
+        if self._sink is None:
+            self._sink, self._columns = self._opened(frame), [str(name) for name in frame]
+        self._sink.write(frame)
+        self._n_rows += len(frame)
 
     def __exit__(self, *error: Any) -> None:
+        try:
+            if error[0] is None:
+                if self._sink is None:
+                    raise Failure(DATA, "no row is complete, so --missing drop leaves none.")
+                self._sink.close()
+        except BaseException as failure:
+            self._stack.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        self._stack.__exit__(*error)
+        if error[0] is None and self._output is not None:
+            self._console.say(f"wrote {count(self._n_rows, 'row')} to {self._output}.")
+            if self._arguments.json:
+                summary = {"model": self._kind, "output": self._output, "rows": self._n_rows, "columns": self._columns}
+                write_json(summary)
+
+    def _opened(self, frame: Any) -> Any:
+        spreadsheet = self._arguments.spreadsheet
+        if self._output is None:
+            if self._arguments.json:
+                return _Whole(None, "json")
+            return _Text(self._stack.enter_context(to_stdout()), ",", spreadsheet, escaped=sys.stdout.isatty())
+        kind, texts = output_format(self._output), _texts(frame)
+        if texts and kind == "npy":
+            raise Failure(
+                DATA,
+                f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet.",
+            )
+        file: Any = self._stack.enter_context(output_file(self._output))
+        if kind in ("csv", "tsv"):
+            if self._output.lower().endswith(".gz"):
+                file = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))
+            return _Text(file, "\t" if kind == "tsv" else ",", spreadsheet)
+        if kind in ("xlsx", "npz"):
+            return _Whole(file, kind)
+        return _Array(file) if kind == "npy" else _Parquet(file)
+
+
+def _texts(frame: Any) -> list[str]:
+    """Return the columns that do not hold numbers."""
+    return [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]
+
+
+class _Text:
+    """CSV or TSV; on a terminal, control characters in the cells are escaped."""
+
+    def __init__(self, file: Any, sep: str, spreadsheet: bool, *, escaped: bool = False) -> None:
+        self._file, self._sep, self._spreadsheet, self._escaped = file, sep, spreadsheet, escaped
+        self._header = True
+
+    def write(self, frame: Any) -> None:
+        frame = without_formulas(frame) if self._spreadsheet else frame
+        options = {"index": False, "sep": self._sep, "header": self._header}
+        if self._escaped:
+            self._file.write(printable(frame.to_csv(**options)))
+        else:
+            frame.to_csv(self._file, **options)
+        self._header = False
+
+    def close(self) -> None:
+        """Do nothing, because everything has been written."""
+
+
+class _Parquet:
+    """Parquet, a row group per block."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._writer = file, None  # type: Any, Any
+
+    def write(self, frame: Any) -> None:
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        schema = None if self._writer is None else self._writer.schema
+        try:
+            table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise Failure(
+                DATA, f"a column does not have the same type in all blocks of the table ({error}). Write .csv instead."
+            ) from error
+        if self._writer is None:
+            self._writer = ParquetWriter(self._file, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Array:
+    """NPY; the number of rows is written into reserved space of the header at the end."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._shape = file, (0, 0)
+
+    def write(self, frame: Any) -> None:
+        rows = np.ascontiguousarray(frame.to_numpy(dtype=np.float64))
+        if self._shape[0] == 0:
+            write_npy_header(self._file, rows.shape, rows.dtype)
+        self._shape = self._shape[0] + len(rows), rows.shape[1]
+        self._file.write(rows.data)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        write_npy_header(self._file, self._shape, np.dtype(np.float64))
+
+
+class _Whole:
+    """XLSX, NPZ or JSON on stdout, which is written at the end."""
+
+    def __init__(self, file: Any, kind: str) -> None:
+        self._file, self._kind, self._frames = file, kind, []  # type: Any, str, list[Any]
+
+    def write(self, frame: Any) -> None:
+        self._frames.append(frame)
+        if self._kind == "xlsx" and sum(map(len, self._frames)) >= _MOST_ROWS_OF_A_SHEET:
+            raise Failure(
+                DATA, f"a sheet of .xlsx holds at most {_MOST_ROWS_OF_A_SHEET - 1:,} rows. Write .csv or .parquet."
+            )
+
+    def close(self) -> None:
         import pandas as pd
 
-        if error[0] is None and self._is_empty:
-            failure = Failure(DATA, "no row is complete, so --missing drop leaves none.")
-            self._writer.__exit__(Failure, failure, None)
-            raise failure
-        self._writer.__exit__(*error)
-        if error[0] is not None:
+        frame = pd.concat(self._frames, ignore_index=True)
+        if self._kind == "json":
+            write_json(frame.to_dict("records"))
             return
-        output, n_rows = self._arguments.output, self._writer.n_rows
-        if self._as_json:
-            frame = pd.concat(self._frames, ignore_index=True)
-            columns = [frame[name].tolist() for name in frame]
-            write_json([dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)])
-        elif output not in (None, "-"):
-            self._console.say(f"wrote {count(n_rows, 'row')} to {output}.")
-            if self._arguments.json:
-                write_json({"model": self._kind, "output": output, "rows": n_rows, "columns": self._writer.columns})
+        if self._kind == "xlsx":
+            without_formulas(frame).to_excel(self._file, index=False, engine="openpyxl")
+            return
+        texts = _texts(frame)
+        numbers = [name for name in frame if name not in texts]
+        arrays: dict[str, Any] = {"X": frame[numbers].to_numpy(dtype=np.float64), "names": np.array(numbers, dtype=str)}
+        arrays.update({name: frame[name].astype(str).to_numpy(dtype=str) for name in texts})
+        np.savez(self._file, allow_pickle=False, **arrays)

@@ -1,6 +1,5 @@
 """`--workers` and `--cluster`: Dask workers that fit, and that score or transform the parts of a table."""
 
-import argparse
 import contextlib
 import logging
 from argparse import Namespace
@@ -16,17 +15,6 @@ _SECONDS_TO_CONNECT = 20
 # it is freed; the page faults of the next one then take several times as long as NumPy's computations with it.
 _ENVIRONMENT = "distributed.nanny.pre-spawn-environ"
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": 2**27, "MALLOC_MMAP_THRESHOLD_": 2**25}
-
-
-def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
-    """Return the options, for the parser of a command; `positive` reads a number of workers."""
-    parser = argparse.ArgumentParser(add_help=False)
-    group = parser.add_argument_group("more than one process").add_mutually_exclusive_group()
-    group.add_argument("--workers", type=positive, metavar="N", help="use N Dask workers: processes on this machine")
-    group.add_argument(
-        "--cluster", metavar="ADDRESS", help="use the workers of a Dask scheduler, as in tcp://host:8786"
-    )
-    return parser
 
 
 @contextlib.contextmanager
