@@ -260,7 +260,8 @@ def search_directions(
     Returns
     -------
     FitPath
-        The path of the best split found; its objectives are the best so far, one entry per pass of all runs.
+        The path of the best split found; its objectives are the best so far, one entry per pass of all runs, of which `n_iter`
+        belong to the run that found it.
     """
     best, record, rough = path, [path.objectives], max(tol, ROUGH)
 
@@ -282,7 +283,7 @@ def search_directions(
         record.append(best.objectives)
     # Runs that were not kept may have been higher.
     every_pass = np.minimum(np.maximum.accumulate(np.concatenate(record)), best.objectives[-1])
-    return best._replace(objectives=every_pass, n_iter=len(every_pass))
+    return best._replace(objectives=every_pass, n_passes=len(every_pass))
 
 
 def _n_parameters(split: Split) -> float:

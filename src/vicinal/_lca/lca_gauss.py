@@ -144,7 +144,8 @@ class LCAGauss(LocalComponents):
         The penalised objective per row, one entry per pass, the last one belonging to the fitted parameters;
         with ``reduce``, the best so far. After "stochastic", one entry per sweep, measured on the same 500 rows.
     n_iter_ : int
-        The number of passes over the pairs (of sweeps over the rows for "stochastic").
+        The number of passes over the pairs (of sweeps over the rows for "stochastic"); with ``reduce``, those of the run of
+        EM that found the directions, where ``len(objectives_)`` counts the passes of all runs.
     converged_ : bool
         Whether the fit converged.
     solver_ : str

@@ -29,7 +29,7 @@ from vicinal._leave_one_out.problem import LOG_2PI, EMStatistics, LeaveOneOut, l
 
 # The default limits of fits to rows with gaps: the maximum number of passes, and the tolerance in nats per row.
 GAP_LIMITS: dict[str, Any] = {"max_iter": 100, "tol": 1e-3}
-_GAUSSIAN_PASSES = 30
+_GAUSSIAN_PASSES, _UNCHANGED = 30, 1e-9  # and the change of correlations at which they end
 # A ridge for the initial covariance, as a share of the variance of each column: two columns may have few common rows.
 _RIDGE = 1e-3
 
@@ -165,7 +165,7 @@ def expect(
 def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Return rows whose missing entries are their expectation under the Gaussian of the known ones, and its covariance.
 
-    This makes a few passes of EM for a Gaussian with missing values, with a small ridge.
+    This makes at most 30 passes of EM for a Gaussian with missing values, with a small ridge.
     """
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
@@ -187,8 +187,11 @@ def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray
             gain = np.linalg.solve(covariance[np.ix_(o, o)], cross.T).T
             rows[np.ix_(mine, m)] = centre[m] + (X[np.ix_(mine, o)] - centre[o]) @ gain.T
             added[np.ix_(m, m)] += w[mine].sum() * (covariance[np.ix_(m, m)] - gain @ cross.T)
-        centre = mean_of_rows(rows, weight)
+        centre, last = mean_of_rows(rows, weight), covariance
         covariance = scatter_of_rows(rows, weight) + added / w.sum() + ridge
+        scale = np.sqrt(np.diag(covariance))
+        if np.all(np.abs(covariance - last) <= _UNCHANGED * np.outer(scale, scale)):
+            break
     return rows, 0.5 * (covariance + covariance.T)
 
 

@@ -35,9 +35,9 @@ _NEGLIGIBLE = 1e-6
 
 
 _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
-# With more rows than this, 512 rows are held out once, which is enough for the choice; with fewer, all are, in five folds.
-MANY_ROWS = 1500
-HELD_OUT_ROWS = 512
+# So many rows are held out, which is enough for the choice: at once if there are more rows than the first number, else in folds, of
+# which there are five at most.
+MANY_ROWS, HELD_OUT_ROWS = 1500, 400
 
 
 FOLDS = 5
@@ -77,8 +77,8 @@ class LocalLCA(LocalDensity):
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     selection : Selection, optional
         How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
-        :class:`vicinal.Selection`. By default, every row is held out once, in five folds; with more than 1,500 rows,
-        one set of 512 rows is held out. The criterion must be "log_likelihood". Its noises are tried alone and, with fractions of
+        :class:`vicinal.Selection`. By default, 400 rows are held out
+        (all of fewer): one set of more than 1,500 rows, else folds. The criterion must be "log_likelihood". Its noises are tried alone and, with fractions of
         them, in sums with LCA's covariance; multiples of LCA's covariance are also tried without noise, unless `shared` is 0.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
@@ -305,7 +305,8 @@ class LocalLCA(LocalDensity):
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         held_out_once = len(counted) > MANY_ROWS
         parts = fixed_folds(X[counted], 1 if held_out_once else FOLDS, HELD_OUT_ROWS if held_out_once else None)
-        return [(np.delete(counted, part), counted[part]) for part in parts]
+        n_parts = 1 + int(np.searchsorted(np.cumsum([len(part) for part in parts]), HELD_OUT_ROWS))
+        return [(np.delete(counted, part), counted[part]) for part in parts[:n_parts]]
 
     def _without_held_out_rows(self) -> Member:
         if self.shared == 0 and isinstance(self.noise, str):

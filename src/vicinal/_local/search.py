@@ -4,8 +4,8 @@ The family has two paths along which the shared covariance only changes its size
 pairs serve all sizes and all numbers of directions: multiples of LCA's covariance, and multiples of the identity (the noise of Manifold
 Parzen).  Manifold Parzen tries every combination of its grid, on the second path alone.  Local LCA
 
-1. tries both paths with both centres, for two sizes of the vicinity and every third multiple, on as many splits as hold out 300 rows;
-2. then, around the best of these, on all splits, sizes of the vicinity, multiples and numbers of directions nearby, and all directions;
+1. tries both paths for two sizes of the vicinity and every third multiple, with kernels at the rows, and the better path with the other centre;
+2. then, around the best of these, sizes of the vicinity, multiples and numbers of directions nearby, and all directions;
 3. then sums of the best members of the two paths;
 4. returns to LCA unless the best member is ahead of it by more than a standard error.
 
@@ -30,7 +30,6 @@ from vicinal._rows import check_spread
 from vicinal._search import Selection, paired_gain, search_results, top_of_parabola
 
 _NEARBY = 2  # positions on a path around the best
-_SCOUTED_ROWS = 300  # held-out rows that choose the path and the centre
 _SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
 _FEW = 2  # sizes of the vicinity in the first round
 # The log-density of a row that is infinitely far from all kernels: differences and squares of such numbers are finite.
@@ -158,9 +157,6 @@ class LocalSearch:
     def __init__(self, splits: Sequence[Split], grid: Grid) -> None:
         self._splits, self._grid = splits, grid
         self._scores: dict[Member, np.ndarray] = {}  # of each split
-        held_out = np.cumsum([len(split.test) for split in splits])
-        self._n_scouts = min(1 + int(np.searchsorted(held_out, _SCOUTED_ROWS)), len(splits))
-        self._scouted: dict[Member, np.ndarray] = {}  # of the first splits alone
 
     def every_member(self) -> SearchResult:
         """Return the best of all combinations; of equally good ones, the one with the fewest directions, neighbours, and noise."""
@@ -177,11 +173,11 @@ class LocalSearch:
         grid = self._grid
         for shape, factors in grid.paths:
             self._prepare_neighbors(shape)
-            few = factors[::3] if len(factors) > 4 else factors
-            for center in grid.centers:
-                for k in self._few_neighbors():
-                    self._try(shape, few, k, center, n_splits=self._n_scouts)
-        best = self._best(self._scouted)
+            self._try_few(shape, factors, grid.centers[0])
+        shape, factors, _ = self._place_of(self._best(self._scores))
+        for center in grid.centers[1:]:
+            self._try_few(shape, factors, center)
+        best = self._best(self._scores)
         shape, factors, at = self._place_of(best)
         nearby = factors[max(at - _NEARBY, 0) : at + _NEARBY + 1]
         size = grid.neighbors.index(best.n_neighbors)
@@ -189,7 +185,7 @@ class LocalSearch:
             self._try(shape, nearby, k, best.center, self._depths_near(best))
         if grid.sums:
             self._try_sums()
-        if any(_is_lca(member) for member in self._scouted):
+        if any(_is_lca(member) for member in self._scores):
             self._try(Shared(1.0, 0.0), [1.0], grid.neighbors[0], "row", [0])
         return self._result(self._simple_unless_behind(self._best(self._scores)))
 
@@ -199,10 +195,13 @@ class LocalSearch:
             for kernels in split.kernels:
                 kernels.neighbors(shape, max(self._grid.neighbors))
 
-    def _few_neighbors(self) -> Sequence[int]:
-        """Return sizes that are spread over all of them."""
+    def _try_few(self, shape: Shared, factors: Sequence[float], center: str) -> None:
+        """Score every third multiple of a shape, for sizes that are spread over all of them."""
         sizes = self._grid.neighbors
-        return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
+        if len(sizes) > _FEW:
+            sizes = [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
+        for k in sizes:
+            self._try(shape, factors[::3] if len(factors) > 4 else factors, k, center)
 
     def _depths_near(self, member: Member) -> Sequence[int]:
         """Return the number of directions of a member, the next ones, and all, which vicinities of another size may need."""
@@ -217,10 +216,8 @@ class LocalSearch:
         k: int,
         center: str,
         depths: Sequence[int] | None = None,
-        n_splits: int | None = None,
     ) -> None:
-        """Score numbers of directions (by default all) and multiples of a shape on all splits, or the first ones, unless all are known."""
-        splits = self._splits[:n_splits]
+        """Score numbers of directions (by default all) and multiples of a shape on all splits, unless all are known."""
         depths = self._grid.depths if depths is None else depths
         depths = [depth for depth in depths if depth <= k and (depth or center == "row")]
         if not depths:
@@ -229,12 +226,10 @@ class LocalSearch:
         members = table.members()
         if all(member in self._scores for row in members for member in row):
             return
-        scores = np.stack([split.score(table) for split in splits])
+        scores = np.stack([split.score(table) for split in self._splits])
         for i, row in enumerate(members):
             for j, member in enumerate(row):
-                self._scouted.setdefault(member, scores[: self._n_scouts, i, j])
-                if len(splits) == len(self._splits):
-                    self._scores.setdefault(member, scores[:, i, j])
+                self._scores.setdefault(member, scores[:, i, j])
 
     def _best(self, scores: dict[Member, np.ndarray]) -> Member:
         return max(scores, key=lambda member: scores[member].mean())
@@ -251,8 +246,7 @@ class LocalSearch:
 
     def _best_of_path(self, name: str) -> Member | None:
         """Return the best member with directions whose shared covariance has the part of this name alone."""
-        scores = self._scouted.items()
-        pure = {m: s for m, s in scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0}
+        pure = {m: s for m, s in self._scores.items() if getattr(m, name) == m.shared + m.noise and m.n_components > 0}
         return self._best(pure) if pure else None
 
     def _try_sums(self) -> None:
