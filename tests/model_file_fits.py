@@ -39,6 +39,7 @@ NAMES = np.array(["a", "bb", "é"])[Y]
 CHUNKLETS = np.where(np.arange(N) < 10, np.arange(N) // 2, -1)
 WEIGHT = np.where(np.arange(N) % 5 == 4, 0.0, np.linspace(0.5, 2.0, N))
 TABLE = pd.DataFrame(X, columns=["length", "wïdth"])
+LEVELS = TABLE.assign(shop=pd.Categorical(np.array(["web", "store"])[np.arange(N) % 2]), gift=np.arange(N) % 3 == 0)
 GAPS = TABLE.mask(np.arange(N)[:, None] == [[3, 5]])
 PAIRS = np.arange(N).reshape(-1, 2)
 
@@ -106,6 +107,8 @@ FITS = {
     ),
     "LCA:shrinkage": lambda: LCA(reg=vicinal.Shrinkage(0.1, 0.5), max_iter=3, tol=1.0).fit(X),
     "LCA": lambda: LCA(reg=0.0).fit(X),
+    "LCA:levels": lambda: LCA(reg=0.1).fit(LEVELS, sample_weight=WEIGHT),
+    "LCA:levels alone": lambda: LCA().fit(LEVELS[["shop", "gift"]]),
     "LCA:diag": lambda: LCA("diag", solver="em", max_iter=5, engine=Engine(threads=1), reg=0.0).fit(
         TABLE, None, WEIGHT
     ),
@@ -171,6 +174,7 @@ FITS = {
         vicinal.LocalLCA(1, 5, 0, shared=1, center="mean", reg=0.0)
     ).fit(X),
     "ParzenWindows": lambda: ParzenWindows().fit(X),
+    "ParzenWindows:levels": lambda: ParzenWindows().fit(LEVELS.assign(shop=LEVELS["shop"].mask(np.arange(N) == 4))),
     "ParzenWindows:weights": lambda: ParzenWindows((0.5, 1.0), engine=Engine(memory="64 MB")).fit(
         TABLE.astype(np.float32), sample_weight=WEIGHT
     ),

@@ -562,7 +562,13 @@ def forge_model(model, arrays=None, data=b"", **metadata):
 
 
 def estimator_tree(cls="ParzenWindows", parameters=None, attributes=None, **more):
-    parameters = {"bandwidth": 1.0, "engine": None, **(parameters or {})}
+    parameters = {
+        "bandwidth": 1.0,
+        "engine": None,
+        "categorical_features": None,
+        "max_categories": 32,
+        **(parameters or {}),
+    }
     return {"is": "estimator", "class": cls, "parameters": parameters, "attributes": attributes or {}, **more}
 
 

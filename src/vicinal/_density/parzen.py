@@ -12,13 +12,14 @@ from sklearn.utils import Tags
 from vicinal._checks import bandwidth_covariance, check_choice, is_positive_definite
 from vicinal._dask import fits_collections
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
-from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.mixed import MixedColumnsMixin, MixedTable
 from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
-from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Recorder, accelerated_fixed_point, fixed_point, warn_if_not_converged
 from vicinal._leave_one_out import (
     GAP_LIMITS,
     Expectation,
     IncompleteRows,
+    MixedRows,
     Moments,
     leave_one_out,
     merged_twins,
@@ -27,14 +28,16 @@ from vicinal._leave_one_out import (
 )
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
-from vicinal._rows import check_rows, check_spread, check_weights, has_gaps, own_rows
+from vicinal._rows import check_rows, check_spread, check_weights, has_gaps, log_weights, own_rows
 
 _RULES = ("loo", "scott", "silverman")
 # A bandwidth whose square falls below this share of the data's variance is shrinking to zero: distances have no digits left.
 _COLLAPSED = 1e-12
+# The maximum number of passes over rows of numbers and levels, and the tolerance in nats per row.
+_LIMITS: dict[str, Any] = {"max_iter": 200, "tol": 1e-8}
 
 
-class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class ParzenWindows(RecordParametersMixin, MixedColumnsMixin, DensityMixin, BaseEstimator):
     r"""Gaussian Parzen windows (kernel density estimation), exact in any dimension.
 
     .. math:: p(x) = \sum_j w_j \, N(x; x_j, \Sigma), \qquad w_j = 1/n \text{ or sample\_weight}
@@ -51,11 +54,18 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         - ``"scott"``, ``"silverman"``: SciPy's factor squared times the full covariance of the data.
 
         All three are scale-equivariant: the density does not depend on the units.
+    categorical_features : "from_dtype", mask, positions, names or None, default="from_dtype"
+        The columns of levels, whose categories are part of the density; see :class:`vicinal.LCA`. Their smoothing is learned whatever
+        the bandwidth is.
+    max_categories : int or None, default=32
+        The largest number of coordinates of a column of levels; rarer levels share one.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
     Attributes
     ----------
+    category_smoothing_ : ndarray of shape (n_columns_of_levels,)
+        The learned share l of each column of levels, in their order; only if there are such columns.
     covariance_ : ndarray of shape (n_active, n_active)
         The kernel's covariance, of the columns that vary (usually all).
     active_features_ : ndarray of int
@@ -103,8 +113,17 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     _isotropic = True
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
-    def __init__(self, bandwidth: str | float | ArrayLike = "loo", *, engine: Engine | str | None = None) -> None:
+    def __init__(
+        self,
+        bandwidth: str | float | ArrayLike = "loo",
+        *,
+        categorical_features: Any = "from_dtype",
+        max_categories: int | None = 32,
+        engine: Engine | str | None = None,
+    ) -> None:
         self.bandwidth = bandwidth
+        self.categorical_features = categorical_features
+        self.max_categories = max_categories
         self.engine = engine
 
     def __sklearn_tags__(self) -> Tags:
@@ -130,6 +149,9 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         -------
         self
         """
+        table = self._open_table(X, sample_weight)
+        if table is not None:
+            return self._fit_table(table)
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
         gaps = has_gaps(rows)
@@ -149,6 +171,73 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         else:
             self.covariance_ = bandwidth_covariance(self.bandwidth, rows.shape[1])
         self._keep_density(own_rows(rows, X), weight)
+        return self
+
+    def _fit_table(self, table: MixedTable) -> Self:
+        """Fit to rows of numbers and levels: the width, if it is to be found, and l by the same passes."""
+        d, weight = table.numbers.shape[1], table.weight
+        gaps = bool(np.isnan(table.numbers).any())
+        given = not isinstance(self.bandwidth, str)
+        if not given:
+            check_choice(self.bandwidth, "bandwidth", _RULES)
+        numbers, self._constants = table.numbers, None
+        if d and not gaps:
+            numbers = self._keep_active(numbers, weight, width="bandwidth", kept=np.full(d, given))
+            d = numbers.shape[1]
+        levels = table.categories, table.codes
+        limits = GAP_LIMITS if table.incomplete else _LIMITS
+        problem = MixedRows.of(numbers, weight, fit_engine(self), levels, limits["tol"])
+        searches = d > 0 and self._searches
+        if given or not d:
+            covariance = bandwidth_covariance(self.bandwidth, d) if given and d else np.zeros((d, d))
+        elif self.bandwidth == "loo":
+            start = narrowed(problem.covariance, len(numbers)) if gaps else problem.covariance
+            covariance = np.trace(start) / d * np.eye(d)
+        else:  # SciPy's factor, of the numbers; where some are missing, of their Gaussian
+            moments = Moments.of(problem.rows, problem.weight)
+            assert moments is not None
+            covariance = _rule_of_thumb(moments, len(problem.rows), str(self.bandwidth))
+        # In these coordinates, the displacements of EM are proportional to the gradient: log(v) / sqrt(d), and logit(l) / sqrt(2).
+        least = _COLLAPSED * np.trace(problem.covariance)
+
+        def pass_over(at: _Leveled) -> tuple[float, MixedRows, float]:
+            metric = _inverse_root(at.covariance)
+            statistics = at.problem.em_statistics(metric)
+            ratio = float(np.trace(statistics.scatter)) / d if searches else 1.0
+            if searches and ratio * np.trace(at.covariance) <= least:
+                raise ValueError(
+                    "bandwidth='loo' found no width for these rows, because their numbers hardly differ, or repeat those of other "
+                    "rows. Pass bandwidth as a number."
+                )
+            return statistics.log_likelihood, statistics.problem, ratio
+
+        def displacement(at: _Leveled) -> tuple[float, np.ndarray]:
+            objective, following, ratio = pass_over(at)
+            return objective, np.append(np.sqrt(max(d, 1)) * np.log(ratio), np.sqrt(8.0) * following.slopes)
+
+        def move(at: _Leveled, by: np.ndarray) -> tuple[_Leveled, np.ndarray]:
+            wider = np.exp(by[0] / np.sqrt(max(d, 1))) * at.covariance
+            return _Leveled(wider, at.problem.moved(np.sqrt(2.0) * by[1:])), by
+
+        def step(at: _Leveled) -> tuple[float, _Leveled]:
+            objective, following, ratio = pass_over(at)
+            return objective, _Leveled(at.covariance if following.alone else ratio * at.covariance, following)
+
+        at = _Leveled(covariance, problem)
+        if table.incomplete:
+            path = fixed_point(step, at, Recorder(), may_lose=True, **limits)
+        else:
+            path = accelerated_fixed_point(displacement, move, at, Recorder(), **limits)
+        warn_if_not_converged("ParzenWindows", path, remedy="Look at objectives_")
+        self.covariance_, problem = path.parameters
+        filled = numbers
+        if table.incomplete:
+            self._left_out_scores = problem.scores(_inverse_root(self.covariance_))
+            self._incomplete_rows, filled = table.codes.copy(), problem.rows
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        placed = problem.placed(_inverse_root(self.covariance_))
+        self.engine_, self.certified_row_error_ = placed.problem.backend, placed.problem.certified_row_error
+        self._keep_levels(table, problem.smoothing, filled, log_weights(weight))
         return self
 
     def _keep_density(self, rows: Any, weight: np.ndarray | None) -> None:
@@ -264,6 +353,18 @@ def _rule_of_thumb(moments: Moments, n: int, rule: str) -> np.ndarray:
 def _thumb_factor(effective: float, d: int, rule: Any) -> float:
     """Return SciPy's factor, squared, for an effective number of rows."""
     return (effective if rule == "scott" else effective * (d + 2) / 4.0) ** (-2.0 / (d + 4))
+
+
+def _inverse_root(covariance: np.ndarray) -> np.ndarray:
+    """Return A with ``A'A`` the inverse of a covariance."""
+    return np.linalg.inv(np.linalg.cholesky(covariance))
+
+
+class _Leveled(NamedTuple):
+    """A point of a fit to rows of numbers and levels."""
+
+    covariance: np.ndarray
+    problem: MixedRows
 
 
 class _FilledRows(NamedTuple):

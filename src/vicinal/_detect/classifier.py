@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import merged_warnings
+from vicinal._categories import as_categories
 from vicinal._checks import as_numbers
 from vicinal._dask import (
     CollectionClassifierMixin,
@@ -19,12 +20,13 @@ from vicinal._dask import (
     fits_collections,
     float_numbers,
 )
+from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.steps import as_density, check_takes_weights, rows_as_passed
 from vicinal._leave_one_out import Moments
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin
-from vicinal._rows import check_weights, validate_data
+from vicinal._rows import ValidRows, check_weights, is_frame, validate_data
 from vicinal._supervision import code_classes
 from vicinal._tensors import as_host
 
@@ -92,7 +94,7 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The training rows.
+            The training rows. :class:`vicinal.LCA` and :class:`vicinal.ParzenWindows` take the categories of a DataFrame.
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), optional
@@ -102,9 +104,14 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
         -------
         self
         """
-        passed, rows = X, validate_data(self, X, dtype=[np.float64, np.float32])
-        labels = code_classes(y, len(rows))
         density = self._inner_estimator()
+        levels = density._levels_in(X) if isinstance(density, MixedColumnsMixin) else None
+        if levels is None:
+            passed, rows = X, validate_data(self, X, dtype=[np.float64, np.float32])
+        else:  # the levels of all classes; each class has its own shares of them
+            passed, rows = as_categories(X, levels), levels.encode(X)
+            ValidRows(rows, levels.names).taken_by(self)
+        labels = code_classes(y, len(rows))
         weight = check_weights(sample_weight, rows)
         check_takes_weights(density, weight)
         counted = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)
@@ -123,6 +130,8 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
             for code, label in enumerate(self.classes_.tolist()):
                 some, options = places[code], {} if weight is None else {"sample_weight": weights[code]}
                 table = rows_as_passed(passed, rows, some, density=density)
+                if levels is None and isinstance(density, MixedColumnsMixin) and is_frame(table):
+                    table = ValidRows(rows[some], getattr(self, "feature_names_in_", None))
                 try:
                     fitted = _fit_in_all_columns(clone(density), table, options)
                 except ValueError as error:
@@ -190,12 +199,16 @@ class DensityClassifier(NotebookMixin, CollectionClassifierMixin, BaseEstimator)
     def predict_joint_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return ``log(prior_c) + log p_c(x)`` for each row and class, shape (n_samples, n_classes)."""
         check_is_fitted(self)
-        passed = X
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        rows = rows_as_passed(passed, X, density=self.densities_[0])
+        passed: Any = X
+        density = self.densities_[0]
+        if getattr(density, "_has_levels", False):
+            values, rows = density._codes(X), X
+        else:
+            values = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+            rows = rows_as_passed(passed, values, density=density)
         with np.errstate(divide="ignore"):
             joint = np.log(self.priors_) + np.column_stack([as_host(d.score_samples(rows)) for d in self.densities_])
-        joint += self._off_constants(X.astype(np.float64, copy=False))
+        joint += self._off_constants(values.astype(np.float64, copy=False))
         if np.isnan(joint).any():
             raise ValueError(
                 f"{type(self.densities_[0]).__name__} returned NaN as the log-density of "

@@ -15,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._callers import callers_line
 from vicinal._checks import check_integer, check_positive
+from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.steps import as_density, check_takes_weights, rows_as_passed
 from vicinal._engine import Engine, Work, engine_at, prepare, works_there
 from vicinal._mixtures import Mixture
 from vicinal._notebook import NotebookMixin
-from vicinal._rows import check_rows, check_weights, validate_data
+from vicinal._rows import ValidRows, check_rows, check_weights, is_frame, validate_data
 from vicinal._tensors import on_device
 
 
@@ -122,7 +123,10 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
         options = {} if weight is None else {"sample_weight": weight}
-        self.density_ = clone(density).fit(rows_as_passed(passed, X, density=density), **options)
+        rows: Any = rows_as_passed(passed, X, density=density)
+        if isinstance(density, MixedColumnsMixin) and is_frame(rows):  # truth values are numbers here
+            rows = ValidRows(X, getattr(self, "feature_names_in_", None))
+        self.density_ = clone(density).fit(rows, **options)
         mixture = self._mixture()
         engine = self._engine_for(mixture, passed)
         ends, self.n_iter_, arrived = seek_modes(

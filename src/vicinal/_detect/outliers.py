@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_positive
 from vicinal._dask import answers_collections, fits_collections, float_numbers
+from vicinal._density.mixed import MixedColumnsMixin
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._detect.explanation import Explanation, explain, forget_reference
 from vicinal._detect.scored_table import reasons_of_rows, scored_table
@@ -323,13 +324,16 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         if table:
             self.density_ = _fitted_to_table(clone(density), X, weight)
         else:
-            validated = passed is rows and isinstance(density, MixtureDensityMixin)
-            self.density_ = clone(density).fit(ValidRows(rows) if validated else passed, **as_weights(weight))
+            given: Any = ValidRows(rows) if passed is rows and isinstance(density, MixtureDensityMixin) else passed
+            if isinstance(density, MixedColumnsMixin) and is_frame(passed):  # truth values are numbers here
+                given = ValidRows(rows, getattr(self, "feature_names_in_", None))
+            self.density_ = clone(density).fit(given, **as_weights(weight))
         steps = Steps(self.density_)
         if steps.encoder is not None:
             self._keep_names()
-        known = steps.known(passed) if steps.before else rows
-        by_itself = constants_in(steps) if steps.scores_gaps and steps.before else constant_values(rows, weight)
+        by_steps = steps.before or steps.levels
+        known = steps.known(passed) if by_steps else rows
+        by_itself = constants_in(steps) if steps.scores_gaps and by_steps else constant_values(rows, weight)
         self._store_training_table(by_itself, known)
         if steps.scores_gaps:
             gaps = np.isnan(known) if has_gaps(known) else None
@@ -498,6 +502,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             known = steps.known(X)
             differs = [*steps.encoder.broken_constants(X).values(), np.zeros(len(known), dtype=bool)]
             return NewRows(X, known, steps.versions(X), np.any(differs, axis=0))
+        if steps.levels:
+            codes = steps.known(X)
+            broken = np.asarray(np.any(breaks_constants(codes, self._constant_values()), axis=1))
+            return NewRows(X, codes, [codes], broken)
         checked = self._checked(X, self.density_, reset=False)
         passed = rows_as_passed(X, checked, density=self.density_)
         broken = np.asarray(np.any(breaks_constants(checked, self._constant_values()), axis=1))
@@ -523,7 +531,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     def _scored(self, rows: NewRows) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of new rows and their log-densities; means over draws of the noise on rounded columns, if there is noise."""
         steps = Steps(self.density_)
-        if not steps.before and not has_gaps(rows.known):
+        if not steps.before and not has_gaps(rows.known) and not steps.levels:
             log_densities = as_host(self.density_.score_samples(rows.passed))
             scores = self._with_groups(log_densities, rows.known)
         else:
@@ -553,7 +561,10 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             return log_densities
         density = Steps(self.density_).density
         groups = GroupScores(self._group_rows, self._group_units, self._group, self._group_scales)
-        return groups.lowest(log_densities, used_columns(density, rows), getattr(density, "engine", None))
+        queries = used_columns(density, rows)
+        if getattr(density, "_has_levels", False):
+            queries = density.mixture_.query_images(queries)
+        return groups.lowest(log_densities, queries, getattr(density, "engine", None))
 
     def _known_training_rows(self, steps: Steps) -> np.ndarray:
         """Return the training rows in the active columns of the density, NaN where a value is missing."""

@@ -38,6 +38,7 @@ class Part(NamedTuple):
     units : (d, d), or (d,) for a diagonal: the map to coordinates in which distances between rows are compared
     engine : the engine of the density
     log_densities : the log-densities of the m rows; its argument is None, or (n,): which training rows remain in the density
+    asked : (n, d), the training rows as queries, if these have other coordinates: levels that depend on the row itself
     """
 
     positions: np.ndarray
@@ -45,6 +46,7 @@ class Part(NamedTuple):
     units: np.ndarray
     engine: Any
     log_densities: Callable[[np.ndarray | None], np.ndarray]
+    asked: np.ndarray | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -54,7 +56,8 @@ class Part(NamedTuple):
     @property
     def queries(self) -> np.ndarray:
         """The m rows."""
-        return self.rows if self.is_whole else self.rows[self.positions]
+        rows = self.rows if self.asked is None else self.asked
+        return rows if self.is_whole else rows[self.positions]
 
 
 class ScoreScale(NamedTuple):
@@ -270,8 +273,9 @@ class _Neighbors:
 
     def __init__(self, part: Part, count: int) -> None:
         self._part, m = part, len(part.positions)
-        problem = prepare(part.engine, part.rows, n_queries=m, leave_one_out=part.is_whole, passes=LOO_PASSES)
-        queries = (None, None) if part.is_whole else (part.queries, part.positions)
+        resident = part.is_whole and part.asked is None
+        problem = prepare(part.engine, part.rows, n_queries=m, leave_one_out=resident, passes=LOO_PASSES)
+        queries = (None, None) if resident else (part.queries, part.positions)
         self._listed = problem.at(part.units).nearest(count, *queries)
 
     def kernel_at_fifth(self, remaining: np.ndarray) -> np.ndarray:
@@ -283,7 +287,8 @@ class _Neighbors:
         if len(short):
             place, rows = np.where(remaining, np.cumsum(remaining) - 1, -1), part.positions[short]
             placed = prepare(part.engine, part.rows[remaining], n_queries=len(short)).at(part.units)
-            squares[short] = placed.nearest(k, part.rows[rows], place[rows]).scores[:, -1]
+            asked = part.rows if part.asked is None else part.asked
+            squares[short] = placed.nearest(k, asked[rows], place[rows]).scores[:, -1]
         return -0.5 * squares
 
 

@@ -15,6 +15,7 @@ from vicinal._checks import check_flag, check_integer
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.parzen import ParzenWindows
 from vicinal._row_sources import ArrayRows
+from vicinal._rows import ValidRows
 from vicinal._tables import (
     ColumnType,
     Dequantizer,
@@ -87,6 +88,8 @@ class Steps:
     noise : Dequantizer or None
     by_column : bool
         Whether every step treats each column by itself.
+    levels : bool
+        Whether the density was fitted to columns of levels; it then takes codes.
     scores_gaps : bool
         Whether the density also is one of vicinal, which scores rows with missing values by the known ones. Steps that fill values in
         are then skipped.
@@ -97,6 +100,7 @@ class Steps:
         self.encoder = self.before[0] if self.before and isinstance(self.before[0], TableEncoder) else None
         self.noise = next((step for step in self.before if isinstance(step, Dequantizer)), None)
         self.by_column = all(_keeps_columns(step) or isinstance(step, _SCALERS) for step in self.before)
+        self.levels = getattr(self.density, "_has_levels", False)
         self.scores_gaps = self.by_column and isinstance(self.density, MixtureDensityMixin)
 
     @property
@@ -126,6 +130,8 @@ class Steps:
                 X = step._rows(rows, reset=False) if draw is None else step.draw(rows, draw)
             else:
                 X = step.transform(rows)
+        if self.levels:
+            return self.density._codes(X)
         return np.asarray(X, dtype=None if isinstance(X, np.ndarray) and X.dtype.kind == "f" else np.float64)
 
     def versions(self, X: Any, n_draws: int = N_DRAWS) -> list[np.ndarray]:
@@ -134,7 +140,8 @@ class Steps:
 
     def log_densities(self, rows: np.ndarray) -> np.ndarray:
         """Return the log-densities of rows as the density takes them, in its own units."""
-        return np.asarray(self.density.score_samples(_named_for(self.density, rows)))
+        passed = ValidRows(rows) if self.levels else _named_for(self.density, rows)
+        return np.asarray(self.density.score_samples(passed))
 
     def in_units(self, table: np.ndarray) -> np.ndarray:
         """Return rows of the density in the units of the table."""

@@ -11,7 +11,7 @@ from sklearn.model_selection import KFold, check_cv
 from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
 from vicinal._detect.scores import Part, Ranks
 from vicinal._detect.steps import Steps, rows_as_passed
-from vicinal._mixtures import known_patterns
+from vicinal._mixtures import MixedMixture, known_patterns
 
 
 def held_out_parts(density: Any) -> list[Part]:
@@ -22,9 +22,20 @@ def held_out_parts(density: Any) -> list[Part]:
         def log_densities(remaining: np.ndarray | None) -> np.ndarray:
             return held_out.remaining(remaining).log_densities(rows)
 
-        return Part(held_out.positions, rows, held_out.mixture.kernel_units, density.engine, log_densities)
+        mixture, points, asked = held_out.mixture, rows, None
+        if isinstance(mixture, MixedMixture):
+            points, asked = mixture.point_images(), mixture.query_images(rows, left_out=True)
+        return Part(held_out.positions, points, mixture.kernel_units, density.engine, log_densities, asked)
 
-    return [part_of(held_out) for held_out in density._held_out_rows(np.arange(len(rows)))]
+    return [part_of(held_out) for held_out in held_out_rows(density, np.arange(len(rows)))]
+
+
+def held_out_rows(density: Any, positions: np.ndarray) -> list[HeldOutRows]:
+    """Return training rows with the density without them, on the scale of new rows: discrete scores tie, and ranks count ties."""
+    return [
+        part._replace(mixture=part.mixture.compared()) if isinstance(part.mixture, MixedMixture) else part
+        for part in density._held_out_rows(positions)
+    ]
 
 
 def refitted_parts(model: Any, cv: Any, passed: Any, X: np.ndarray, weight: np.ndarray | None) -> list[Part]:
@@ -169,7 +180,7 @@ def rank_by_known(
         The positions of the rows among the training rows, if they are training rows.
     """
     density, mixture = steps.density, steps.density._mixture()
-    parts = list(density._held_out_rows(np.arange(len(training_rows))))
+    parts = held_out_rows(density, np.arange(len(training_rows)))
     ranked = RowsByKnown(np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows)))
     weight = weights_in(density)
     for positions, known in known_patterns(rows):
@@ -177,7 +188,7 @@ def rank_by_known(
         compared = having[np.unique(np.linspace(0, len(having) - 1, min(len(having), _MOST)).astype(int))]
         if own is None:
             marginal = mixture.marginal(known) if len(known) < mixture.n_features else mixture
-            scores = marginal.score_samples(np.ascontiguousarray(rows[np.ix_(positions, known)]))
+            scores = marginal.scores_of(np.ascontiguousarray(rows[np.ix_(positions, known)]))
         else:
             scores = _held_out_scores(parts, training_rows, own[positions], known)
         ranked.log_densities[positions] = scores

@@ -4,6 +4,7 @@
 
       LCA, lca.py              a metric and a density, with one kernel covariance
           steps.py             a pass over the pairs and its M-step, as pure functions of arrays
+          mixed_metric.py      images of rows of numbers and levels
       LCAGauss, lca_gauss.py   a Gaussian in some directions, kernels in the others
           gauss_steps.py       the same for two covariances
 

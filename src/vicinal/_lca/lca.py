@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from vicinal._checks import bandwidth_covariance, check_choice, check_integer
 from vicinal._dask import fits_collections
+from vicinal._density.mixed import MixedTable
 from vicinal._density.mixture_density import HeldOutRows, rows_out_of_folds
 from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, FitPath, Recorder, accelerated_fixed_point, fixed_point
@@ -28,6 +29,7 @@ from vicinal._lca.checks import (
     check_variances,
     is_answerable,
 )
+from vicinal._lca.mixed_metric import MixedMetricMixin
 from vicinal._lca.penalty import (
     AUTO_SHARE,
     LEAST_PENALTY,
@@ -42,7 +44,16 @@ from vicinal._lca.penalty import (
     has_plenty,
 )
 from vicinal._lca.penalty_search import search_penalty, warn_at_edge
-from vicinal._lca.steps import CollapseError, Point, Steps, Structure, inverse_root, nearest_structured, ordered_metric
+from vicinal._lca.steps import (
+    CollapseError,
+    MixedSteps,
+    Point,
+    Steps,
+    Structure,
+    inverse_root,
+    nearest_structured,
+    ordered_metric,
+)
 from vicinal._lca.stochastic import (
     SAMPLE,
     Metrics,
@@ -52,15 +63,24 @@ from vicinal._lca.stochastic import (
     exact_is_affordable,
     metric_of,
 )
-from vicinal._leave_one_out import IncompleteRows, LeaveOneOut, counted_rows, leave_one_out, narrowed, scatter_of_rows
+from vicinal._leave_one_out import (
+    IncompleteRows,
+    LeaveOneOut,
+    MixedRows,
+    counted_rows,
+    leave_one_out,
+    narrowed,
+    scatter_of_rows,
+)
 from vicinal._mixtures import SharedMixture
-from vicinal._rows import TrainingRows, ValidRows, check_rows, forget_gaps
+from vicinal._rows import TrainingRows, ValidRows, check_rows, forget_gaps, log_weights
+from vicinal._search import held_out_splits
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _FEWEST_REFITTED = 20  # rows that a detector fits again in folds
 
 
-class LCA(LocalComponents):
+class LCA(MixedMetricMixin, LocalComponents):
     r"""Local Component Analysis: learn the metric that makes data locally isotropic, without labels.
 
     PCA whitens by the spread of the whole data set, whereas LCA whitens by the spread of each row about its
@@ -99,6 +119,12 @@ class LCA(LocalComponents):
     init : "covariance", float or array, default="covariance"
         The initial covariance: that of the data (the target of a :class:`vicinal.Shrinkage`), or a number or vector (standard deviations), or a matrix (a
         covariance).
+    categorical_features : "from_dtype", mask, positions, names or None, default="from_dtype"
+        The columns of levels, whose categories are part of the density (see Notes). "from_dtype" takes the columns of a DataFrame that
+        have the dtype category, as in scikit-learn, and here also those of text and of bool. None takes all columns as numbers.
+    max_categories : int or None, default=32
+        The largest number of coordinates of a column of levels, as in scikit-learn's OneHotEncoder: rarer levels share one. None gives
+        each level its own.
     max_iter : int, optional
         The maximum number of passes over the pairs (default 500); for "stochastic", of sweeps over the rows (default 50).
     tol : float, optional
@@ -122,6 +148,8 @@ class LCA(LocalComponents):
         The kernel's covariance :math:`\Sigma` of the columns that vary (usually all).
     precision_ : ndarray of shape (n_active, n_active)
         Its inverse.
+    category_smoothing_ : ndarray of shape (n_columns_of_levels,)
+        The learned share l of each column of levels, in their order; only if there are such columns.
     components_ : ndarray of shape (n_active, n_features)
         The matrix A with :math:`\Sigma^{-1} = A'A`, which makes neighbourhoods round. For "full" and "low_rank" its rows are
         ordered: along the first one, the data spread most beyond their neighbourhoods. For "diag" and "spherical" A is diagonal.
@@ -185,6 +213,12 @@ class LCA(LocalComponents):
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a
     neighbour, but leave-one-out omits it as a whole.
 
+    *Categories.* With shares :math:`\pi` of the levels of a column, the kernel of a pair has the further factor
+    :math:`(1 - l) [c_i = c_j] + l \pi(c_i)`: the level is copied from the neighbour, or drawn from the shares. Each column has its own l,
+    which is learned beside :math:`\Sigma`; with l = 1 the column is independent of the others. The shares of a training row leave it out.
+    `components_` has the columns of numbers alone, and `transform` adds the coordinates of the levels. The penalty is chosen on the
+    numbers.
+
     *Missing values.* ``fit`` accepts rows with missing values (NaN). Each pass ("em", at most 100 passes, with a tolerance
     of 1e-3 by default) replaces missing values by their expectation given the known ones under the density of the other
     rows, and adds their conditional covariance to the scatter. This is an approximation without a proof of ascent:
@@ -227,6 +261,8 @@ class LCA(LocalComponents):
         reg: Shrinkage | str | float | ArrayLike = "auto",
         solver: StochasticEM | str = "auto",
         init: str | float | ArrayLike = "covariance",
+        categorical_features: Any = "from_dtype",
+        max_categories: int | None = 32,
         max_iter: int | None = None,
         tol: float | None = None,
         callback: Callback | None = None,
@@ -239,6 +275,8 @@ class LCA(LocalComponents):
         self.reg = reg
         self.solver = solver
         self.init = init
+        self.categorical_features = categorical_features
+        self.max_categories = max_categories
         self.max_iter = max_iter
         self.tol = tol
         self.callback = callback
@@ -263,7 +301,20 @@ class LCA(LocalComponents):
         -------
         self
         """
-        return self._fit(self._open(X, sample_weight))
+        table = self._open_table(X, sample_weight)
+        return self._fit(self._open(X, sample_weight)) if table is None else self._fit_table(table)
+
+    def _fit_table(self, table: MixedTable) -> Self:
+        """Fit to rows of numbers and levels."""
+        if self._stochastic_options() is self.solver or self.solver == "stochastic":
+            raise ValueError(
+                "solver='stochastic' needs columns of numbers. Use solver='accelerated' for columns of levels."
+            )
+        levels = table.categories, table.codes
+        self._fit(TrainingRows(table.numbers, table.weight, None, incomplete=table.incomplete, levels=levels))
+        smoothing, filled = self.category_smoothing_, self.mixture_.centres
+        self._keep_levels(table, smoothing, filled, log_weights(table.weight))
+        return self
 
     def _fit(self, rows: TrainingRows, remedies: Remedies = LCA_REMEDIES, share: float = AUTO_SHARE) -> Self:
         """Fit to validated rows; with gaps, "auto" means `share` times the covariance of the data."""
@@ -278,7 +329,8 @@ class LCA(LocalComponents):
                 start, reference = self._start(problem, covariance, reg, structure)
                 # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
                 # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
-                em = Steps(reg, structure, start, reference)
+                kind = Steps if rows.levels is None else MixedSteps
+                em = kind(reg, structure, start, reference)
                 path, neighbors = self._maximised(problem, em, start, rows)
                 break
             except (CollapseError, np.linalg.LinAlgError):
@@ -309,6 +361,8 @@ class LCA(LocalComponents):
     def _prepared(self, rows: TrainingRows, structure: Structure, remedies: Remedies, share: float) -> _Prepared:
         """Return the columns that vary, their problem, the covariance of the data, and the penalty."""
         self._stream = None
+        if rows.levels is not None:
+            return self._prepared_table(rows, structure, remedies, share)
         if rows.incomplete:
             names, columns = getattr(self, "feature_names_in_", None), np.arange(rows.values.shape[1])
             incomplete = IncompleteRows.of(rows.values, rows.weight, self.engine, names)
@@ -320,6 +374,21 @@ class LCA(LocalComponents):
         problem = self._problem(rows)
         known = (rows.values, rows.weight) if rows.file else (problem.rows, problem.weight)
         return _Prepared(rows, problem, scatter_of_rows(*known), reg)
+
+    def _prepared_table(self, rows: TrainingRows, structure: Structure, remedies: Remedies, share: float) -> _Prepared:
+        """Return the same for rows of numbers and levels; the penalty is that of the numbers."""
+        d, gaps = rows.values.shape[1], bool(np.isnan(rows.values).any())
+        tol = self._limits_of("gaps" if rows.incomplete else "exact")["tol"]
+        self._constants, self.reg_search_, self._reg_form = None, None, None
+        reg: Any = Penalty(np.zeros((0, 0)))
+        if d and not gaps:
+            rows, reg = self._penalty(rows, structure, remedies)
+        problem = MixedRows.of(rows.values, rows.weight, fit_engine(self), rows.levels, tol)
+        if gaps:
+            given = check_reg(self.reg, d)
+            reg = Penalty(share * problem.covariance) if given is None else given
+            reg = check_penalty(reg, np.arange(d), getattr(self, "feature_names_in_", None))
+        return _Prepared(rows, problem, problem.covariance, reg)
 
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
@@ -345,6 +414,10 @@ class LCA(LocalComponents):
             the update, and ``n_iter_`` is their number; ``converged_`` is False, because a stream has no end;
             ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample. The callback is not called.
         """
+        if self._has_levels:
+            raise ValueError(
+                "partial_fit needs columns of numbers, and this LCA was fitted to columns of levels. Use fit."
+            )
         fresh = not hasattr(self, "components_")
         rows = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
         structure, options = self._check_parameters(rows.shape[1]), self._stochastic_options()
@@ -440,6 +513,8 @@ class LCA(LocalComponents):
         """Return the solver, and a start for it: that of an exact fit of many rows comes from some of them."""
         if isinstance(problem, IncompleteRows):
             return "em", start
+        if isinstance(problem, MixedRows):
+            return "em" if self.solver == "em" or problem.pairs is None else "accelerated", start
         n, solver = len(problem.rows), self._pick_solver(len(problem.rows))
         is_coarse = isinstance(self.init, str) and isinstance(problem.rows, np.ndarray)
         with one_blas_thread_beside_pairs(*problem.rows.shape):
@@ -453,11 +528,13 @@ class LCA(LocalComponents):
 
     def _held_out_rows(self, rows: np.ndarray) -> Iterable[HeldOutRows]:
         """Return training rows with the density without them: without their fold, if rows are few for the kernel's parameters."""
-        log_shares, d = self._mixture().log_weights, self.mixture_.n_features
+        log_shares, d = self._mixture().log_weights, len(self.covariance_)
         n_rows, has_gaps = int(np.count_nonzero(log_shares > -np.inf)), hasattr(self, "_left_out_scores")
         enough = PLENTY * free_parameters(self._check_parameters(d), d)
         if has_gaps or not _FEWEST_REFITTED <= n_rows < enough:
             return super()._held_out_rows(rows)
+        if self._has_levels:
+            return self._held_out_levels(rows)
         X = self._with_constants(self._training_rows())
         weight = None if np.ptp(log_shares) == 0 else len(X) * np.exp(log_shares)
 
@@ -468,6 +545,30 @@ class LCA(LocalComponents):
                 return again.fit(ValidRows(X[train]), sample_weight=shares).mixture_
 
         return rows_out_of_folds(self, rows, weight, mixture_of)
+
+    def _held_out_levels(self, rows: np.ndarray) -> list[HeldOutRows]:
+        """Return training rows of numbers and levels under the kernel that was learned without their fold, each row left out."""
+        mixture = self._mixture()
+        categories = mixture.categories
+        codes = self._training_rows()
+        weight = None if np.ptp(mixture.log_weights) == 0 else len(codes) * np.exp(mixture.log_weights)
+        numbers = codes[:, categories.numbers]
+        table, parts = MixedTable(numbers, weight, categories, codes), []
+        reg: Any = check_reg(self.reg_, self.n_features_in_ - len(categories.columns))
+        reg = as_parameter(reg.of_columns(np.flatnonzero(np.isin(self._categories.numbers, self.active_features_))))
+        for train, test in held_out_splits(codes, weight):
+            places = np.flatnonzero(np.isin(rows, test))
+            again: Any = clone(self).set_params(reg=reg, init="covariance", callback=None, verbose=0)
+            again.n_features_in_ = numbers.shape[1]
+            with warnings.catch_warnings(action="ignore"):  # warnings were already issued for all rows
+                again._fit_table(table.take(train))
+            if len(again.covariance_) < numbers.shape[1] or not len(places):  # a column is constant without the fold
+                continue
+            kernel = mixture.with_kernel(again.covariance_, again.category_smoothing_)
+            parts.append(HeldOutRows(places, kernel, rows[places]))
+        found = np.concatenate([part.positions for part in parts]) if parts else np.array([], dtype=int)
+        rest = np.setdiff1d(np.arange(len(rows)), found)
+        return [*parts, HeldOutRows(rest, mixture, rows[rest])] if len(rest) else parts
 
     def _check_parameters(self, n_features: int) -> Structure:
         """Return the structure; raise an error for invalid parameters."""
@@ -491,7 +592,9 @@ class LCA(LocalComponents):
 
         Rows with gaps start from a kernel of the width of Scott's rule.
         """
-        incomplete = isinstance(problem, IncompleteRows)
+        if not len(covariance):
+            return covariance, covariance
+        incomplete = isinstance(problem, IncompleteRows) or (isinstance(problem, MixedRows) and problem.pairs is None)
         of_data = reg.updated(narrowed(covariance, len(problem.rows))) if incomplete else reg.start(covariance)
         structured = nearest_structured(of_data, *structure)
         check_variances(structured, self._active_names)
@@ -508,6 +611,9 @@ class LCA(LocalComponents):
     def _keep(self, path: FitPath, rows: TrainingRows, covariance: np.ndarray, neighbors: np.ndarray | None) -> None:
         """Store the metric and the density."""
         metric, problem = path.parameters
+        if isinstance(problem, MixedRows):
+            self._keep_table(metric, problem, rows)
+            return
         if isinstance(problem, IncompleteRows):  # the rows of the density are those of the best pass, without gaps
             self._incomplete_rows = rows.values.copy()
             self._keep_metric(metric, scatter_of_rows(problem.rows, rows.weight))
@@ -520,10 +626,30 @@ class LCA(LocalComponents):
         self.mixture_ = self._shared_mixture(*rows.kept())
         self._keep_neighbors(problem, self.components_[:, self.active_features_], rows, X, neighbors)
 
+    def _keep_table(self, metric: np.ndarray, problem: MixedRows, rows: TrainingRows) -> None:
+        """Store the metric of the numbers, and l; the density follows when the estimator has all columns."""
+        self._keep_metric(metric, scatter_of_rows(problem.rows, problem.weight))
+        self.category_smoothing_, values = problem.smoothing, rows.values
+        if rows.incomplete:
+            self._left_out_scores = problem.scores(metric)
+            self._incomplete_rows, values = rows.levels[1].copy(), problem.rows
+        placed = problem.placed(metric)
+        everyone = np.full(len(values), True)
+        counted = everyone if rows.weight is None or rows.incomplete else rows.weight > 0
+        self.effective_neighbors_ = np.empty(len(values))
+        self.effective_neighbors_[counted] = placed.perplexities()
+        if not counted.all():
+            categories, codes = rows.levels
+            others = np.hstack([values, categories.indicators(codes)])[~counted]
+            self.effective_neighbors_[~counted] = placed.perplexities(others)
+        self.engine_ = placed.problem.backend
+        self.certified_row_error_ = placed.problem.certified_row_error
+        self.mixture_ = self._shared_mixture(values, None)
+
     def _keep_metric(self, metric: np.ndarray, covariance: np.ndarray) -> None:
         """Store the metric, its rows ordered by the covariance of the data."""
         diagonal = self.covariance_type in ("diag", "spherical")
-        metric = np.abs(metric) if diagonal else ordered_metric(metric, covariance)
+        metric = np.abs(metric) if diagonal or not len(metric) else ordered_metric(metric, covariance)
         inverse = np.linalg.inv(metric)
         self.components_ = self._in_all_columns(metric)
         self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric
@@ -533,6 +659,6 @@ class _Prepared(NamedTuple):
     """What a fit needs: the rows of the columns that vary, their problem, their covariance, and the penalty."""
 
     rows: TrainingRows
-    problem: LeaveOneOut | IncompleteRows
+    problem: LeaveOneOut | IncompleteRows | MixedRows
     covariance: np.ndarray
     penalty: Penalty

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from vicinal._kernel_penalty import Penalty
 from vicinal._metric import signs_of
@@ -75,7 +76,7 @@ class Point(NamedTuple):
     """A point of an exact fit: the metric A, and the leave-one-out problem, whose centres move if rows have gaps."""
 
     metric: np.ndarray
-    problem: Any  # LeaveOneOut, Minibatch or IncompleteRows
+    problem: Any  # LeaveOneOut, Minibatch, IncompleteRows or MixedRows
 
 
 class Steps:
@@ -105,7 +106,7 @@ class Steps:
         # The gradient of F by log Sigma is half of (1 + w) log M. In the unit 1 / sqrt(1 + w), it is half of the displacement.
         self._unit = 1.0 / np.sqrt(1.0 + (reg.weight or 0.0))
         self._root = np.linalg.inv(start if reference is None else reference)
-        self._largest = max(1.0, self._narrowness(start) / len(start)) / COLLAPSE
+        self._largest = max(1.0, self._narrowness(start) / max(len(start), 1)) / COLLAPSE
         self._problem: Any = None  # the problem after the last pass
 
     def _narrowness(self, metric: np.ndarray) -> float:
@@ -143,6 +144,32 @@ class Steps:
         return Point(moved, at.problem), displacement / self._unit
 
 
+class MixedSteps(Steps):
+    """The same for rows of numbers and levels: the smoothing l of each column of levels has a coordinate as well.
+
+    Displacements are block diagonal. Those of the logits of l are in units of the root of 2, in which they are twice the gradient and a
+    plain step is at most as long as EM's.
+    """
+
+    def displacement(self, at: Point) -> tuple[float, np.ndarray]:
+        """Return the objective at a point and a displacement from it along which the objective rises."""
+        objective, of_numbers = super().displacement(at)
+        return objective, block_diag(of_numbers, np.diag(np.sqrt(8.0) * self._problem.slopes))
+
+    def step(self, at: Point) -> tuple[float, Point]:
+        """Return the objective at a point, and the point after EM's step, or after that of one l alone."""
+        objective, of_numbers = super().displacement(at)
+        following = self._problem
+        return objective, Point(at.metric if following.alone else super().move(at, of_numbers)[0].metric, following)
+
+    def move(self, at: Point, displacement: np.ndarray) -> tuple[Point, np.ndarray]:
+        """Return the point at the end of a displacement, and the move made."""
+        d = len(at.metric)
+        moved, made = super().move(at, displacement[:d, :d])
+        of_levels = np.diag(displacement)[d:]
+        return Point(moved.metric, at.problem.moved(np.sqrt(2.0) * of_levels)), block_diag(made, np.diag(of_levels))
+
+
 def symmetric_function(matrix: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return a function of the eigenvalues of a symmetric matrix (elementwise for a diagonal one)."""
     diagonal = np.diag(matrix)
@@ -154,7 +181,7 @@ def symmetric_function(matrix: np.ndarray, function: Callable[[np.ndarray], np.n
 
 def _log(values: np.ndarray) -> np.ndarray:
     # Rounding leaves eigenvalues of zero where one step loses all digits of a direction.
-    if not values.min() > 0:
+    if not values.min(initial=1.0) > 0:
         raise CollapseError
     return np.log(values)
 

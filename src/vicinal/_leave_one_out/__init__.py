@@ -8,6 +8,7 @@ A problem answers ``em_statistics(A)``: the log-likelihood per row (Eq. 1 of the
       problem.py   complete rows in memory, and a minibatch of them
       in_files.py  rows that do not fit into memory, from which minibatches are drawn
       gaps.py      rows with missing values
+      mixed.py     rows of numbers and levels
       moments.py   means and covariances of rows
 """
 
@@ -16,6 +17,7 @@ from vicinal._leave_one_out.gaps import (
     Conditional,
     Expectation,
     IncompleteRows,
+    LevelsOfRows,
     check_columns_known,
     conditionals,
     expect,
@@ -23,6 +25,7 @@ from vicinal._leave_one_out.gaps import (
     narrowed,
 )
 from vicinal._leave_one_out.in_files import problem_in_file
+from vicinal._leave_one_out.mixed import MixedRows
 from vicinal._leave_one_out.moments import (
     Moments,
     counted_rows,
@@ -49,7 +52,9 @@ __all__ = [
     "Expectation",
     "IncompleteRows",
     "LeaveOneOut",
+    "LevelsOfRows",
     "Minibatch",
+    "MixedRows",
     "Moments",
     "check_columns_known",
     "conditionals",

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import block_diag, cho_solve, cholesky, solve_triangular
 
+from vicinal._categories import Categories
 from vicinal._engine import prepare
 from vicinal._leave_one_out.moments import mean_of_rows, scatter_of_rows, weight_of_others
 from vicinal._leave_one_out.problem import LOG_2PI, EMStatistics, LeaveOneOut, leave_one_out
@@ -41,12 +42,40 @@ class Expectation(NamedTuple):
     rows : (n, d), missing entries replaced by their expectation
     scatter : (d, d), ``sum_i w_i E (x_i - c_j)(x_i - c_j)'``
     uncertainty : (d, d), ``sum_i w_i Cov(x_i)`` of the missing entries, given the known ones
+    masses : (n, coordinates), the weights of the neighbours at each level, for rows with levels
     """
 
     scores: np.ndarray
     rows: np.ndarray
     scatter: np.ndarray
     uncertainty: np.ndarray
+    masses: np.ndarray | None = None
+
+
+class LevelsOfRows(NamedTuple):
+    """The levels of rows and of the centres, as coordinates beside those of the numbers.
+
+    categories : Categories
+    codes, point_codes : (m, columns of the table) and (n, columns of the table)
+    smoothing : (q,), l
+    shares : the kind of shares that the rows have as queries
+    """
+
+    categories: Categories
+    codes: np.ndarray
+    point_codes: np.ndarray
+    smoothing: np.ndarray
+    shares: str
+
+    @property
+    def missing(self) -> np.ndarray:
+        """Which levels the rows lack, shape (m, q)."""
+        return np.isnan(self.codes[:, self.categories.positions])
+
+    def queries(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows at some positions with their levels beside their numbers, and what their log-sums lack."""
+        images, lacking = self.categories.queries(self.codes[positions], self.smoothing, self.shares)
+        return np.hstack([rows, images / self.categories.scales(self.smoothing)]), lacking
 
 
 class Conditional(NamedTuple):
@@ -79,33 +108,55 @@ def check_columns_known(X: np.ndarray, names: Any = None) -> None:
 
 
 def conditionals(
-    X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, log_weights: np.ndarray | None, engine: Any
+    X: np.ndarray,
+    centres: np.ndarray,
+    covariance: np.ndarray,
+    log_weights: np.ndarray | None,
+    engine: Any,
+    levels: LevelsOfRows | None = None,
 ) -> Iterator[Conditional]:
     """Yield for each pattern of missing values its rows, and the conditional distribution of the missing entries."""
-    patterns, pattern_of = np.unique(np.isnan(X), axis=0, return_inverse=True)
+    d, gaps_of_rows, points = X.shape[1], np.isnan(X), centres
+    if levels is not None:
+        gaps_of_rows = np.hstack([gaps_of_rows, levels.missing])
+        points = np.hstack([centres, levels.categories.indicators(levels.point_codes)])
+    patterns, pattern_of = np.unique(gaps_of_rows, axis=0, return_inverse=True)
     pattern_of = pattern_of.reshape(-1)
     # The centres are placed once. A map that is zero for the missing columns uses only the known ones.
     n_queries = -(-len(X) // len(patterns))
-    problem = prepare(engine, centres, log_weights=log_weights, n_queries=n_queries, passes=len(patterns))
+    problem = prepare(engine, points, log_weights=log_weights, n_queries=n_queries, passes=len(patterns))
     for p, gaps in enumerate(patterns):
-        positions, known, missing = np.flatnonzero(pattern_of == p), np.flatnonzero(~gaps), np.flatnonzero(gaps)
+        positions = np.flatnonzero(pattern_of == p)
+        known, missing = np.flatnonzero(~gaps[:d]), np.flatnonzero(gaps[:d])
         cross = covariance[np.ix_(missing, known)]
-        if not len(known):
+        if gaps.all():
             yield Conditional(positions, known, missing, cross, covariance, None, centres)
             continue
-        factor = cholesky(covariance[np.ix_(known, known)], lower=True)
-        gain = cho_solve((factor, True), cross.T).T
+        factor = cholesky(covariance[np.ix_(known, known)], lower=True) if len(known) else np.zeros((0, 0))
+        gain = cho_solve((factor, True), cross.T).T if cross.size else cross
         rest = covariance[np.ix_(missing, missing)] - gain @ cross.T
-        units = np.zeros((len(known), X.shape[1]))
-        units[:, known] = solve_triangular(factor, np.eye(len(known)), lower=True)
-        residuals = centres[:, missing] - centres[:, known] @ gain.T
-        yield Conditional(
-            positions, known, missing, gain, 0.5 * (rest + rest.T), problem.at(units), np.ascontiguousarray(residuals)
-        )
+        units = np.zeros((len(known), d))
+        if len(known):
+            units[:, known] = solve_triangular(factor, np.eye(len(known)), lower=True)
+        residuals = np.ascontiguousarray(centres[:, missing] - centres[:, known] @ gain.T)
+        rest = 0.5 * (rest + rest.T)
+        if levels is None:
+            yield Conditional(positions, known, missing, gain, rest, problem.at(units), residuals)
+            continue
+        # A level is a coordinate as well. A row that lacks it is at the origin, and as far from all points, given their weights.
+        weights = levels.categories.point_weights(levels.point_codes, levels.smoothing, ~gaps[d:])
+        mine = problem.reweighted(weights if log_weights is None else log_weights + weights)
+        kernel = block_diag(units, np.diag(levels.categories.scales(levels.smoothing)))
+        yield Conditional(positions, known, missing, gain, rest, mine.at(kernel), residuals)
 
 
 def expect(
-    X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, weight: np.ndarray | None, engine: Any
+    X: np.ndarray,
+    centres: np.ndarray,
+    covariance: np.ndarray,
+    weight: np.ndarray | None,
+    engine: Any,
+    levels: LevelsOfRows | None = None,
 ) -> Expectation:
     """Return the expectations of all rows under the mixtures of the others.
 
@@ -117,6 +168,7 @@ def expect(
     covariance : array of shape (d, d)
     weight : array of shape (n,) or None
     engine : None, str or Engine
+    levels : LevelsOfRows, optional
     """
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
@@ -128,23 +180,28 @@ def expect(
     offset = mean_of_rows(centres, weight)
     about = centres - offset
     first, second = np.tril_indices(d)
-    moments = np.hstack([about, about[:, first] * about[:, second]])
+    shown = np.zeros((n, 0)) if levels is None else levels.categories.indicators(levels.point_codes)
+    moments = np.hstack([about, about[:, first] * about[:, second], shown])
+    end, masses = d + len(first), np.zeros(shown.shape)
     scores, rows, scatter, uncertainty = np.zeros(n), np.array(X), np.zeros((d, d)), np.zeros((d, d))
     known_rows = np.where(np.isnan(X), offset, X)
-    for part in conditionals(X, centres, covariance, log_weights, engine):
+    for part in conditionals(X, centres, covariance, log_weights, engine, levels):
         mine, o, m = part.positions, part.known, part.missing
         mass = w[mine].sum()
         if part.placed is None:
             rows[mine] = offset
             scatter += mass * covariance
             uncertainty += mass * (covariance + scatter_of_rows(centres, weight))
+            masses[mine] = mean_of_rows(shown, weight)
             continue
         queries = np.ascontiguousarray(X[np.ix_(mine, o)])
-        sums, found = part.placed.softmax_means(moments, known_rows[mine], mine)
+        asked, lacking = (known_rows[mine], 0.0) if levels is None else levels.queries(known_rows[mine], mine)
+        sums, found = part.placed.softmax_means(moments, asked, mine)
         log_det = np.linalg.slogdet(covariance[np.ix_(o, o)])[1]
-        scores[mine] = sums - log_others[mine] - 0.5 * (len(o) * LOG_2PI + log_det)
+        scores[mine] = sums + lacking - log_others[mine] - 0.5 * (len(o) * LOG_2PI + log_det)
+        masses[mine] = found[:, end:]
         means, products = found[:, :d], np.empty((d, d))
-        products[first, second] = products[second, first] = w[mine] @ found[:, d:]
+        products[first, second] = products[second, first] = w[mine] @ found[:, d:end]
         away = queries - offset[o]
         cross = (w[mine, None] * away).T @ means[:, o]
         known_scatter = (w[mine, None] * away).T @ away - cross - cross.T + products[np.ix_(o, o)]
@@ -159,7 +216,8 @@ def expect(
             lift = np.zeros((len(m), d))
             lift[:, o], lift[:, m] = -part.gain, np.eye(len(m))
             uncertainty[np.ix_(m, m)] += lift @ between @ lift.T + mass * part.rest
-    return Expectation(scores, rows, 0.5 * (scatter + scatter.T), 0.5 * (uncertainty + uncertainty.T))
+    scatter, uncertainty = 0.5 * (scatter + scatter.T), 0.5 * (uncertainty + uncertainty.T)
+    return Expectation(scores, rows, scatter, uncertainty, None if levels is None else masses)
 
 
 def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@
 
       base.py              Mixture: everything that does not depend on the covariances
       shared_mixture.py    SharedMixture, C_j = C: Parzen windows, LCA, LCA-Gauss
+      mixed_mixture.py     MixedMixture, C_j = C and columns of levels: Parzen windows and LCA of tables
       frame_mixture.py     FrameMixture, C_j = C + a frame: Manifold Parzen (C = noise I), Local LCA
       conditionals.py      each column of a row given the others
       components.py        weights of components      features.py    columns by position or name
@@ -21,12 +22,14 @@ from vicinal._mixtures.conditionals import (
 )
 from vicinal._mixtures.features import feature_positions, known_patterns
 from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
+from vicinal._mixtures.mixed_mixture import MixedMixture
 from vicinal._mixtures.shared_mixture import SharedMixture
 
 __all__ = [
     "LOG_2PI",
     "Conditionals",
     "FrameMixture",
+    "MixedMixture",
     "Mixture",
     "Replacements",
     "SharedMixture",

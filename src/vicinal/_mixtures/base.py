@@ -137,6 +137,10 @@ class Mixture(ABC):
         """The constant that turns the engine's log-sums into log-densities."""
         return -0.5 * self.n_features * LOG_2PI
 
+    def _checked(self, X: Any, *, gaps: bool = False) -> np.ndarray:
+        """Return rows that a user has passed, validated."""
+        return check_queries(X, self.n_features, self.feature_names, gaps=gaps)
+
     # -- densities -------------------------------------------------------------------------------------------------
 
     @property
@@ -153,7 +157,10 @@ class Mixture(ABC):
         if on_device(X):
             placement = self.placement(len(X), engine=engine_at(self.engine, X))
             return check_log_density(placement.log_sums(self._as_placed(X)) + self._log_norm)
-        rows = check_queries(X, self.n_features, self.feature_names, gaps=True)
+        return self.scores_of(self._checked(X, gaps=True))
+
+    def scores_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the log-density of validated rows, of their known values if some are missing."""
         if not has_gaps(rows):
             return check_log_density(self.log_densities(rows))
         scores = np.zeros(len(rows))
@@ -226,7 +233,7 @@ class Mixture(ABC):
             Smaller shares are left out, and the others are normalised. If kernels are narrow, few are kept; if all
             overlap, the array holds m n numbers.
         """
-        rows = self._as_placed(check_queries(X, self.n_features, self.feature_names))
+        rows = self._as_placed(self._checked(X))
         placed = self.placement(len(rows))
         check_log_density(placed.log_sums(rows))
         blocks = zip(*placed.neighbors_above(least, rows), strict=True)

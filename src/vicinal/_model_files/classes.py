@@ -19,6 +19,8 @@ import vicinal
 _CLASSES = {
     "Adam": "vicinal._nca.options.Adam",
     "BinnedTargetMetric": "vicinal.companions.BinnedTargetMetric",
+    "Categories": "vicinal._categories.Categories",
+    "Category": "vicinal._categories.Category",
     "ChunkletReport": "vicinal._supervision.ChunkletReport",
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
     "ConstrainedGaussianMixture": "vicinal.companions.ConstrainedGaussianMixture",
@@ -27,6 +29,7 @@ _CLASSES = {
     "FrameMixture": "vicinal._mixtures.FrameMixture",
     "LCA.penalty": "vicinal._lca.penalty.Form",
     "MMC": "vicinal.companions.MMC",
+    "MixedMixture": "vicinal._mixtures.MixedMixture",
     "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
     "RowsLeftOut": "vicinal._density.mixture_density.RowsLeftOut",

@@ -43,7 +43,7 @@ _NEWER = "Install the version of vicinal that wrote it, or a newer one."
 _SET = "Set it to such a value first."
 _FIT = "A fit did not finish, or an attribute was changed after it. Fit again before saving."
 _ROWS = ("_incomplete_rows", "rows_")  # the attributes of a metric that hold training rows, beside its density
-_MIXTURES = ("FrameMixture", "SharedMixture")
+_MIXTURES = ("FrameMixture", "MixedMixture", "SharedMixture")
 
 
 class Writer:

@@ -58,6 +58,11 @@ def _steps(estimator: Any) -> list[MapStep]:
         return joined
     if isinstance(estimator, LinearMetricMixin):
         check_is_fitted(estimator, "components_")
+        if getattr(estimator, "_has_levels", False):
+            raise TypeError(
+                f"exports hold maps of numbers, and this {type(estimator).__name__} was fitted to columns of levels. Use its "
+                "transform in Python, or export a vicinal.LCA that was fitted to the numbers alone."
+            )
         return [MapStep(estimator.components_, None)]
     if isinstance(estimator, Normalizer) and estimator.norm == "l2":
         return [MapStep(None, None)]

@@ -266,6 +266,21 @@ def labels(value: Any, sizes: Sizes, size: int | str) -> bool:
 
 
 @kind
+def levels(value: Any, sizes: Sizes, size: int | str) -> bool:
+    """The levels of a category: strings, finite numbers or truth values."""
+    if not _fits(value, (size,), sizes):
+        return False
+    plain = value.dtype in (np.bool_, np.int64, np.float64) and bool(np.isfinite(value).all())
+    return plain or names(size).holds(value, sizes)
+
+
+@kind
+def beside_levels(value: Any, sizes: Sizes, size: str, each: Kind) -> bool:
+    """What an estimator holds whose columns are partly levels, so that a size is known."""
+    return size in sizes and each.accepts(value, sizes)
+
+
+@kind
 def mapping(value: Any, sizes: Sizes, **kinds: Kind) -> bool:
     """Dicts with exactly these keys."""
     if not isinstance(value, dict) or set(value) != set(kinds):
@@ -290,6 +305,7 @@ def table(value: Any, sizes: Sizes, *needed: str) -> bool:
 
 
 FLAG = Kind("True or False", lambda value, sizes: isinstance(value, (bool, np.bool_)))
+TEXT = Kind("a string", lambda value, sizes: isinstance(value, str))
 DIGEST = Kind("a string of 64 characters", lambda value, sizes: isinstance(value, str) and len(value) == 64)
 RANDOM_STATE = Kind("a RandomState", lambda value, sizes: isinstance(value, np.random.RandomState))
 NETWORK = Kind("a torch.nn.Module", lambda value, sizes: is_network(value))
@@ -304,6 +320,14 @@ def record(value: Any, sizes: Sizes, *class_names: str, **shapes: tuple[int | st
     if name_of_class(type(value)) not in class_names:
         return False
     return all(_fits(getattr(value, name), shape, sizes) for name, shape in shapes.items())
+
+
+@kind
+def records(value: Any, sizes: Sizes, size: str, class_name: str) -> bool:
+    """Tuples of a given number of records of a class, at least one."""
+    if not isinstance(value, tuple) or not value or sizes.setdefault(size, len(value)) != len(value):
+        return False
+    return all(name_of_class(type(item)) == class_name for item in value)
 
 
 @kind

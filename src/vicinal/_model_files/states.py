@@ -13,9 +13,12 @@ from vicinal._model_files.kinds import (
     MOST_COLUMNS,
     NETWORK,
     RANDOM_STATE,
+    TEXT,
+    Field,
     Fields,
     Kind,
     State,
+    beside_levels,
     count,
     equal,
     estimator,
@@ -24,6 +27,7 @@ from vicinal._model_files.kinds import (
     floats,
     integers,
     labels,
+    levels,
     mapping,
     maybe,
     names,
@@ -31,6 +35,7 @@ from vicinal._model_files.kinds import (
     number,
     one_of,
     record,
+    records,
     rows,
     table,
 )
@@ -64,6 +69,20 @@ _LOCAL_MIXTURE = field(record("FrameMixture", centres=("n", "a")), _SHARED_MIXTU
 _ACTIVE: Fields = {"_constants": field(equal("a", "d"), nans("d", "a"))}
 # Of a fit to rows with missing values.
 _GAPS: Fields = {"_left_out_scores": maybe(floats("n", finite=False)), "_incomplete_rows": maybe(floats("n", "d", nan=True))}  # fmt: skip
+# The columns of levels, if there are any; sizes of the others are then their own.
+_LEVELS: Fields = {
+    "category_smoothing_": maybe(floats("q", least=0, most=1)),
+    "_categories": maybe(record("Categories")),
+}
+
+
+def _of_numbers(whole: Field | Kind, *beside: Kind) -> Field:
+    """Return a field that may be one of other kinds if there are columns of levels."""
+    whole = whole if isinstance(whole, Field) else field(whole)
+    return whole._replace(kinds=(*whole.kinds, *(beside_levels("q", each) for each in beside)))
+
+
+_MIXED_MIXTURE = record("MixedMixture", centres=("n", "a"))
 _LCA: Fields = {
     **_FITTED,
     **_ACTIVE,
@@ -89,6 +108,21 @@ _LOCAL: Fields = {
 }
 
 DENSITIES: dict[str, State] = {
+    "Categories": State(
+        {"columns": records("q", "Category"), "n_features": count("d", least=1), "names": field(None, names("d"))}
+    ),
+    # K levels of a column.
+    "Category": State(
+        {
+            "position": count(),
+            "name": TEXT,
+            "levels": levels("k"),
+            "counts rows": floats("k", least=0),
+            "group": integers("k", below="k"),
+            "kind": one_of("category", "text", "bool", "number"),
+            "categories": levels("c"),
+        }
+    ),
     "DensityClassifier": State(
         {
             **_ROWS,
@@ -134,8 +168,12 @@ DENSITIES: dict[str, State] = {
     ),
     "LCA": State(
         {
+            **_LEVELS,
             **_LCA,
-            "components_": floats("a", "d"),
+            "covariance_ precision_": _of_numbers(floats("a", "a"), floats("b", "b")),
+            "reg_": _of_numbers(_LCA["reg_"], floats("m", "m"), record("Shrinkage", target=("m", "m"))),
+            "mixture_": _of_numbers(_LCA["mixture_"], _MIXED_MIXTURE),
+            "components_": _of_numbers(floats("a", "d"), floats("b", "m")),
             "solver_": one_of("em", "accelerated", "stochastic", "stream"),
             "n_samples_seen_": maybe(count()),
             "_reg_form": field(None, record("LCA.penalty")),
@@ -175,6 +213,17 @@ DENSITIES: dict[str, State] = {
             "noise_scores_": maybe(floats("c", finite=False)),
         },
     ),
+    "MixedMixture": State(
+        {
+            **_MIXTURE,
+            "centres": floats("n", "d", nan=True, filled=True),
+            "covariance": floats("m", "m"),
+            "smoothing": floats("q", least=0, most=1),
+            "categories": record("Categories"),
+            "_left_out_as": one_of("training", "compared"),
+        },
+        derived=["of_numbers"],
+    ),
     "ParzenMeanShift": State(
         {
             **_ROWS,
@@ -188,7 +237,14 @@ DENSITIES: dict[str, State] = {
         },
     ),
     "ParzenWindows": State(
-        {**_FITTED, **_ACTIVE, **_GAPS, "covariance_": floats("a", "a"), "mixture_": _SHARED_MIXTURE}
+        {
+            **_LEVELS,
+            **_FITTED,
+            **_ACTIVE,
+            **_GAPS,
+            "covariance_": _of_numbers(floats("a", "a"), floats("b", "b")),
+            "mixture_": _of_numbers(_SHARED_MIXTURE, _MIXED_MIXTURE),
+        }
     ),
     # An engine is set before the density is used.
     "RowsLeftOut": State({"owner": one_of("LCA", "LCAGauss"), "engine": maybe(*_ENGINE)}),

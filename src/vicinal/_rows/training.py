@@ -66,6 +66,7 @@ class TrainingRows(NamedTuple):
     given : what the user passed
     file : the rows that stay in a file, or None
     incomplete : whether values may be missing
+    levels : the columns of levels and the codes of the rows; None if all columns are numbers
     """
 
     values: np.ndarray
@@ -73,6 +74,7 @@ class TrainingRows(NamedTuple):
     given: Any
     file: RowsInFile | None = None
     incomplete: bool = False
+    levels: Any = None
 
     def of_columns(self, values: np.ndarray, columns: np.ndarray) -> "TrainingRows":
         """Return the rows of some columns, whose values are known."""

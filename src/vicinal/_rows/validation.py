@@ -227,7 +227,7 @@ def _culprits(message: str, X: Any, estimator: str) -> str | None:
     """
     names = None if getattr(X, "columns", None) is None else list(X.columns)
     X = X.kept() if isinstance(X, ArrayRows) else X
-    if "could not convert string" in message:
+    if "could not convert string" in message or "Cannot cast str" in message:
         return _no_numbers(X, f"text ({message})")
     if "contains NaN" in message:
         where = _columns_where(np.isnan, X, names)
@@ -255,7 +255,8 @@ def _no_numbers(X: Any, got: str) -> str:
     """Return the message about rows that are not numbers."""
     where = f" Columns without numbers: {', '.join(map(str, without_numbers(X)[:8]))}." if is_frame(X) else ""
     return (
-        f"X must hold numbers, got {got}.{where} Drop such columns, or make numbers of them: make_pipeline(TableEncoder(), "
+        f"X must hold numbers, got {got}.{where} Drop such columns, use vicinal.LCA or vicinal.ParzenWindows, whose densities "
+        "include the categories of a DataFrame, or make numbers of them: make_pipeline(TableEncoder(), "
         "StandardScaler(), estimator). (DensityOutlierDetector and compare do this themselves.)"
     )
 
