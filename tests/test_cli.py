@@ -518,6 +518,13 @@ def test_inspect_shows_the_kinds_of_columns_before_anything_is_learned(table, ca
     assert columns["hue"]["missing"] == 1
 
 
+def test_inspect_a_folder_of_parquet_files_is_a_table(table, capsys):
+    Path("parts").mkdir()
+    table.to_parquet("parts/1.parquet")
+    assert run("inspect", "parts") == OK
+    assert "parts: 120 rows, 6 columns" in capsys.readouterr().out
+
+
 def test_inspect_shows_numbers_as_in_the_table_and_what_dates_are_used_for(folder, capsys):
     rng = np.random.default_rng(0)
     days = pd.Timestamp("2021-01-01") + pd.to_timedelta(rng.integers(0, 700, 120), "D")

@@ -130,7 +130,4 @@ def test_what_was_found_in_a_table_and_in_a_search():
     shown = found._repr_html_()
     ET.fromstring(shown)
     assert "20 queries, 95 % intervals" in shown
-    assert f"<td {CELL}>{found.mean['recall@10']:.4f}</td>" in shown
-
-
-CELL = 'style="text-align:left;padding:2px 12px 2px 0"'
+    assert f">{found.mean['recall@10']:.4f}</td>" in shown

@@ -230,6 +230,18 @@ def test_the_encoder_treats_new_rows_alike():
         encoder.transform(table.assign(day=table["day"].where(table.index != 5, "soon")))
 
 
+def test_times_of_a_new_table_need_not_be_text_as_those_of_the_training_rows():
+    written = DAYS.dt.strftime("%d/%m/%Y")
+    encoder = TableEncoder().fit(pd.DataFrame({"day": written}))
+    expected = encoder.transform(pd.DataFrame({"day": written}))
+    np.testing.assert_array_equal(encoder.transform(pd.DataFrame({"day": DAYS})), expected)
+    encoder = TableEncoder().fit(pd.DataFrame({"day": DAYS}))
+    np.testing.assert_array_equal(encoder.transform(pd.DataFrame({"day": DAYS.dt.strftime("%Y-%m-%d")})), expected)
+    # 05/01/2020 would be read as a day of May, without a message if no day is later than the twelfth.
+    with pytest.raises(TableError, match=r"'05/01/2020' in row 0 \(expected ISO 8601, such as 2024-03-05\)"):
+        encoder.transform(pd.DataFrame({"day": written[:5]}))
+
+
 def test_prepare_says_what_it_did():
     prepared = prepare(messy(), target="shop")
     assert list(prepared.X)[:4] == ["weight", "items", "gift", "day"]

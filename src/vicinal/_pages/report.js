@@ -37,7 +37,7 @@
 
   const minus = (value) => String(value ?? "").replace(/^-(?=[0-9])/, "\u2212");
 
-  // Tables: a heading sorts the rows, and a field filters the rows that contain a string.
+  // Tables: a heading sorts the rows.
   const valueOf = (row, column) => {
     const cell = row.cells[column];
     if (!cell) return null;
@@ -47,7 +47,7 @@
     return /^[\u2212+\-]?[0-9]/.test(text) && Number.isFinite(number) ? number : text || null;
   };
   const compared = (a, b) => (typeof a === typeof b ? (typeof a === "number" ? a - b : a.localeCompare(b)) : typeof a === "number" ? -1 : 1);
-  document.querySelectorAll("table.sortable").forEach((table, number) => {
+  document.querySelectorAll("table.sortable").forEach((table) => {
     const body = table.tBodies[0];
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
@@ -65,17 +65,6 @@
         rows.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : down ? compared(b, a) : compared(a, b)));
         body.append(...rows.map(([, row]) => row));
       });
-    });
-    if (body.rows.length < 6) return;
-    const field = make("input", { type: "search", id: `filter-${number}`, autocomplete: "off", spellcheck: "false" });
-    const label = make("label", { class: "filter" }, "Filter ");
-    label.append(field);
-    table.parentElement.before(label);
-    field.addEventListener("input", () => {
-      // The page uses a minus sign and narrow spaces, which keyboards do not have.
-      const plain = (text) => text.toLowerCase().replace(/\u2212/g, "-").replace(/\s+/g, " ");
-      const wanted = plain(field.value.trim());
-      for (const row of body.rows) row.hidden = !plain(row.textContent).includes(wanted);
     });
   });
 
@@ -291,7 +280,6 @@
 
   function flash(row) {
     document.querySelectorAll("tr.found").forEach((other) => other.classList.remove("found"));
-    row.hidden = false;
     row.classList.add("found");
   }
   for (const [i, place] of Object.entries(data.unusual)) {

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from vicinal._checks import check_integer, check_random_state
 from vicinal._engine import Engine
+from vicinal._notebook import table_html
 from vicinal._retrieval.measures import measures_of
 from vicinal._retrieval.relevance import SearchSize, read_relevance
 from vicinal._retrieval.search import rows_and_positions, search
@@ -89,14 +90,11 @@ class Evaluation:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        about, *_ = str(self).splitlines()
-        cell = 'style="text-align:left;padding:2px 12px 2px 0"'
-        rows = [
-            f"<tr><td {cell}>{escape(name)}</td><td {cell}>{mean:.4f}</td><td {cell}>{low:.4f} to {high:.4f}</td></tr>"
-            for (name, mean), (low, high) in zip(self.mean.items(), self.intervals.values(), strict=True)
-        ]
-        heads = "".join(f"<th {cell}>{text}</th>" for text in ("Measure", "Mean", "Interval"))
-        return f"<div><p>{escape(about)}</p><table style='border-collapse:collapse'><tr>{heads}</tr>{''.join(rows)}</table></div>"
+        heads = (str(self).splitlines()[0], "Mean", "Interval")
+        ends = zip(self.mean.items(), self.intervals.values(), strict=True)
+        return table_html(
+            heads, [(escape(name), f"{mean:.4f}", f"{low:.4f} to {high:.4f}") for (name, mean), (low, high) in ends]
+        )
 
 
 def summarise(

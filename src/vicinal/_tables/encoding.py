@@ -78,7 +78,7 @@ def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
         culprit = str(column[unreadable].iloc[0])[:30]
         raise TableError(
             f"1 column of the model must hold dates: {str(column.name)!r} holds {culprit!r} in row "
-            f"{column.index[unreadable][0]}{f' (expected {written})' if written else ''}."
+            f"{column.index[unreadable][0]} (expected {written or 'ISO 8601, such as 2024-03-05'})."
         )
     if part == "days":
         return _days(dates)

@@ -277,12 +277,18 @@ def other_reading(texts: Any, written: str) -> str | None:
 
 
 def read_dates(column: Any, written: str | None) -> Any:
-    """Return a column of times as pandas stores them, without a time zone; NaT where an entry is not a date."""
-    import pandas as pd
+    """Return a column of times as pandas stores them, without a time zone; NaT where an entry is not a date.
 
-    if written is None:
-        dates = pd.to_datetime(column, errors="coerce")
+    A format is for text, which is read as ISO 8601 without one: pandas would guess, and take 03/04/2024 for a day of March. Times that
+    are stored as such are taken as they are.
+    """
+    import pandas as pd
+    from pandas.api.types import is_datetime64_any_dtype
+
+    if is_datetime64_any_dtype(column):
+        dates = column
     else:
+        written = written or "ISO8601"
         column = column.astype("Int64") if column.dtype.kind == "f" else column  # 20210304 with a gap is a float
         dates = pd.to_datetime(column.astype("string").str.strip(), format=written, errors="coerce", utc=True)
     return dates.dt.tz_convert("UTC").dt.tz_localize(None) if dates.dt.tz is not None else dates

@@ -26,7 +26,7 @@ _WIDEST = 48  # characters of a cell
 
 def inspect(arguments: Namespace, console: Console) -> None:
     """Run the command."""
-    if arguments.format or arguments.model == "-" or is_table(arguments.model):
+    if arguments.format or arguments.model == "-" or os.path.isdir(arguments.model) or is_table(arguments.model):
         _inspect_table(arguments, console)
         return
     model = load_model(arguments.model, None)
