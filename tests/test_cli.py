@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -835,6 +834,7 @@ def test_a_full_disk_on_stdout(table):
 )
 def test_a_full_disk_leaves_the_old_file(table, ending):
     """A limit on the size of files simulates a disk that becomes full."""
+    resource = needs("resource")  # which Windows does not have
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
     out = Path(f"out.{ending}")
     out.write_bytes(b"the old content")

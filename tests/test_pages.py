@@ -52,6 +52,7 @@ def test_page_without_the_template_engine_names_the_extra(monkeypatch):
 
 
 def test_minus_stands_before_numbers_and_names_keep_hyphens():
+    assert with_minus("Pass --na '-999'.") == "Pass --na '-999'."  # which a reader copies
     assert with_minus("-1.5 to -0.5, row-1, 2020-01-05, x-2") == "\u22121.5 to \u22120.5, row-1, 2020-01-05, x-2"
 
 

@@ -48,6 +48,16 @@ def on_one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
+def one_line(value: object) -> str:
+    """Return the text of an exception, or of anything else, on one line."""
+    return " ".join(str(value).split())
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * value:.{digits}f} %"
+
+
 def count(number: int, thing: str) -> str:
     """Return a number and its noun: "1 row", "1,000 rows"."""
     return f"{number:,} {thing if number == 1 else _PLURALS.get(thing, thing + 's')}"

@@ -15,6 +15,7 @@ from vicinal._compare.learned import images_of
 from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
 from vicinal._detect.steps import flat_steps, score_rows
 from vicinal._engine import prepare
+from vicinal._words import one_line
 
 RECALL_AT = (1, 5, 10)
 LONGEST_CURVE = 30
@@ -108,7 +109,7 @@ def metric_outcome(method: Method, rows: Rows, n_neighbors: int, n_classes: int 
         metric, converged = fits.of(method, rows.X_train[used], rows.y_train[used])
         images, queries = images_of(metric, rows.X_train), images_of(metric, rows.X_test)
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
-        return Outcome(None, None, " ".join(str(error).split()), True, time.perf_counter() - start)
+        return Outcome(None, None, one_line(error), True, time.perf_counter() - start)
     longest = min(len(images), max(n_neighbors, *RECALL_AT, LONGEST_CURVE))
     found = nearest(images, queries, longest)
     if n_classes is None:
@@ -178,7 +179,7 @@ def density_outcome(method: Method, rows: Rows, fits: Fits) -> Outcome:
         if not np.isfinite(log_density):
             raise ValueError("its held-out log-likelihood is not finite")
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
-        return Outcome(None, None, " ".join(str(error).split()), True, time.perf_counter() - start)
+        return Outcome(None, None, one_line(error), True, time.perf_counter() - start)
     return Outcome({"log_likelihood": log_density}, None, None, converged, time.perf_counter() - start)
 
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from vicinal._words import percent
+
 if TYPE_CHECKING:
     from vicinal._compare.intervals import Interval
     from vicinal._compare.results import Comparison, MethodResult
@@ -140,11 +142,6 @@ def _sentence(
         helps = f"a learned {kind} helps" if several else f"{learned.label} helps"
         return f"{n_folds} folds are too few to tell whether {helps}: {compared}, which includes zero{raw}."
     return f"{nothing} {clearly}: {compared}, which includes zero{raw}."
-
-
-def percent(value: float, digits: int = 1) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * value:.{digits}f} %"
 
 
 def score_name(scale: str, n_neighbors: int) -> str:

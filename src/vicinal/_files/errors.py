@@ -4,6 +4,8 @@ import contextlib
 import zlib
 from collections.abc import Iterator
 
+from vicinal._words import one_line
+
 
 class FileError(ValueError):
     """A table in a file that cannot be read.
@@ -19,11 +21,6 @@ class FileError(ValueError):
     def __init__(self, message: str, *, is_option: bool = False) -> None:
         super().__init__(message)
         self.is_option = is_option
-
-
-def one_line(error: BaseException) -> str:
-    """Return the text of an error in one line."""
-    return " ".join(str(error).split())
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from vicinal._files.errors import FileError, one_line, reading
-from vicinal._words import shown
+from vicinal._files.errors import FileError, reading
+from vicinal._words import one_line, shown
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,9 +18,9 @@ from types import ModuleType
 from typing import Any
 
 from vicinal._version import __version__
-from vicinal._words import printable
+from vicinal._words import percent, printable
 
-__all__ = ["charts_module", "fragment", "has_templates", "page", "percent", "with_minus"]
+__all__ = ["charts_module", "fragment", "has_templates", "page", "with_minus"]
 
 
 def has_templates() -> bool:
@@ -78,11 +78,6 @@ def fragment(template: str, **content: Any) -> str:
     return printable(_environment().get_template(template).render(**content).lstrip())
 
 
-def percent(value: float, digits: int = 1) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * value:.{digits}f} %"
-
-
 @cache
 def _environment() -> Any:
     try:
@@ -104,8 +99,8 @@ def _environment() -> Any:
 
 
 def with_minus(text: Any) -> Any:
-    """Return a text with a minus sign before its numbers, which is as wide as a plus sign; names and dates keep their hyphens."""
-    return type(text)(re.sub(r"(?<![\w.\-])-(?=[0-9])", "\u2212", text))
+    """Return a text with a minus sign before its numbers, which is as wide as a plus sign; names, dates and what is quoted keep their hyphens."""
+    return type(text)(re.sub(r"(?<![\w.\-'\"])-(?=[0-9])", "\u2212", text))
 
 
 def _text_of(name: str) -> str:

@@ -147,7 +147,7 @@ def heatmap(names: list[str], matrix: list[list[float | None]], label: str) -> M
     n = len(names)
     cell = 26 if n <= 14 else 20
     short = [name if len(name) <= 18 else name[:17] + "…" for name in names]
-    margin = 14 + int(6.6 * max(map(len, short)))
+    margin = 14 + int(7.4 * max(map(len, short)))
     size = margin + n * cell + 6
     square = Markup(
         '<rect x="{}" y="{}" width="{}" height="{}" rx="2" class="cell {}" fill-opacity="{:.3f}"><title>{} × {}: {}</title></rect>'

@@ -4,7 +4,8 @@ from itertools import pairwise
 from typing import Any
 
 from vicinal._compare.words import range_text, shown
-from vicinal._pages import charts_module, page, percent, with_minus
+from vicinal._pages import charts_module, page, with_minus
+from vicinal._words import percent
 
 _SECTIONS = {
     "before-after": "Before and after",

@@ -13,13 +13,14 @@ from vicinal._compare.learned import linear_map
 from vicinal._compare.methods import Columns, Method, metric_methods
 from vicinal._compare.results import Comparison, MethodResult
 from vicinal._compare.rows import ComparedTargets, read_targets
-from vicinal._compare.words import headline, left_out_sentence, percent, signed, verdict_sentences
+from vicinal._compare.words import headline, left_out_sentence, signed, verdict_sentences
 from vicinal._engine import Engine
 from vicinal._plain import rounded
 from vicinal._report import views
 from vicinal._report.code import reproducing_code
 from vicinal._tables import describe_types
 from vicinal._version import __version__
+from vicinal._words import percent
 
 _STATES = {"helped": "good", "unclear": "even", "hurt": "bad", None: "even"}
 

@@ -27,8 +27,9 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
+from vicinal._words import one_line
 from vicinal.cli import errors
-from vicinal.cli.console import Console, one_line
+from vicinal.cli.console import Console
 from vicinal.cli.parser import make_parser
 from vicinal.cli.paths import InputPath, check_paths, paths_in
 from vicinal.cli.workers import cluster_of

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from vicinal._pages import page
-from vicinal.cli.console import Console, one_line
+from vicinal._words import one_line
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, FIT, USAGE, Failure
 from vicinal.cli.models import make_engine, save_model
 from vicinal.cli.outputs import write_json, write_lines, write_text

@@ -19,7 +19,8 @@ from vicinal._tables import (
     prepare_table,
     refuse_infinite,
 )
-from vicinal.cli.console import Console, count, one_line, shown
+from vicinal._words import count, one_line, shown
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.tables import check_columns, split_names
 from vicinal.cli.wording import in_command

@@ -15,8 +15,9 @@ from vicinal._compare.kept import holds_work
 from vicinal._compare.words import comparison_table, score_name, shown
 from vicinal._engine import Engine
 from vicinal._tables import PreparedTable
+from vicinal._words import one_line
 from vicinal.cli.columns import prepare
-from vicinal.cli.console import Console, one_line
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, OUTPUT, USAGE, Failure
 from vicinal.cli.models import make_engine
 from vicinal.cli.outputs import output_failure, write_json, write_lines, write_text

@@ -8,10 +8,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Self
 
-from vicinal._words import count as count
-from vicinal._words import duration as duration
-from vicinal._words import on_one_line
-from vicinal._words import shown as shown
+from vicinal._words import duration, on_one_line, one_line
 
 # The longest silence: the interval between lines of progress if stderr is not a terminal, and between signs of life.
 _SECONDS = 5.0
@@ -187,8 +184,3 @@ def _progress_bars() -> Any:
     except ImportError:
         return None
     return tqdm
-
-
-def one_line(value: object) -> str:
-    """Return the text of an exception or warning on one line."""
-    return " ".join(str(value).split())

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from types import ModuleType
 
+from vicinal._words import one_line
+
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, MISSING_EXTRA, WORKERS = range(9)
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 MEANINGS = {
@@ -48,7 +50,7 @@ def about_table(source: str | None, inputs: Iterable[str] = ()) -> Iterator[None
             yield
         except (FileError, TableError) as error:
             code = USAGE if getattr(error, "is_option", False) else DATA
-            raise Failure(code, in_command(" ".join(str(error).split()))) from error
+            raise Failure(code, in_command(one_line(error))) from error
         except ImportError as error:
             package = (error.name or "").partition(".")[0]
             if package not in _EXTRAS:

@@ -12,9 +12,9 @@ from vicinal._detect.numbers import ColumnNumbers
 from vicinal._files import is_table
 from vicinal._notebook import FitFacts, column_shares
 from vicinal._tables import TableError, column_types, parse_types
-from vicinal._words import on_one_line
+from vicinal._words import count, on_one_line, one_line, shown
 from vicinal.cli.columns import prepare
-from vicinal.cli.console import Console, count, one_line, shown
+from vicinal.cli.console import Console
 from vicinal.cli.errors import Failure, need
 from vicinal.cli.models import Model, load_model
 from vicinal.cli.outputs import write_json, write_lines

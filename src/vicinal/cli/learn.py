@@ -12,8 +12,9 @@ from vicinal._detect.steps import fit_prepared
 from vicinal._engine import Engine, resident_rows
 from vicinal._notebook import FitFacts
 from vicinal._tables import Note, PreparedTable, is_mapped
+from vicinal._words import count, shown
 from vicinal.cli.columns import measured, note_dependence, prepare
-from vicinal.cli.console import Console, count, shown
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.models import (
     engine_for,

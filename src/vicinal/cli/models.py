@@ -14,8 +14,9 @@ import numpy as np
 
 from vicinal._compare.learned import learned_step
 from vicinal._detect.steps import Steps, flat_steps
+from vicinal._words import one_line, shown
 from vicinal.cli.columns import Picked, pick_features
-from vicinal.cli.console import Console, one_line, shown
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.outputs import output_failure
 from vicinal.cli.tables import Block, all_columns, blocks, read_table, split_names, table_options

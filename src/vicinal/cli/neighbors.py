@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vicinal._words import count, shown
 from vicinal.cli.columns import pick_features
-from vicinal.cli.console import Console, count, shown
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, MODEL, USAGE, Failure, about_table
 from vicinal.cli.models import check_method, how_to_treat_gaps, images_of_rows, open_model
 from vicinal.cli.results import Results, check_output

@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from vicinal._model_files.replacing import replacing
 from vicinal._plain import plain
-from vicinal._words import printable
-from vicinal.cli.console import one_line
+from vicinal._words import one_line, printable
 from vicinal.cli.errors import MISSING_EXTRA, OUTPUT, USAGE, Failure
 from vicinal.cli.paths import is_special
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vicinal._files import is_number
-from vicinal.cli.console import Console, count
+from vicinal._words import count
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.tables import TableOptions, read_table
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from vicinal._detect.scored_table import reasons_of_rows
 from vicinal._report import unusual_rows
+from vicinal._words import count, one_line
 from vicinal.cli.columns import Picked
-from vicinal.cli.console import Console, count, one_line
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.models import Model, open_model
 from vicinal.cli.outputs import write_json, write_text

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vicinal._row_sources import write_npy_header
-from vicinal._words import printable
-from vicinal.cli.console import Console, count
+from vicinal._words import count, printable
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, USAGE, Failure
 from vicinal.cli.outputs import output_file, output_format, to_stdout, without_formulas, write_json
 from vicinal.cli.tables import check_columns, split_names

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vicinal._detect.scored_table import reasons_of_rows, scored_table
+from vicinal._words import count, one_line, shown
 from vicinal.cli.columns import Picked, pick_features
-from vicinal.cli.console import Console, count, one_line, shown
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.models import Model, blocks_for, check_method, how_to_treat_gaps, load_model, make_engine
 from vicinal.cli.results import Results, check_output, columns_to_keep

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vicinal._files import FileError, ReadOptions, TableFile
-from vicinal._words import similar_columns
-from vicinal.cli.console import Console, count, shown
+from vicinal._words import count, shown, similar_columns
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.wording import in_command
 

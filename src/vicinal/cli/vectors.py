@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from vicinal._files import FileError, is_number, map_array
-from vicinal.cli.console import Console, count, shown
+from vicinal._words import count, shown
+from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, Failure
 from vicinal.cli.pairs import as_row_numbers, read_pair_table
 from vicinal.cli.tables import TableOptions, read_table, table_file

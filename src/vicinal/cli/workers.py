@@ -6,7 +6,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vicinal.cli.console import Console, count, one_line
+from vicinal._words import count, one_line
+from vicinal.cli.console import Console
 from vicinal.cli.errors import USAGE, WORKERS, Failure, need
 
 ROWS_IN_PART = 8192
