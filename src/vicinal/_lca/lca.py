@@ -317,15 +317,18 @@ class LCA(MixedMetricMixin, LocalComponents):
         return self
 
     def _fit(self, rows: TrainingRows, remedies: Remedies = LCA_REMEDIES, share: float = AUTO_SHARE) -> Self:
-        """Fit to validated rows; with gaps, "auto" means `share` times the covariance of the data."""
+        """Fit to validated rows.
+
+        Messages recommend the `remedies` of the method; for rows with gaps, "auto" means `share` times the covariance of the data.
+        """
         structure = self._check_parameters(rows.values.shape[1])
         # R of Eq. 1 is the user's, or chosen by held-out rows; the problem scores each row by all others (j != i).
         rows, problem, covariance, penalty = self._prepared(rows, structure, remedies, share)
-        for reg in self._penalties(
-            penalty, rows
-        ):  # the second one is larger, should the kernel collapse under the first
+        # For reg="auto", there is a larger R as well, should the kernel collapse under the first.
+        for reg in self._penalties(penalty, rows):
             try:
-                # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data.
+                # Sigma is known by its metric A, with Sigma^-1 = A'A. It starts at the covariance of the data (or at `init`), and
+                # collapses if it becomes tiny relative to that of the data, the reference.
                 start, reference = self._start(problem, covariance, reg, structure)
                 # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
                 # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
@@ -347,9 +350,7 @@ class LCA(MixedMetricMixin, LocalComponents):
         """Return the path to the maximum of the penalised likelihood (Eq. 1), and a sample of neighbours for sweeps."""
         self.solver_, start = self._solver_and_start(problem, em, start)
         record = Recorder.of(self, lambda at: getattr(at, "metric", at))
-        if (
-            self.solver_ == "stochastic"
-        ):  # sec. 5: local covariances of minibatches, blended with the current one (Eq. 7)
+        if self.solver_ == "stochastic":  # sec. 5: covariances of minibatches, blended with the current one (Eq. 7)
             path, neighbors = self._sweep(Metrics(problem, em.reg, em.structure), start, rows, record)
             return path._replace(parameters=Point(path.parameters, problem)), neighbors
         at, limits = Point(start, problem), self._limits_of("gaps" if rows.incomplete else "exact")

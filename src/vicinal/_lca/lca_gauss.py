@@ -256,9 +256,8 @@ class LCAGauss(LocalComponents):
         # The penalties are the user's, or chosen by held-out rows. In the problem's coordinates w = R (x - mu), the Gaussian's
         # covariance, C_G + R_G, is the identity; the kernel of each row is centred at it and left out for it (j != i).
         rows, problem, penalty, reg_gauss = self._prepared(self._open(X, sample_weight))
-        for reg in self._penalties(
-            penalty, rows
-        ):  # the second one is larger, should the kernel collapse under the first
+        # For reg="auto", there is a larger penalty as well, should the kernel collapse under the first.
+        for reg in self._penalties(penalty, rows):
             try:
                 # C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
                 path, neighbors = self._maximised(problem, reg, rows)

@@ -190,11 +190,11 @@ class LocalLCA(LocalDensity):
         X = self._keep_active(X, weight, width="reg")
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
         self.engine_, self.rows_, self._weight = engine.kind, X.copy(), weight
-        with certificates_of_fit() as certificates:
+        with certificates_of_fit() as certificates:  # bounds on the pairs that are skipped
             # Sigma_0, the covariance of LCA's kernel.
             self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
             self.converged_ = self.base_ is None or self.base_.converged_
-            # a, sigma^2, k, d and the centre: numbers, or by held-out rows.
+            # a, sigma^2, k, d and the centre of C_j = S_j^(d) + a Sigma_0 + sigma^2 I: numbers, or by held-out rows.
             member = self._choose(X, weight, engine)
             self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_ = member
             check_sizes(

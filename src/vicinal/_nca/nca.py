@@ -225,8 +225,9 @@ class NCA(LinearNCA):
         self
         """
         objective = self._check_parameters()
+        # The rows x_i of positive weight with their classes, about their centre; of a large file, a first draw of many.
         X, rows, draws = self._read(X, y, sample_weight, objective)
-        penalty = objective.penalty * rows.spread**2
+        penalty = objective.penalty * rows.spread**2  # on the squares of A, in units of the columns
 
         def evaluate(A: np.ndarray) -> Evaluation:
             # p_ij (Eq. 1) and a_i (Eq. 2) of all pairs; f (Eq. 3) and its gradient (Eq. 5), or g (Eq. 6) and its gradient (Eq. 7)
@@ -238,15 +239,16 @@ class NCA(LinearNCA):
                 return climb_by_batches(rows, start, self, options, draws, objective=objective.kind, penalty=penalty)
             return climb_off_plateau(evaluate, start, self, rows, objective.kind, solver=self.solver_)
 
+        # A starts from the data (or at `init`), and later attempts from random matrices: f has local maxima.
         with one_blas_thread_beside_pairs(*rows.X.shape):
             first = self._start(X, rows, 0)
             self.solver_ = self._choose_solver(rows, first) if draws is None else "stochastic"
-        # The products of minibatches take more time than their pairs.
+        # The products of minibatches take more time than their pairs, so that these may have all threads.
         with nullcontext() if self.solver_ == "stochastic" else one_blas_thread_beside_pairs(*rows.X.shape):
             later = (self._start(X, rows, attempt) for attempt in range(1, self.n_init))
             path = best_path(climb_from(start) for start in chain([first], later))
             self._store(X, rows, path)
-        if draws is not None:
+        if draws is not None:  # positions in the file
             self.evaluation_rows_ = draws.first[path.more["evaluation_rows_"]]
         warn_if_not_converged("NCA", path)
         return self
