@@ -13,6 +13,7 @@ from vicinal._fit_loops import (
     accelerated_fixed_point,
     ascend,
     best_path,
+    climb_by_rounds,
     fixed_point,
     progress,
     warn_if_not_converged,
@@ -372,3 +373,21 @@ def test_warnings_and_progress(capsys):
     assert progress("X", 0) is None
     progress("X", 1)(3, 0.5)
     assert "[X] pass 3: objective 0.5 per row" in capsys.readouterr().err
+
+
+def test_rounds_return_to_the_best_point_and_halve_their_steps():
+    """The top is at 2.8; steps towards it swing about it until they are shorter."""
+    record, scales = Recorder(), []
+
+    def play(at, scale):
+        scales.append(scale)
+        at += scale * np.sign(2.8 - at)
+        return at, -abs(at - 2.8)
+
+    path = climb_by_rounds(play, 0.0, record, max_iter=100, tol=1e-3, patience=2, halvings=3)
+    assert path.converged
+    assert path.parameters == 2.75
+    assert scales == sorted(scales, reverse=True)
+    assert set(scales) == {1.0, 0.5, 0.25, 0.125}
+    assert scales.count(0.5) == scales.count(0.125) == 2  # neither gains, and both begin at the best point
+    assert not climb_by_rounds(play, 0.0, Recorder(), max_iter=3, tol=1e-3).converged

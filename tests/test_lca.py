@@ -619,3 +619,10 @@ def test_rows_of_weight_zero_have_neighbors_too(rows):
     p /= p.sum(1, keepdims=True)
     entropy = -np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0).sum(1)
     np.testing.assert_allclose(lca.effective_neighbors_, np.exp(entropy), rtol=1e-8)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+def test_a_fit_ends_where_little_more_can_be_gained(tol):
+    X = np.random.default_rng(3).normal(size=(150, 4)) ** 3
+    best, fit = (LCA(reg=0.01, tol=t).fit(X) for t in (1e-12, tol))
+    assert best.objectives_[-1] - 30 * tol < fit.objectives_[-1] <= best.objectives_[-1] + 1e-9

@@ -1,4 +1,4 @@
-"""One recorder for all fit loops, and the loops that several methods share: a fixed point, the same accelerated, and an ascent by gradients.
+"""One recorder for all fit loops, and four loops: a fixed point, the same accelerated, an ascent by gradients, and rounds of random steps.
 
 A loop is a plain function that reports to a `Recorder` and returns the recorder's `FitPath`::
 
@@ -327,6 +327,38 @@ def ascend(
         raise record.end(Reason.CONVERGED, f"the optimiser found no further improvement ({result.message})")
     # An optimiser that finds no step from the start has made one iteration, as in scikit-learn.
     return record.path()._replace(n_iter=max(record.n_iterations, 1))
+
+
+def climb_by_rounds(
+    play: Callable[[Any, float], tuple[Any, float]],
+    parameters: Any,
+    record: Recorder,
+    *,
+    max_iter: int,
+    tol: float,
+    patience: int = 2,
+    halvings: int = 0,
+    name: str = "rounds",
+) -> FitPath:
+    """Maximise by rounds of random steps: ``parameters, objective = play(parameters, scale)``.
+
+    After `patience` successive rounds that gain no more than `tol` over the best one, the loop ends, or returns to the best
+    parameters and halves the scale of the steps, which is 1 at first, as often as `halvings` allows. The best parameters are kept.
+    """
+    scale, idle = 1.0, 0
+    with record:
+        for _ in range(max_iter):
+            parameters, objective = play(parameters, scale)
+            best = record.objective
+            record.add(parameters, objective)
+            record.iterated(parameters)
+            idle = 0 if objective > best + tol else idle + 1
+            if idle == patience:
+                if scale <= 0.5**halvings:
+                    raise record.end(Reason.CONVERGED, f"{patience} successive {name} gained no more than tol={tol:g}")
+                parameters, scale, idle = record.kept, 0.5 * scale, 0
+        raise record.end(Reason.LIMIT, f"max_iter={max_iter} {name} were used")
+    return record.path()
 
 
 def best_path(paths: Iterable[FitPath]) -> FitPath:

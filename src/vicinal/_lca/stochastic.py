@@ -27,7 +27,7 @@ import numpy as np
 
 from vicinal._checks import check_integer, check_positive
 from vicinal._engine import Engine
-from vicinal._fit_loops import FitPath, Reason, Recorder, accelerated_fixed_point
+from vicinal._fit_loops import FitPath, Recorder, accelerated_fixed_point, climb_by_rounds
 from vicinal._kernel_penalty import Penalty
 from vicinal._lca.gauss_steps import (
     ROUGH,
@@ -201,21 +201,16 @@ def sweep_path(
     monitored = Minibatch(problem, measured, drawn)
     parameters = model.at(local)
     record.begin(parameters, model.em_statistics(parameters, monitored)[0])
-    idle = 0
-    with record:
-        for _ in range(max_iter):
-            for batch in sweep.minibatches(problem, rng):
-                _, estimate = model.em_statistics(parameters, batch)
-                local = blend(local, estimate, discount, problem.weight[batch.terms].sum() / sweep.n_rows)
-                parameters = model.at(local)
-            objective, best = model.em_statistics(parameters, monitored)[0], record.objective
-            record.add(parameters, objective)
-            record.iterated(parameters)
-            idle = 0 if objective > best + tol else idle + 1
-            if idle == 2:
-                raise record.end(Reason.CONVERGED, f"two successive sweeps gained no more than tol={tol:g}")
-        raise record.end(Reason.LIMIT, f"max_iter={max_iter} sweeps were used")
-    return record.path()
+
+    def play(parameters: Any, scale: float) -> tuple[Any, float]:
+        nonlocal local
+        for batch in sweep.minibatches(problem, rng):
+            _, estimate = model.em_statistics(parameters, batch)
+            local = blend(local, estimate, discount, problem.weight[batch.terms].sum() / sweep.n_rows)
+            parameters = model.at(local)
+        return parameters, model.em_statistics(parameters, monitored)[0]
+
+    return climb_by_rounds(play, parameters, record, max_iter=max_iter, tol=tol, name="sweeps")
 
 
 def stochastic_path(

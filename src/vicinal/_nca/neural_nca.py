@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._callers import callers_line
 from vicinal._checks import check_callback, check_flag, check_integer, check_positive, check_random_state
 from vicinal._engine import prepare
-from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, Recorder, climb_by_rounds, warn_if_not_converged
 from vicinal._nca.objectives import neighbor_value, pair_objective
 from vicinal._nca.options import KINDS, Adam, Objective
 from vicinal._nca.rows import column_spread, sample_rows
@@ -527,36 +527,34 @@ def train(
             [*(state[name].cpu().numpy().ravel() for name, _ in network.named_parameters()), [factor]]
         )
 
-    record = Recorder.of(estimator, as_vector)
-    idle = 0
-    with record:
-        for _ in range(estimator.max_iter):
-            network.train()
-            batches = source.placed(torch, list(source.batches(some, options.batch_size, random)), device)
-            values, weights = epochs.train(batches)
-            if len(values) == 0:
-                raise ValueError(
-                    "no batch had a finite objective with a nonzero gradient. Lower learning_rate, raise batch_size, or check "
-                    "the network."
-                )
-            if held_out:
-                values, weights = epochs.evaluate(held_out)
-            objective = float(np.average(values, weights=weights))
-            idle = 0 if objective > record.objective + estimator.tol else idle + 1
-            epoch = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
-            record.add(epoch, objective)
-            record.iterated(epoch)
-            if idle >= options.n_iter_no_change:
-                raise record.end(Reason.CONVERGED, f"{idle} epochs gained no more than tol={estimator.tol:g}")
-        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} epochs were used")
-    weights_kept, scale_kept = record.kept
+    def play(epoch: Any, unit: float) -> tuple[Any, float]:
+        network.train()
+        batches = source.placed(torch, list(source.batches(some, options.batch_size, random)), device)
+        values, weights = epochs.train(batches)
+        if len(values) == 0:
+            raise ValueError(
+                "no batch had a finite objective with a nonzero gradient. Lower learning_rate, raise batch_size, or check "
+                "the network."
+            )
+        if held_out:
+            values, weights = epochs.evaluate(held_out)
+        epoch = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
+        return epoch, float(np.average(values, weights=weights))
+
+    limits: dict[str, Any] = {
+        "max_iter": estimator.max_iter,
+        "tol": estimator.tol,
+        "patience": options.n_iter_no_change,
+    }
+    path = climb_by_rounds(play, None, Recorder.of(estimator, as_vector), name="epochs", **limits)
+    weights_kept, scale_kept = path.parameters
     network.load_state_dict(weights_kept)
     network = network.to(
         device="cpu", dtype=torch.float64
     ).eval()  # so that the output of a row does not depend on its batch
     for parameter in network.parameters():
         parameter.grad = None
-    return record.path()._replace(parameters=(network, scale_kept))
+    return path._replace(parameters=(network, scale_kept))
 
 
 # -- the supervision, in batches -----------------------------------------------------------------------

@@ -16,12 +16,12 @@ first one, the fit has converged.
 
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vicinal._engine import fit_engine
-from vicinal._fit_loops import FitPath, Reason, Recorder, ascend
+from vicinal._fit_loops import FitPath, Reason, Recorder, ascend, climb_by_rounds
 from vicinal._nca.objectives import size_penalty, with_penalty
 from vicinal._nca.starts import Start, best_scale
 
@@ -151,39 +151,33 @@ def climb_by_batches(
         return rows.value(A, objective, seen) - size_penalty(A, penalty)
 
     B = start.components / start.units
-    step = first_step = _FIRST_STEP * float(np.linalg.norm(B))
+    first_step = _FIRST_STEP * float(np.linalg.norm(B))
     record.begin(B, evaluate(B * start.units))
-    momentum, size, age, idle = np.zeros_like(B), 0.0, 0, 0
+    momentum, size, age, last_scale = np.zeros_like(B), 0.0, 0, 1.0
     batches = _batches(n, batch, random)
-    with record:
-        for round_ in range(estimator.max_iter):
-            if draws is not None and round_ > 0:
-                drawn = draws.next_round(fit_engine(estimator))
-                batches = _batches(len(drawn.X), min(batch, len(drawn.X)), random)
-            steps = [next(batches) for _ in range(min(_STEPS_IN_ROUND, -(-n // batch)))]
-            for chosen in steps:
-                A = B * start.units
-                gradient = with_penalty(drawn.objective(A, objective, chosen), A, penalty).gradient * start.units
-                age += 1
-                momentum = _MOMENTUM * momentum + (1 - _MOMENTUM) * gradient
-                size = _MEMORY * size + (1 - _MEMORY) * float((gradient**2).sum())
-                if size > 0:
-                    unbiased = momentum / (1 - _MOMENTUM**age)
-                    # Departure 6 (NCA): Stochastic gradients use Adam's step.
-                    B = B + step * unbiased / np.sqrt(size / (1 - _MEMORY**age))
-            value = evaluate(B * start.units)
-            gained = value - record.objective
-            record.add(B, value)
-            record.iterated(B)
-            idle = 0 if gained > estimator.tol else idle + 1
-            if idle == _PATIENCE:
-                idle = 0
-                B, momentum, step = record.kept, np.zeros_like(B), 0.5 * step
-                if step < first_step / 2**_HALVINGS:
-                    raise record.end(Reason.CONVERGED, f"rounds gained no more than tol={estimator.tol:g}")
-        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} rounds were used")
-    A = record.kept * start.units
-    return record.path()._replace(parameters=A, more={"evaluation_rows_": rows.positions[seen]})
+
+    def play(B: np.ndarray, scale: float) -> tuple[np.ndarray, float]:
+        nonlocal drawn, batches, momentum, size, age, last_scale
+        if draws is not None and record.objectives:
+            drawn = draws.next_round(fit_engine(estimator))
+            batches = _batches(len(drawn.X), min(batch, len(drawn.X)), random)
+        if scale < last_scale:  # back at the best matrix
+            momentum, last_scale = np.zeros_like(B), scale
+        for chosen in [next(batches) for _ in range(min(_STEPS_IN_ROUND, -(-n // batch)))]:
+            A = B * start.units
+            gradient = with_penalty(drawn.objective(A, objective, chosen), A, penalty).gradient * start.units
+            age += 1
+            momentum = _MOMENTUM * momentum + (1 - _MOMENTUM) * gradient
+            size = _MEMORY * size + (1 - _MEMORY) * float((gradient**2).sum())
+            if size > 0:
+                unbiased = momentum / (1 - _MOMENTUM**age)
+                # Departure 6 (NCA): Stochastic gradients use Adam's step.
+                B = B + scale * first_step * unbiased / np.sqrt(size / (1 - _MEMORY**age))
+        return B, evaluate(B * start.units)
+
+    limits: dict[str, Any] = {"max_iter": estimator.max_iter, "tol": estimator.tol}
+    path = climb_by_rounds(play, B, record, patience=_PATIENCE, halvings=_HALVINGS, **limits)
+    return path._replace(parameters=path.parameters * start.units, more={"evaluation_rows_": rows.positions[seen]})
 
 
 def default_batch(n_features: int) -> int:
