@@ -370,6 +370,24 @@ def test_wrong_parameters(change, message):
         LCA(reg=0.1).set_params(**change).fit(table())
 
 
+def test_distances_of_levels_keep_the_digits_of_far_numbers_and_refuse_missing_values():
+    near, far = table(), table()
+    numbers = near.select_dtypes("float64").columns
+    near[numbers], far[numbers] = near[numbers].round(3), near[numbers].round(3) + 2.0**30
+    lca = LCA(reg=0.1).fit(near)
+    pairs = np.array([[0, 1], [5, 9]])
+    between = lca.mahalanobis(near)
+    np.testing.assert_allclose(lca.mahalanobis(far), between, atol=1e-5)
+    np.testing.assert_allclose(lca.pair_distance(pairs, near), between[pairs[:, 0], pairs[:, 1]], rtol=1e-12)
+    np.testing.assert_allclose(lca.pair_distance(pairs, far), between[pairs[:, 0], pairs[:, 1]], rtol=1e-5)
+    near.loc[3, numbers[0]] = np.nan
+    for measure in (lca.mahalanobis, lambda rows: lca.pair_distance(pairs, rows)):
+        with pytest.raises(ValueError, match=f"1 of 150 rows have missing values in the columns {numbers[0]}"):
+            measure(near)
+    with pytest.warns(UserWarning, match="1 of 150 rows have missing values"):
+        assert np.isnan(lca.transform(near)[3]).any()
+
+
 def test_wrong_tables():
     frame = table()
     with pytest.raises(ValueError, match=r"column name is text with 150 different values.*Drop it"):

@@ -90,6 +90,8 @@ ALLOWED = {
     ("Dequantizer", "log"): {"list", "dict"},
     ("TableEncoder", "log"): {"list", "dict"},
     ("TableEncoder", "types"): {"dict"},
+    ("LCA", "categorical_features"): {"list"},
+    ("ParzenWindows", "categorical_features"): {"list"},
     ("ManifoldParzen", "bandwidth"): set(BAD_VALUES),
     ("DensityOutlierDetector", "cv"): set(BAD_VALUES),
 }

@@ -417,8 +417,9 @@ def test_a_density_names_the_columns_that_are_no_numbers(mixed_table, density):
     for columns in (["when", "year"], ["when"]):
         with pytest.raises(ValueError, match=r"got dates or times\. Columns without numbers: when\. .*TableEncoder"):
             density.fit(mixed_table[columns])
-    with pytest.raises(ValueError, match="Columns without numbers: kind"):
-        density.fit(mixed_table[["kind", "year"]])
+    if isinstance(density, ManifoldParzen):
+        with pytest.raises(ValueError, match="Columns without numbers: kind"):
+            density.fit(mixed_table[["kind", "year"]])
 
 
 def test_a_detector_in_a_pipeline_explains_in_the_units_of_the_table(odd_table):

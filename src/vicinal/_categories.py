@@ -261,6 +261,26 @@ def _squares(l: float, group: np.ndarray) -> np.ndarray:
 # -- the columns of a table ---------------------------------------------------------------------------------------------
 
 
+def check_parameters(categorical_features: Any, max_categories: Any) -> None:
+    """Raise an error if the parameters have no meaning for any table."""
+    if max_categories is not None:
+        check_integer(max_categories, "max_categories", least=2)
+    if categorical_features is None or (isinstance(categorical_features, str) and categorical_features == "from_dtype"):
+        return
+    listed = isinstance(categorical_features, list | tuple | set | np.ndarray) or hasattr(
+        categorical_features, "tolist"
+    )
+    values = list(categorical_features) if listed and np.ndim(categorical_features) != 0 else None
+    if values is not None and all(isinstance(value, str | int | np.integer | bool | np.bool_) for value in values):
+        return
+    expected = (
+        "categorical_features must be 'from_dtype', None, or a list that is a mask, positions or names of columns"
+    )
+    if isinstance(categorical_features, str):
+        raise ValueError(f"{expected}, got {categorical_features!r}.")
+    raise TypeError(f"{expected}, got {type(categorical_features).__name__}.")
+
+
 def is_table(X: Any, categorical_features: Any) -> bool:
     """Return whether rows may have columns of levels, so that their columns have to be looked at."""
     return categorical_features is not None and (is_frame(X) or not isinstance(categorical_features, str))
@@ -269,19 +289,17 @@ def is_table(X: Any, categorical_features: Any) -> bool:
 def category_positions(X: Any, categorical_features: Any) -> np.ndarray:
     """Return the places of the columns of levels that the parameter means."""
     if isinstance(categorical_features, str):
-        if categorical_features != "from_dtype":
-            raise ValueError(
-                f"categorical_features must be 'from_dtype', None, a mask, positions or names, got {categorical_features!r}."
-            )
         return np.flatnonzero([kind_of(X.iloc[:, k]) != "number" for k in range(X.shape[1])]) if is_frame(X) else _NONE
-    given = np.atleast_1d(np.asarray(categorical_features))
+    given = np.asarray(list(categorical_features))
     width = np.shape(X)[1]
+    if not len(given):
+        return _NONE
     if given.dtype == bool:
         if given.shape != (width,):
             raise ValueError(f"categorical_features as a mask must have {width} entries, got shape {given.shape}.")
         return np.flatnonzero(given)
     if given.dtype.kind in "iu":
-        if len(given) and not -width <= given.min() <= given.max() < width:
+        if not -width <= given.min() <= given.max() < width:
             raise ValueError(f"categorical_features must be positions of {width} columns, got {given.tolist()}.")
         return np.unique(given % width)
     names = [str(name) for name in getattr(X, "columns", [])]
@@ -342,13 +360,12 @@ def learn_categories(
     X: Any, positions: Sequence[int] | np.ndarray, weight: np.ndarray | None, max_categories: int | None
 ) -> Categories:
     """Return the columns of levels of training rows: their levels, counts and coordinates."""
-    most = None if max_categories is None else check_integer(max_categories, "max_categories", least=2)
     names = np.asarray(X.columns, dtype=object) if is_frame(X) else None
     counted = np.ones(X.shape[0]) if weight is None else weight
     columns = []
     for k in np.asarray(positions, dtype=int).tolist():
         name = str(k if names is None else names[k])
-        columns.append(_learn_column(column_of(X, k), k, name, counted, most))
+        columns.append(_learn_column(column_of(X, k), k, name, counted, max_categories))
     return Categories(tuple(columns), X.shape[1], names)
 
 

@@ -70,14 +70,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     def _map_rows(self, X: Any) -> NDArray[Any]:
         X = check_rows(self, X, reset=False, gaps=get_tags(self).input_tags.allow_nan)
         if has_gaps(X):
-            incomplete = np.isnan(X)
-            warnings.warn(
-                f"{incomplete.any(axis=1).sum()} of {len(X)} rows have missing values in the columns "
-                f"{shown_columns(incomplete.any(axis=0), getattr(self, 'feature_names_in_', None))}, so their images are unknown "
-                "(NaN). Fill them in with vicinal.DensityImputer before, or leave such rows out.",
-                UserWarning,
-                stacklevel=callers_line(),
-            )
+            warn_of_unknown_images(np.isnan(X), getattr(self, "feature_names_in_", None))
         if X.dtype != self.components_.dtype and not _holds(X.dtype, self.components_):
             return X @ self.components_.T  # in the wider of the two precisions
         return X @ self.components_.T.astype(X.dtype, copy=False)
@@ -123,9 +116,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         # A common shift changes no distance and keeps the digits of data that lie far from the origin.
         shift = X[0]
         images = (X - shift) @ self.components_.T
-        others = images if Y is X else (Y - shift) @ self.components_.T
-        unit = _unit(images, others)
-        return unit * cdist(images / unit, others / unit)
+        return distances_between(images, images if Y is X else (Y - shift) @ self.components_.T)
 
     def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the distance within each pair.
@@ -145,9 +136,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         check_is_fitted(self, "components_")
         difference = self._difference_of_rows(pairs) if X is None else self._difference_of_positions(pairs, X)
         # The difference is formed before the product: an offset shared by both rows costs no digits.
-        images = difference @ self.components_.T
-        unit = _unit(images)
-        return unit * np.linalg.norm(images / unit, axis=1)
+        return lengths(difference @ self.components_.T)
 
     def _difference_of_rows(self, pairs: ArrayLike) -> np.ndarray:
         given = check_array(
@@ -165,6 +154,29 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
         left, right = check_pairs(pairs, len(X), "pairs").T
         return X[left] - X[right]
+
+
+def warn_of_unknown_images(missing: np.ndarray, names: Any) -> None:
+    """Warn that rows with missing values, shape (n, n_features), have images that are NaN."""
+    warnings.warn(
+        f"{missing.any(axis=1).sum()} of {len(missing)} rows have missing values in the columns "
+        f"{shown_columns(missing.any(axis=0), names)}, so their images are unknown (NaN). Fill them in with "
+        "vicinal.DensityImputer before, or leave such rows out.",
+        UserWarning,
+        stacklevel=callers_line(),
+    )
+
+
+def distances_between(images: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the distances between all rows of two tables."""
+    unit = _unit(images, others)
+    return unit * cdist(images / unit, others / unit)
+
+
+def lengths(differences: np.ndarray) -> np.ndarray:
+    """Return the length of each row."""
+    unit = _unit(differences)
+    return unit * np.linalg.norm(differences / unit, axis=1)
 
 
 class Whitening(NamedTuple):

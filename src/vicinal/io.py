@@ -169,7 +169,7 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     io.save(ParzenWindows(bandwidth=0.5), os.path.join(folder, "density.vicinal"))
     ...     io.describe(os.path.join(folder, "density.vicinal"))["parameters"]
-    {'bandwidth': 0.5, 'engine': None}
+    {'bandwidth': 0.5, 'categorical_features': 'from_dtype', 'max_categories': 32, 'engine': None}
     """
     return _read(path, _description_of)
 

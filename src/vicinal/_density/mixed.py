@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal._categories import Categories, category_positions, column_of, is_table, learn_categories
+from vicinal._categories import Categories, category_positions, check_parameters, column_of, is_table, learn_categories
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._mixtures import MixedMixture
 from vicinal._rows import ValidRows, check_rows, check_weights, is_frame
@@ -60,12 +60,14 @@ class MixedColumnsMixin(MixtureDensityMixin):
         """Return the columns of levels of a data frame, for estimators that pass parts of it to this one; None if there are none."""
         if not is_frame(X) or self.categorical_features is None:
             return None
+        check_parameters(self.categorical_features, self.max_categories)
         positions = category_positions(X, self.categorical_features)
         return learn_categories(X, positions, None, self.max_categories) if len(positions) else None
 
     def _open_table(self, X: Any, sample_weight: Any) -> MixedTable | None:
         """Return the rows of a fit if some columns are levels; None for numbers."""
         self.__dict__.pop("_categories", None)
+        check_parameters(self.categorical_features, self.max_categories)
         if isinstance(X, ValidRows):  # numbers, unless the parameter names columns
             if self.categorical_features is None or isinstance(self.categorical_features, str):
                 return None
