@@ -34,7 +34,7 @@ _CHANGING = (
 
 
 def write_tables(folder: Path) -> None:
-    """Write twelve small tables: types, gaps, separators, encodings and formats."""
+    """Write eleven small tables: types, gaps, separators, encodings and formats."""
     rng = np.random.default_rng(0)
     wine = load_wine(as_frame=True).frame.rename(columns={"target": "cultivar"})
     wine.to_csv(folder / "wine.csv", index=False)
@@ -67,7 +67,6 @@ def write_tables(folder: Path) -> None:
     mixed.assign(colour=mixed["colour"].replace("red", "rosé"))[["length", "width", "colour"]].to_csv(
         folder / "latin.csv", index=False, encoding="latin-1"
     )
-    mixed.to_excel(folder / "mixed.xlsx", index=False)
     mixed.to_json(folder / "mixed.jsonl", orient="records", lines=True)
     rows = rng.normal(size=(80, 4)) @ rng.normal(size=(4, 4))
     np.save(folder / "rows.npy", rows)
@@ -106,7 +105,6 @@ learn mixed.csv --method rca --target kind --one-hot -o one-hot.vicinal
 inspect mixed.csv
 inspect mixed.csv --json --type count=continuous --log length
 inspect gaps.csv --drop id
-inspect mixed.xlsx
 inspect mixed.jsonl
 inspect comma.csv
 inspect comma.csv --decimal ,
