@@ -1,6 +1,6 @@
-"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [eight] [rca] [traffic] [stream].
+"""Compare Dask workers with each other and with the plain engine: python benchmarks/dask.py [lca] [eight] [rca] [transform] [traffic] [stream].
 
-    python benchmarks/dask.py                        # needs vicinal[dask]; about 8 minutes on 4 cores
+    python benchmarks/dask.py                        # needs vicinal[dask]; about 8 minutes on 6 cores
     python benchmarks/dask.py traffic --rows 20000   # some of the figures, on fewer rows
     python benchmarks/dask.py picture                # draws docs/task_stream.png from the results of `stream`
 
@@ -12,6 +12,7 @@ and of the workers is measured as well, because a busy machine disturbs it less.
 import argparse
 import contextlib
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -23,10 +24,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path = [folder for folder in sys.path if Path(folder or ".").resolve() != HERE]  # this file is not Dask
 
+import dask
 import dask.array as da
 import numpy as np
 import psutil
-from distributed import Client, get_task_stream, wait
+from distributed import Client, get_task_stream
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal import LCA, RCA, Engine
@@ -98,14 +100,14 @@ def fit_lca(rows, kind, threads):
         return LCA(reg=0.0, solver="accelerated", random_state=0, engine=Engine(kind, threads=threads)).fit(rows)
 
 
-def lca(n, n_rounds, n_clusters, caller_threads):
-    """Measure an exact fit with one worker, with two, and with the plain engine on one thread.
+def lca(n, n_rounds, n_clusters, caller_threads, numbers_of_workers):
+    """Measure an exact fit with one worker, with several, and with the plain engine on one thread.
 
     The calling process computes what is too small to be sent, with its own threads.
     """
     rows = clusters(n, 8, n_clusters)
-    with cluster_of(1) as alone, cluster_of(2) as both:
-        contenders = {"one worker": alone, "two workers": both}
+    with contextlib.ExitStack() as stack:
+        contenders = {workers(k): stack.enter_context(cluster_of(k)) for k in numbers_of_workers}
         persisted = {}
         for name, client in contenders.items():
             with client.as_current():
@@ -137,31 +139,71 @@ def lca(n, n_rounds, n_clusters, caller_threads):
     }
 
 
-def rca(n, n_rounds):
-    """Measure RCA of rows in ten classes, which span all partitions."""
-    d, parts = 64, 16
-    with cluster_of(1) as alone, cluster_of(2) as both:
-        contenders, persisted = {"one worker": alone, "two workers": both}, {}
-        for name, client in contenders.items():
-            with client.as_current():
-                rng = da.random.default_rng(0)
-                X = rng.normal(size=(n, d), chunks=(n // parts, d)).persist()
-                # Other labels in each round, because Dask may still hold the results of tasks that it has done before.
-                ys = [rng.integers(0, 10, size=n, chunks=n // parts).persist() for _ in range(n_rounds)]
-                wait([X, *ys])
-                client.wait_for_workers(1)
-                persisted[name] = X, ys
-                RCA().fit(X[: n // parts], ys[0][: n // parts])
+def rca(n, n_rounds, numbers_of_workers):
+    """Measure RCA of rows in an .npy file that is read in parts, in ten classes, which span all parts."""
+    d, rows_of_part = 64, n // 40
+    with contextlib.ExitStack() as stack:
+        rows = rows_in_parts(stack, n, d, rows_of_part)
+        contenders = {workers(k): stack.enter_context(cluster_of(k)) for k in numbers_of_workers}
+        for client in contenders.values():
+            with client.as_current():  # workers import everything
+                RCA().fit(rows[: 2 * rows_of_part], np.arange(2 * rows_of_part) % 10)
         rounds = []
         for k in range(n_rounds):
-            times = {}
+            # Other labels in each round, because Dask may still hold the results of tasks that it has done before.
+            y, times = np.random.default_rng(k).integers(0, 10, size=n), {}
             for name, client in contenders.items():
                 with client.as_current():
-                    X, ys = persisted[name]
-                    times[name] = timed(lambda X=X, y=ys[k]: RCA().fit(X, y), client)
+                    times[name] = timed(lambda y=y: RCA().fit(rows, y), client)
             rounds.append(times)
             print(times, flush=True)
-    return {"rows": n, "columns": d, "partitions": parts, **summary(rounds)}
+    return {"rows": n, "columns": d, "rows_of_a_part": rows_of_part, **summary(rounds)}
+
+
+def transform(n, n_rounds):
+    """Measure `transform` of rows in an .npy file that is read in parts, with one worker and in memory on one thread.
+
+    The result is summed where it is made, so that neither contender has to send all of it.
+    """
+    d, rows_of_part = 10, 250_000
+    with contextlib.ExitStack() as stack:
+        rows = rows_in_parts(stack, n, d, rows_of_part)
+        metric = RCA().fit(rows[:20_000].compute(), np.arange(20_000) // 10)
+        client = stack.enter_context(cluster_of(1))
+        resident, sums, rounds = rows.compute(scheduler="threads"), {}, []
+        contenders = {
+            "one worker": lambda: sums.update(worker=metric.transform(rows).sum(axis=0).compute()),
+            "in memory": lambda: sums.update(here=metric.transform(resident).sum(axis=0)),
+        }
+        contenders["one worker"]()  # the worker has imported everything
+        for _ in range(n_rounds):
+            rounds.append({name: timed(work) for name, work in contenders.items()})
+            print(rounds[-1], flush=True)
+        peaks = client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        np.testing.assert_allclose(sums["worker"], sums["here"], rtol=1e-6, atol=1e-3)
+    return {
+        "rows": n,
+        "columns": d,
+        "rows_of_a_part": rows_of_part,
+        "worker_megabytes_at_most": max(peaks.values()) / 2**10,
+        **summary(rounds),
+    }
+
+
+def rows_in_parts(stack, n, d, rows_of_part):
+    """Write random rows into an .npy file, and return them as a Dask array that reads its parts from there."""
+    file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "rows.npy"
+    table = np.lib.format.open_memmap(file, mode="w+", dtype=np.float64, shape=(n, d))
+    starts = range(0, n, rows_of_part)
+    for start in starts:
+        table[start : start + rows_of_part] = np.random.default_rng(start).random((min(rows_of_part, n - start), d))
+    read = dask.delayed(lambda start: np.array(np.load(file, mmap_mode="r")[start : start + rows_of_part]))
+    return da.concatenate([da.from_delayed(read(k), (min(rows_of_part, n - k), d), float) for k in starts])
+
+
+def workers(k):
+    """Return a number of workers in words."""
+    return "one worker" if k == 1 else f"{k} workers"
 
 
 def bytes_so_far():
@@ -263,16 +305,18 @@ def picture(found, file):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("figures", nargs="*", default=["lca", "eight", "rca", "traffic", "stream"])
+    parser.add_argument("figures", nargs="*", default=["lca", "eight", "rca", "transform", "traffic", "stream"])
     parser.add_argument("--rows", type=int, help="the number of rows for all figures; default: as in the documentation")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4], help="numbers of workers; default: 1 2 4")
     parser.add_argument("--caller-threads", type=int, help="threads of the calling process; default: all of its cores")
     parser.add_argument("-o", "--out", type=Path, default=HERE / "results" / "dask.json")
     options = parser.parse_args()
     work = {
-        "lca": lambda: lca(options.rows or 100_000, options.rounds, 40, options.caller_threads),
-        "eight": lambda: lca(options.rows or 100_000, options.rounds, 8, options.caller_threads),
-        "rca": lambda: rca(options.rows or 2_000_000, options.rounds),
+        "lca": lambda: lca(options.rows or 100_000, options.rounds, 40, options.caller_threads, options.workers),
+        "eight": lambda: lca(options.rows or 100_000, options.rounds, 8, options.caller_threads, options.workers),
+        "rca": lambda: rca(options.rows or 10_000_000, options.rounds, [k for k in options.workers if k < 4]),
+        "transform": lambda: transform(options.rows or 10_000_000, options.rounds),
         "traffic": lambda: traffic(options.rows or 100_000),
         "stream": lambda: stream(options.rows or 100_000),
     }

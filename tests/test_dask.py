@@ -35,7 +35,6 @@ from vicinal import (  # noqa: E402
     ParzenWindows,
     SoftNeighborsClassifier,
     SoftNeighborsRegressor,
-    retrieval,
     which_engine,
 )
 from vicinal._dask import cluster as cluster_module  # noqa: E402
@@ -613,20 +612,7 @@ def test_columns_of_a_parquet_folder_keep_their_partitions(client, tmp_path):
     assert len(model.predict(some).compute()) == np.count_nonzero(FRAME["a"] > 0.0)
 
 
-# -- searches ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_search_of_a_collection_is_lazy(client):
-    found = retrieval.search(da.from_array(X[:90], chunks=(40, 3)), X, k=3, similarity="euclidean")
-    expected = retrieval.search(X[:90], X, k=3, similarity="euclidean")
-    assert all(isinstance(part, da.Array) for part in found)
-    assert [(part.shape, part.dtype) for part in found] == [(part.shape, part.dtype) for part in expected]
-    for lazy, array in zip(dask.compute(*found), expected, strict=True):
-        np.testing.assert_array_equal(lazy, array)
-    with pytest.raises(ValueError, match="queries and corpus must have the same columns, got 2 and 3"):
-        retrieval.search(da.zeros((10, 2)), X)
-    with pytest.raises(ValueError, match="k=241 needs at least as many rows"):
-        retrieval.search(da.zeros((10, 3)), X, k=241)
+# -- the choice of the engine -----------------------------------------------------------------------------------------
 
 
 def test_which_engine_knows_dask():

@@ -60,31 +60,6 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any, ne
     return da.concatenate(parts, allow_unknown_chunksizes=True)
 
 
-def searched_lazily(search: Any, queries: Any, corpus: Any, k: int, **options: Any) -> tuple[Any, Any]:
-    """Return positions (integers) and scores (n, k) of the search results for the rows of a collection, as lazy Dask arrays."""
-    search(
-        np.asarray(table_of(queries)) + 1.0, corpus, k, **options
-    )  # an error is raised here, and not later on a worker
-    lengths = queries.chunks[0] if hasattr(queries, "chunks") else (np.nan,) * queries.npartitions
-    where, how = _shared(np.asarray(corpus)), dask.delayed(options, pure=True)
-    run = dask.delayed(_found, pure=True, name="vicinal.search")
-    found = [run(search, block, where, k, how) for block in delayed_blocks(queries, "queries")]
-    answers = []
-    for place, dtype in enumerate((np.int64, np.float64)):
-        parts = [da.from_delayed(one[place], (n, k), dtype) for n, one in zip(lengths, found, strict=True)]
-        answers.append(da.concatenate(parts, allow_unknown_chunksizes=True))
-    return answers[0], answers[1]
-
-
-def _found(
-    search: Any, rows: Any, corpus: np.ndarray, k: int, options: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    if len(rows) == 0:
-        return np.empty((0, k), dtype=np.int64), np.empty((0, k))
-    found = search(np.asarray(rows), corpus, k, **options)
-    return found[0], found[1].astype(np.float64)
-
-
 def _shared(thing: Any) -> Any:
     """Return an array or bytes as one node of a graph, which is sent to every worker once, in advance if it is large."""
     size = len(thing) if isinstance(thing, bytes) else thing.nbytes

@@ -13,7 +13,6 @@ from scipy.sparse import issparse
 from sklearn.preprocessing import normalize
 
 from vicinal._checks import check_choice, check_integer
-from vicinal._dask import is_collection
 from vicinal._engine import Engine, RowSearch, Work, as_engine, available_threads, choose, prepare
 from vicinal._rows import check_array
 from vicinal._words import count
@@ -66,7 +65,7 @@ def search(
     ----------
     queries : array-like of shape (m, d), of shape (m,), or None
         New rows, positions of rows of the corpus, or None for all rows of the corpus; a row of the corpus never finds
-        itself. If new rows are a Dask array or dataframe, the results are lazy Dask arrays.
+        itself.
     corpus : array-like of shape (n, d)
         The rows to search in. A memory map is read block by block.
     k : int, default=10
@@ -92,10 +91,6 @@ def search(
     check_choice(similarity, "similarity", SIMILARITIES)
     if model is not None and not hasattr(model, "transform"):
         raise TypeError(f"model must be None or have a transform method, got {type(model).__name__}.")
-    if is_collection(queries):
-        from vicinal._dask.lazy import searched_lazily
-
-        return Found(*searched_lazily(search, queries, corpus, k, model=model, similarity=similarity, engine=engine))
     rows, positions = rows_and_positions(queries, corpus)
     corpus = as_table(corpus, "corpus")
     reach = len(corpus) - (positions is not None)
