@@ -93,7 +93,7 @@ def cleaned(raw):
         if number and not set(values.unique()) <= {0, 1}:
             values = values.astype(float)
             steps = np.diff(values.to_numpy())
-            if np.isfinite(values).all() and not (np.ptp(steps) == 0):
+            if np.isfinite(values).all() and np.ptp(steps) != 0:
                 columns[name] = values
         elif n_values <= min(_MOST_LEVELS, len(frame) // 2):
             columns[name] = values.astype(float).astype(int).astype(str) if number else values.astype(str)
