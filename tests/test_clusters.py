@@ -214,7 +214,7 @@ def test_an_interruption_leaves_the_old_output_and_no_tasks(folder, cluster, mon
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5.0)
 
-    monkeypatch.setattr(results.Results, "write", write)
+    monkeypatch.setattr(results._Text, "write", write)
     command = ["transform", "rca.vicinal", "rows.csv", "-o", "out.csv", "-q"]
     assert main([*command, "--cluster", cluster.scheduler_address]) == INTERRUPTED
     assert (folder / "out.csv").read_text() == "old"

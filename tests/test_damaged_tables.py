@@ -18,7 +18,7 @@ from vicinal._files import FileError
 from vicinal.cli import main
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA
-from vicinal.cli.results import Results
+from vicinal.cli.results import write_results
 from vicinal.cli.tables import TableOptions, read_table
 
 
@@ -158,8 +158,8 @@ def test_a_name_with_a_line_feed_is_no_line_of_its_own(tmp_path, capsys, monkeyp
 def test_cells_are_escaped_on_a_terminal_and_kept_in_a_pipe(terminal, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     options = {"output": None, "spreadsheet": False, "json": False, "check_interrupted": lambda: None}
-    with Results(Namespace(**options), Console(quiet=True), "LCA") as table:
-        table.write(pd.DataFrame({"a\u202e": ["x\x1b[2J", "y"]}))
+    frame = pd.DataFrame({"a\u202e": ["x\x1b[2J", "y"]})
+    write_results([frame], "LCA", Namespace(**options), Console(quiet=True))
     said = capsys.readouterr().out
     assert said == ("a\\u202e\nx\\u001b[2J\ny\n" if terminal else "a\u202e\nx\x1b[2J\ny\n")
 

@@ -1,15 +1,13 @@
 """Outcomes of a comparison in a file, so that an interrupted run can be continued.
 
-The first line identifies the comparison by a digest of the rows, the folds and the settings. Each further line is one outcome,
-as JSON with a checksum; Python writes and reads floats without loss. The outcome of a truncated or damaged line is computed again.
+The first line identifies the comparison by a digest of the rows, the folds and the settings. Each further line is one outcome
+as JSON; Python writes and reads floats without loss. The outcome of a line that was cut is computed again.
 """
 
 import json
 import os
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from joblib import hash as hash_of
@@ -36,27 +34,23 @@ class KeptOutcomes:
     def __init__(self, path: str | os.PathLike[str], plan: Plan) -> None:
         self._path = Path(path)
         self._known: dict[tuple[str, str, int], Outcome] = {}
-        header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)}).encode() + b"\n"
+        header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)}).encode()
         if not holds_work(path):
             raise ValueError(f"keep: {path} is not a file of a comparison, and is not changed. Choose another path.")
-        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        if lines and lines[0] != header and not header.startswith(lines[0]):  # a kill can leave a part of the header
+        first, *lines = (self._path.read_bytes() if self._path.exists() else b"").split(b"\n")
+        if not header.startswith(first):  # a kill can leave a part of the header
             raise ValueError(
                 f"keep: {path} belongs to a comparison of other rows, or with other settings or another version of vicinal. "
                 "Delete it to start again."
             )
-        whole = [line for line in lines if line.endswith(b"\n")]
-        for line in whole[1:]:
-            # A damaged line is computed again.
-            with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        for line in lines:
+            with suppress(ValueError, TypeError, KeyError, RecursionError):  # of a line that was cut or damaged
                 entry = json.loads(line)
-                if entry.pop("check") != checksum(entry):
-                    continue
-                self._known[entry["kind"], entry["name"], entry["fold"]] = _read(entry["outcome"])
-        if not whole:
+                outcome = Outcome(**entry["outcome"])
+                curve = None if outcome.curve is None else np.array(outcome.curve)
+                self._known[entry["kind"], entry["name"], entry["fold"]] = outcome._replace(curve=curve)
+        if first != header:
             self._path.write_bytes(header)
-        elif whole != lines:
-            os.truncate(self._path, sum(map(len, whole)))  # in one step, so that no finished work can be lost
 
     def get(self, kind: str, name: str, fold: int) -> Outcome | None:
         """Return the outcome of a method in a fold, or None if it is not known."""
@@ -65,15 +59,10 @@ class KeptOutcomes:
     def add(self, kind: str, name: str, fold: int, outcome: Outcome) -> None:
         """Save the outcome of a method in a fold; it is on the disk when this returns."""
         entry = {"kind": kind, "name": name, "fold": fold, "outcome": plain(outcome)}
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({**entry, "check": checksum(entry)}) + "\n")
+        with open(self._path, "a", encoding="utf-8", newline="") as file:
+            file.write("\n" + json.dumps(entry))  # on a line of its own, even if the last one was cut
             file.flush()
             os.fsync(file.fileno())
-
-
-def checksum(entry: dict[str, Any]) -> str:
-    """Return a checksum of an entry, by which damage is recognised."""
-    return blake2b(json.dumps(entry).encode(), digest_size=8).hexdigest()
 
 
 def holds_work(path: str | os.PathLike[str]) -> bool:
@@ -89,7 +78,3 @@ def _digest(plan: Plan) -> str:
     targets = None if plan.targets is None else (plan.targets.task, plan.targets.classes, plan.targets.y)
     kinds = [str(kind) for kind in plan.kinds]
     return str(hash_of((plan.X, plan.names, kinds, targets, plan.splits, plan.settings)))
-
-
-def _read(entry: dict[str, Any]) -> Outcome:
-    return Outcome(**{**entry, "curve": None if entry["curve"] is None else np.array(entry["curve"])})

@@ -25,7 +25,10 @@ def map_array(path: str | Path) -> np.ndarray:
     with reading(path), open(path, "rb") as file:
         _check_beginning(file, path, "NPY")
     with reading(path, "NPY", _ONLY_PLAIN):
-        return np.lib.format.open_memmap(path, mode="r")
+        rows = np.lib.format.open_memmap(path, mode="r")
+    if not rows.ndim:
+        raise FileError(f"{path} holds a single number; expected rows and columns (two dimensions).")
+    return rows
 
 
 def _check_beginning(file: BinaryIO, name: object, kind: str) -> None:
@@ -92,6 +95,12 @@ def frame_of_array(array: np.ndarray, name: object, names: Iterable[Any] | None 
         raise FileError(f"{name} holds an array of shape {array.shape}; expected rows and columns (two dimensions).")
     columns = [f"x{i}" for i in range(array.shape[1])] if names is None else [str(value) for value in names]
     return pd.DataFrame(array, columns=columns)
+
+
+def is_zarr(folder: str | Path) -> bool:
+    """Return whether a folder is a Zarr array, or an array in a Zarr group."""
+    folder = Path(folder)
+    return folder.suffix == ".zarr" or any((folder / name).exists() for name in ("zarr.json", ".zarray", ".zgroup"))
 
 
 def open_zarr(path: str | Path) -> Any:

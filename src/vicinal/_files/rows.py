@@ -154,26 +154,22 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}.")
-    is_zarr = path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup"))
-    if columns is not None and (path.suffix == ".npy" or is_zarr):
-        raise FileError(f"columns={columns!r} needs named columns, which {path} does not have. Leave columns out.")
     if isinstance(columns, str) or (columns is not None and len(set(columns)) < len(columns)):
         raise FileError(f"columns={columns!r} is not a list of different names, such as columns=['a', 'b'].")
-    if path.suffix == ".npy":
+    kind = TableFile(str(path)).kind if path.is_dir() or is_table(path.name) else None
+    if columns is not None and kind in ("npy", "zarr"):
+        raise FileError(f"columns={columns!r} needs named columns, which {path} does not have. Leave columns out.")
+    if kind == "npy":
         rows = map_array(path)
         if rows.ndim != 2 or rows.dtype.kind not in "fiub":
             raise FileError(f"{path} holds an array of {rows.dtype}, shape {rows.shape}; expected a table of numbers.")
         return ArrayRows(rows)
-    if is_zarr:
+    if kind == "zarr":
         return zarr_rows(open_zarr(path))
-    if path.is_dir() or path.suffix in (".parquet", ".pq"):
-        return parquet_rows(open_dataset(path), columns)
-    if path.suffix in (".feather", ".arrow"):
-        return parquet_rows(open_dataset(path, "feather"), columns)
-    if is_table(path.name):
-        table = TableFile(str(path))
-        if table.kind in ("csv", "tsv"):
-            return text_rows(table, columns)
+    if kind in ("parquet", "feather"):
+        return parquet_rows(open_dataset(path, kind), columns)
+    if kind in ("csv", "tsv"):
+        return text_rows(TableFile(str(path)), columns)
     raise FileError(
         f"{path} is not a table that can be read in blocks; expected a .npy file, a folder that ends in .zarr, a Parquet "
         "file (.parquet or .pq), a folder of Parquet files, a Feather file or a text file (.csv or .tsv)."

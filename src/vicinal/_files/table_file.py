@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from vicinal._files.arrays import batches_of, frame_of_array, map_array, open_dataset, open_zarr, read_arrays
+from vicinal._files.arrays import batches_of, frame_of_array, is_zarr, map_array, open_dataset, open_zarr, read_arrays
 from vicinal._files.errors import FileError, reading
 from vicinal._files.text_file import MISSING_MARKS, TextFile, TextFormat
 from vicinal._words import count, shown, similar_columns
@@ -129,7 +129,7 @@ class TableFile:
         if self._options.format or self._data is not None:
             return self._options.format or "csv"
         if Path(self.name).is_dir():
-            return "zarr" if Path(self.name).suffix == ".zarr" else "parquet"
+            return "zarr" if is_zarr(self.name) else "parquet"
         try:
             return format_of(self.name)
         except FileError as error:
@@ -303,14 +303,13 @@ class TableFile:
 
     def _read_map(self, step: int | None) -> Iterator["pd.DataFrame"]:
         rows = map_array(self.name)
-        self.n_rows = len(rows) if rows.ndim else 0
-        yield from self._slices(rows, self.n_rows, self._step(step, rows.shape[1] if rows.ndim == 2 else 1))
+        self.n_rows = len(rows)
+        yield from self._slices(rows, 0, self._step(step, rows.shape[1] if rows.ndim == 2 else 1))
 
-    def _slices(self, rows: np.ndarray, n_rows: int, step: int) -> Iterator["pd.DataFrame"]:
-        if not rows.ndim:
-            yield frame_of_array(rows, self.name)
-        for start in range(0, n_rows, step):
-            self.share = min(start + step, n_rows) / n_rows
+    def _slices(self, rows: np.ndarray, first: int, step: int) -> Iterator["pd.DataFrame"]:
+        """Yield an array, whose first row has this number in the table, `step` rows at a time."""
+        for start in range(0, len(rows), step):
+            self.share = min(first + start + step, self.n_rows or 1) / (self.n_rows or 1)
             yield frame_of_array(np.array(rows[start : start + step]), self.name)
 
     def _read_zarr(self, step: int | None) -> Iterator["pd.DataFrame"]:
@@ -323,9 +322,7 @@ class TableFile:
         for start in range(0, self.n_rows, in_chunk):
             with reading(self.name):
                 rows = np.asarray(array[start : start + in_chunk])
-            for first in range(0, len(rows), step):
-                self.share = min(start + first + step, self.n_rows) / self.n_rows
-                yield frame_of_array(rows[first : first + step], self.name)
+            yield from self._slices(rows, start, step)
 
     def _read_whole(self, file: BinaryIO) -> "pd.DataFrame":
         """Return a table of a format that is not read in batches."""

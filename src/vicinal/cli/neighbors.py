@@ -10,7 +10,7 @@ from vicinal.cli.columns import pick_features
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, MODEL, USAGE, Failure, about_table
 from vicinal.cli.models import check_method, how_to_treat_gaps, images_of_rows, open_model
-from vicinal.cli.results import Results, check_output
+from vicinal.cli.results import check_output, write_results
 from vicinal.cli.tables import read_table, table_options
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def neighbors(arguments: Namespace, console: Console) -> None:
             "distance": distances.ravel(),
         }
     )
-    with Results(arguments, console, model.kind) as results:
-        results.write(result)
+    write_results([result], model.kind, arguments, console)
 
 
 def _row_names(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarray, what: str) -> np.ndarray:

@@ -10,8 +10,8 @@ from vicinal._detect.steps import fit_prepared
 from vicinal.cli.columns import measured, note_dependence, prepare
 from vicinal.cli.console import Console
 from vicinal.cli.models import engine_for, fit_failure, make_engine, make_estimator, set_engine
-from vicinal.cli.results import check_output, columns_to_keep
-from vicinal.cli.score import output_rows, write_scores
+from vicinal.cli.results import check_output, columns_to_keep, write_results
+from vicinal.cli.score import output_rows, shown_rows
 from vicinal.cli.tables import chosen_columns, read_table, table_options
 
 _MOST_ROWS = 20_000
@@ -46,4 +46,4 @@ def outliers(arguments: Namespace, console: Console) -> None:
     # Rows of the sample are scored without themselves, which need not be said here; those that are left out of it are new.
     rows, kept = table.iloc[prepared.rows].reset_index(drop=True), columns_to_keep(arguments, table, prepared.rows)
     frame = output_rows(detector, rows, prepared.rows, kept, arguments, Console(quiet=True))
-    write_scores([frame], detector, type(estimator).__name__, arguments, console)
+    write_results(shown_rows([frame], detector, arguments, console), type(estimator).__name__, arguments, console)

@@ -4,7 +4,8 @@ import contextlib
 import gzip
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,77 +35,57 @@ def columns_to_keep(arguments: Namespace, table: "pd.DataFrame", rows: np.ndarra
     return table[names].iloc[rows].reset_index(drop=True)
 
 
-class Results:
-    """The table that a command writes, block by block: a file is replaced completely or not at all; stdout receives each block.
+def write_results(frames: "Iterable[pd.DataFrame]", kind: str, arguments: Namespace, console: Console) -> None:
+    """Write the blocks of a table: a file is replaced completely or not at all; stdout receives each block.
 
     Parameters
     ----------
-    arguments : parsed command line
-    console : Console
+    frames : blocks of rows with the same columns
     kind : str
         The class of the model, for the summary as JSON.
+    arguments, console
     """
+    output = None if arguments.output == "-" else arguments.output
+    n_rows, columns, sink = 0, list[str](), None
+    with contextlib.ExitStack() as stack:
+        for frame in frames:
+            arguments.check_interrupted()
+            if sink is None:
+                sink, columns = _sink(frame, output, arguments, stack), [str(name) for name in frame]
+            sink.write(frame)
+            n_rows += len(frame)
+        if sink is None:
+            raise Failure(DATA, "no row is complete, so --missing drop leaves none.")
+        sink.close()
+    if output is not None:
+        console.say(f"wrote {count(n_rows, 'row')} to {output}.")
+        if arguments.json:
+            write_json({"model": kind, "output": output, "rows": n_rows, "columns": columns})
 
-    def __init__(self, arguments: Namespace, console: Console, kind: str) -> None:
-        self._arguments, self._console, self._kind = arguments, console, kind
-        self._output = None if arguments.output == "-" else arguments.output
-        self._stack = contextlib.ExitStack()
-        self._sink: Any = None
-        self._n_rows, self._columns = 0, list[str]()
 
-    def __enter__(self) -> Self:
-        self._stack.__enter__()
-        return self
-
-    def write(self, frame: "pd.DataFrame") -> None:
-        """Add a block of the table; its columns are those of the first one."""
-        self._arguments.check_interrupted()
-        if frame.columns.has_duplicates:
-            name = frame.columns[frame.columns.duplicated()][0]
-            raise Failure(
-                USAGE, f"--keep {name}: the output already has a column of that name. Rename it in the table."
-            )
-        if self._sink is None:
-            self._sink, self._columns = self._opened(frame), [str(name) for name in frame]
-        self._sink.write(frame)
-        self._n_rows += len(frame)
-
-    def __exit__(self, *error: Any) -> None:
-        try:
-            if error[0] is None:
-                if self._sink is None:
-                    raise Failure(DATA, "no row is complete, so --missing drop leaves none.")
-                self._sink.close()
-        except BaseException as failure:
-            self._stack.__exit__(type(failure), failure, failure.__traceback__)
-            raise
-        self._stack.__exit__(*error)
-        if error[0] is None and self._output is not None:
-            self._console.say(f"wrote {count(self._n_rows, 'row')} to {self._output}.")
-            if self._arguments.json:
-                summary = {"model": self._kind, "output": self._output, "rows": self._n_rows, "columns": self._columns}
-                write_json(summary)
-
-    def _opened(self, frame: Any) -> Any:
-        spreadsheet = self._arguments.spreadsheet
-        if self._output is None:
-            if self._arguments.json:
-                return _Whole(None, "json")
-            return _Text(self._stack.enter_context(to_stdout()), ",", spreadsheet, escaped=sys.stdout.isatty())
-        kind, texts = output_format(self._output), _texts(frame)
-        if texts and kind == "npy":
-            raise Failure(
-                DATA,
-                f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet.",
-            )
-        file: Any = self._stack.enter_context(output_file(self._output))
-        if kind in ("csv", "tsv"):
-            if self._output.lower().endswith(".gz"):
-                file = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))
-            return _Text(file, "\t" if kind == "tsv" else ",", spreadsheet)
-        if kind in ("xlsx", "npz"):
-            return _Whole(file, kind)
-        return _Array(file) if kind == "npy" else _Parquet(file)
+def _sink(frame: "pd.DataFrame", output: str | None, arguments: Namespace, stack: contextlib.ExitStack) -> Any:
+    """Return what takes the blocks, given the first one."""
+    if frame.columns.has_duplicates:
+        name = frame.columns[frame.columns.duplicated()][0]
+        raise Failure(USAGE, f"--keep {name}: the output already has a column of that name. Rename it in the table.")
+    if output is None:
+        if arguments.json:
+            return _Whole(None, "json")
+        return _Text(stack.enter_context(to_stdout()), ",", arguments.spreadsheet, escaped=sys.stdout.isatty())
+    kind, texts = output_format(output), _texts(frame)
+    if texts and kind == "npy":
+        raise Failure(
+            DATA,
+            f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet.",
+        )
+    file: Any = stack.enter_context(output_file(output))
+    if kind in ("parquet", "npy"):
+        return _Parquet(file) if kind == "parquet" else _Array(file)
+    if kind not in ("csv", "tsv"):
+        return _Whole(file, kind)
+    if output.lower().endswith(".gz"):
+        file = stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))
+    return _Text(file, "\t" if kind == "tsv" else ",", arguments.spreadsheet)
 
 
 def _texts(frame: Any) -> list[str]:
@@ -194,12 +175,11 @@ class _Whole:
         frame = pd.concat(self._frames, ignore_index=True)
         if self._kind == "json":
             write_json(frame.to_dict("records"))
-            return
-        if self._kind == "xlsx":
+        elif self._kind == "xlsx":
             without_formulas(frame).to_excel(self._file, index=False, engine="openpyxl")
-            return
-        texts = _texts(frame)
-        numbers = [name for name in frame if name not in texts]
-        arrays: dict[str, Any] = {"X": frame[numbers].to_numpy(dtype=np.float64), "names": np.array(numbers, dtype=str)}
-        arrays.update({name: frame[name].astype(str).to_numpy(dtype=str) for name in texts})
-        np.savez(self._file, allow_pickle=False, **arrays)
+        else:
+            texts = _texts(frame)
+            numbers = [name for name in frame if name not in texts]
+            arrays = {name: frame[name].astype(str).to_numpy(dtype=str) for name in texts}
+            named = {"X": frame[numbers].to_numpy(dtype=np.float64), "names": np.array(numbers, dtype=str)}
+            np.savez(self._file, allow_pickle=False, **named | arrays)

@@ -13,7 +13,7 @@ from vicinal.cli.columns import Picked, pick_features
 from vicinal.cli.console import Console
 from vicinal.cli.errors import DATA, FIT, MODEL, USAGE, Failure
 from vicinal.cli.models import Model, blocks_for, check_method, how_to_treat_gaps, load_model, make_engine
-from vicinal.cli.results import Results, check_output, columns_to_keep
+from vicinal.cli.results import check_output, columns_to_keep, write_results
 from vicinal.cli.tables import Block, is_large, table_options
 from vicinal.cli.workers import each_part
 
@@ -45,7 +45,8 @@ def score(arguments: Namespace, console: Console) -> None:
     console.doing("ranking the training rows, each without itself")
     detector = detector_of(model, arguments.level)
     console.doing("scoring rows")
-    write_scores(_frames(model, detector, missing, arguments, console), detector, model.kind, arguments, console)
+    frames = _frames(model, detector, missing, arguments, console)
+    write_results(shown_rows(frames, detector, arguments, console), model.kind, arguments, console)
 
 
 def _frames(
@@ -91,33 +92,26 @@ def _say_what_is_odd(picked: Picked, console: Console) -> None:
         console.say(f"{count(incomplete, 'row')} with missing values, scored by the known values.")
 
 
-def write_scores(
-    frames: "Iterable[pd.DataFrame]",
-    detector: "DensityOutlierDetector",
-    kind: str,
-    arguments: Namespace,
-    console: Console,
-) -> None:
-    """Write scored rows: all of them, the outliers or the most unusual ones; in the order of the table or of the scores."""
+def shown_rows(
+    frames: "Iterable[pd.DataFrame]", detector: "DensityOutlierDetector", arguments: Namespace, console: Console
+) -> "Iterator[pd.DataFrame]":
+    """Yield the scored rows to write: all, the outliers or the most unusual ones; in the order of the table or of the scores."""
     import pandas as pd
 
     n_rows = n_outliers = 0
-
-    def counted() -> "Iterator[pd.DataFrame]":
-        nonlocal n_rows, n_outliers
-        for frame in frames:
-            n_rows, n_outliers = n_rows + len(frame), n_outliers + int(frame["outlier"].sum())
-            yield frame[frame["outlier"] == 1] if arguments.only_outliers else frame
-
-    with Results(arguments, console, kind) as results:
-        if arguments.sort or arguments.top is not None:
-            whole = pd.concat(list(counted())).sort_values(["score", "p_value"], kind="stable")
-            results.write(whole if arguments.top is None else whole.iloc[: arguments.top])
+    in_order: list[pd.DataFrame] = []
+    by_score = arguments.sort or arguments.top is not None
+    for frame in frames:
+        n_rows, n_outliers = n_rows + len(frame), n_outliers + int(frame["outlier"].sum())
+        rows = frame[frame["outlier"] == 1] if arguments.only_outliers else frame
+        if by_score:
+            in_order.append(rows)
         else:
-            for frame in counted():
-                results.write(frame)
-        how = f"a false discovery rate of {arguments.fdr:g}" if arguments.fdr else _level_text(detector)
-        console.say(f"{count(n_outliers, 'outlier')} in {count(n_rows, 'row')}, flagged at {how}.")
+            yield rows
+    if in_order:
+        yield pd.concat(in_order).sort_values(["score", "p_value"], kind="stable").iloc[: arguments.top]
+    how = f"a false discovery rate of {arguments.fdr:g}" if arguments.fdr else _level_text(detector)
+    console.say(f"{count(n_outliers, 'outlier')} in {count(n_rows, 'row')}, flagged at {how}.")
 
 
 def _level_text(detector: "DensityOutlierDetector") -> str:

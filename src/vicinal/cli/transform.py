@@ -1,23 +1,25 @@
 """`vicinal transform`: map rows by a learned metric."""
 
 from argparse import Namespace
+from collections.abc import Iterator
+
+import pandas as pd
 
 from vicinal.cli.columns import pick_features
 from vicinal.cli.console import Console
 from vicinal.cli.models import blocks_for, check_method, how_to_treat_gaps, images_of_rows, load_model, make_engine
-from vicinal.cli.results import Results, check_output, columns_to_keep
+from vicinal.cli.results import check_output, columns_to_keep, write_results
 
 
 def transform(arguments: Namespace, console: Console) -> None:
     """Run the command."""
-    import pandas as pd
-
     check_output(arguments)
     model = load_model(arguments.model, make_engine(arguments))
     model.note_order(console)
     missing = how_to_treat_gaps(arguments, model)
     check_method(model, "transform", "a density without a metric")
-    with Results(arguments, console, model.kind) as results:
+
+    def frames() -> "Iterator[pd.DataFrame]":
         for first, table, whole in blocks_for(model, arguments, console):
             picked = pick_features(table, model, console, missing, whole=whole)
             if len(picked.rows):
@@ -25,4 +27,6 @@ def transform(arguments: Namespace, console: Console) -> None:
                 names = [f"{model.kind.lower()}{i}" for i in range(images.shape[1])]
                 rows = [pd.DataFrame({"row": first + picked.rows})] if arguments.missing == "drop" else []
                 kept = columns_to_keep(arguments, table, picked.rows)
-                results.write(pd.concat([*rows, kept, pd.DataFrame(images, columns=names)], axis=1))
+                yield pd.concat([*rows, kept, pd.DataFrame(images, columns=names)], axis=1)
+
+    write_results(frames(), model.kind, arguments, console)
