@@ -23,7 +23,7 @@ from vicinal import (
 from vicinal._categories import COMPARED, NEW, TRAINING, learn_categories
 from vicinal._leave_one_out import MixedRows
 from vicinal._leave_one_out.mixed import Masses
-from vicinal._mixtures import SharedMixture
+from vicinal._mixtures import SharedMixture, column_conditionals
 
 
 def literal_shares(levels, weight, of):
@@ -402,6 +402,74 @@ def test_wrong_tables():
 
 
 # -- estimators on top of a density -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_conditionals_of_each_column_are_ratios_of_densities(left_out):
+    frame = table()
+    model = LCA(reg=0.1, max_categories=2).fit(frame)
+    mixture, rows = model.mixture_.compared(), model.mixture_.centres[:6].copy()
+    far = rows.copy()
+    far[:, 0] += 1e5  # so far that each row is conditioned by itself
+    for queries in (rows, far):
+        own = np.arange(6) if left_out else None
+        found = column_conditionals(mixture, queries, own, (0.5,))
+        assert sorted(found.levels) == [1, 3, 4]
+        for k in range(5):
+            others = np.delete(np.arange(5), k)
+            part = mixture.marginal(others)
+            whole = mixture.log_densities(queries, own) - part.log_densities(
+                np.ascontiguousarray(queries[:, others]), own
+            )
+            tolerance = {"rtol": 1e-8} if queries is rows else {"rtol": 1e-4, "atol": 0.05}
+            np.testing.assert_allclose(found.surprises[:, k], -whole, **tolerance)
+        for k, probabilities in found.levels.items():
+            np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+            if queries is rows:
+                np.testing.assert_allclose(
+                    probabilities, mixture.level_probabilities(rows, [1, 3, 4].index(k), own), rtol=1e-8
+                )
+            np.testing.assert_array_equal(found.quantiles[0][:, k], probabilities[:, :-1].argmax(axis=1))
+
+
+def test_explanations_name_levels_and_likelier_ones():
+    rng = np.random.default_rng(0)
+    shop = rng.integers(3, size=300)
+    frame = pd.DataFrame(
+        {
+            "price": rng.normal(size=300) + 6.0 * shop,
+            "shop": pd.Categorical.from_codes(shop, ["web", "store", "mail"]),
+            "country": "DE",
+        }
+    )
+    frame.loc[7, "shop"] = "mail" if shop[7] == 0 else "web"
+    detector = DensityOutlierDetector.from_density(LCA().fit(frame), contamination=0.05)
+    density = detector.density_
+    training = detector.explain(rows=[7])
+    ((reason,),) = training.details
+    assert reason.column == (1 if reason.level else 0)
+    new = frame.iloc[[7, 8, 9, 10]].assign(
+        shop=["web", "phone", None, "mail"], country=["DE", "DE", "DE", "FR"], price=12.0
+    )
+    explained = detector.explain(new)
+    given = density.conditional({"price": 12.0, "country": "DE"})
+    chances = np.exp(given.score_samples(pd.DataFrame({"shop": ["web", "store", "mail"]})))
+    mixture = density.mixture_.only(detector._explaining())
+    by_code = mixture.level_probabilities(density._codes(new)[:1], 0)[0]
+    np.testing.assert_allclose(
+        by_code[[2, 1, 0]] if density._categories.columns[0].levels[0] == "mail" else by_code[:3], chances, atol=0.01
+    )
+    reason = explained.details[0][0]
+    assert (reason.level, reason.likelier[0][0]) == ("web", "mail")
+    assert reason.chance == pytest.approx(chances[0], abs=0.01)
+    assert explained.reasons(0)[0].startswith("shop=web: ")
+    assert "given the other columns (likelier: mail 9" in explained.reasons(0)[0]
+    assert explained.reasons(1)[0].startswith("shop=phone: ")
+    assert explained.reasons(2) == []  # a missing level is no reason
+    assert explained.reasons(3) == ["country: expected DE as in all training rows, got FR"]
+    lines = explained.to_frame()
+    assert lines["value"].tolist()[:2] == ["web", "phone"]
+    assert lines[["low", "high"]].iloc[:2].isna().all().all()
 
 
 def test_classes_have_their_own_shares():

@@ -36,7 +36,7 @@ def test_surprises_and_quantiles(mixture, left_out):
     X = mixture.centres if left_out else 3.0 * np.random.default_rng(1).normal(size=(10, 3))
     own = np.arange(25) if left_out else None
     shares = (0.05, 0.5, 0.95)
-    surprises, quantiles = column_conditionals(mixture, X, own, shares)
+    surprises, quantiles, _ = column_conditionals(mixture, X, own, shares)
     for i in range(len(X)):
         for k in range(3):
             one = one_column(mixture, X[i], k, None if own is None else i)
@@ -49,7 +49,7 @@ def test_surprises_and_quantiles(mixture, left_out):
 @pytest.mark.parametrize("distance", [1e3, 1e6, 1e9])
 def test_rows_far_away_keep_their_digits(mixture, distance):
     X = np.array([[distance, 0.0, 0.0], [distance, distance, -distance]])
-    surprises, quantiles = column_conditionals(mixture, X, shares=(0.5,))
+    surprises, quantiles, _ = column_conditionals(mixture, X, shares=(0.5,))
     assert np.isfinite(quantiles).all()
     for i in range(2):
         for k in range(3):

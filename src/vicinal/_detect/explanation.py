@@ -14,11 +14,11 @@ import numpy as np
 
 from vicinal._checks import check_integer
 from vicinal._density.mixture_density import HeldOutRows, MixtureDensityMixin
-from vicinal._detect.numbers import ColumnNumbers
+from vicinal._detect.numbers import ColumnLevels, ColumnNumbers
 from vicinal._detect.steps import Steps, breaks_constants
+from vicinal._detect.training_rows import held_out_rows
 from vicinal._mixtures import known_patterns
 from vicinal._notebook import table_html
-from vicinal._rows import check_magnitude
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,7 @@ MOST_REFERENCE_ROWS = 4000
 _FEWER_REFERENCE_ROWS = 500  # for each pattern of missing values
 _INTERVAL = (0.05, 0.5, 0.95)
 _MOST_REASONS = 4
+_SHOWN_LEVELS = 3
 
 # The surprises of a detector's training rows, which are neither pickled nor saved.
 _references: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -39,8 +40,12 @@ class Reason(NamedTuple):
     column : its position
     value : the value of the row
     low, high : the ends of the 90 % interval of the column given the others, of which those with earlier reasons are replaced by their
-        expectations; within the range of the training rows. NaN if the column is only part of an unusual combination
+        expectations; within the range of the training rows. NaN for levels, and if the column is only part of an unusual combination
     share : the share of training rows whose value in this column is at least as surprising
+    together : whether the column is only part of an unusual combination
+    level : the level of the row; None for a column of numbers
+    chance : its probability given the other columns
+    likelier : the likeliest levels with their probabilities
     """
 
     column: int
@@ -48,6 +53,10 @@ class Reason(NamedTuple):
     low: float
     high: float
     share: float
+    together: bool = False
+    level: str | None = None
+    chance: float = np.nan
+    likelier: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,8 @@ class Explanation:
     names : list of str
         The columns.
     values : ndarray
-        The rows themselves; NaN where a value is missing (or was filled in), which is never a reason.
+        The rows themselves; NaN where a value is missing (or was filled in), which is never a reason. Levels are codes, whose texts
+        are in `numbers`.
     shares : ndarray
         The share of training rows (excluding outliers, each left out of its own density) whose value in this column is at
         least as surprising given their other columns. It has no unit.
@@ -67,18 +77,20 @@ class Explanation:
         ``-log p(x_k | the other columns)`` in nats, minus the median over the training rows in this column.
         It does not depend on units either. Infinite if the column is constant in the training rows and the row differs.
     medians, lows, highs : ndarray
-        The median of the column given the others, and the ends of its 90 % interval, within the range of the training rows.
+        The median of the column given the others, and the ends of its 90 % interval, within the range of the training rows. For a
+        column of levels, the code of the likeliest one, and NaN.
     constants : ndarray of bool, shape (n_features,)
         The columns that are constant in the training rows.
     rows : ndarray of int
         The positions of the rows: in X, or among the training rows.
     details : list of list of Reason
-        The columns that make each row unusual. The value of a reason lies outside of its interval, unless no single value is out of
-        range: then the reasons are the columns whose combination is unusual, without intervals. Empty if the row is usual.
+        The columns that make each row unusual. The value of a reason lies outside of its interval (a level, with all that are no
+        likelier, has a probability of at most 10 %), unless no single value is out of range: then the reasons are the columns whose
+        combination is unusual, without intervals. Empty if the row is usual.
     others : list of list of str
         Sentences about columns that the density does not see: their value is constant in the training rows, and another in this row.
     numbers : list
-        How the numbers of each column are written.
+        How the numbers, or the levels, of each column are written.
     """
 
     names: list[str]
@@ -92,7 +104,7 @@ class Explanation:
     rows: np.ndarray
     details: list[list[Reason]]
     others: list[list[str]]
-    numbers: list[ColumnNumbers]
+    numbers: list[ColumnNumbers | ColumnLevels]
 
     def ranking(self) -> np.ndarray:
         """Return the positions of the columns for each row, the most surprising first, shape (n_rows, n_features)."""
@@ -101,9 +113,14 @@ class Explanation:
     def reasons(self, row: int, most: int = 3) -> list[str]:
         """Return at most this many sentences about what makes one row unusual; none if the row is usual."""
         details, others = self.details[row], self.others[row]
-        if not details or not np.isnan(details[0].low):
+        if not details or not details[0].together:
             return [*others, *(self._sentence(reason) for reason in details)][: check_integer(most, "most")]
-        said = [f"{self._name(reason)} {self._shown(reason, reason.value)}" for reason in details]
+        said = [
+            f"{self._name(reason)} {self._shown(reason, reason.value)}"
+            if reason.level is None
+            else f"{self._name(reason)}={reason.level}"
+            for reason in details
+        ]
         return [
             f"unusual combination: {', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else f"unusual: {said[0]}"
         ]
@@ -115,7 +132,11 @@ class Explanation:
         return self.numbers[reason.column].name(self.names[reason.column])
 
     def _sentence(self, reason: Reason) -> str:
-        name, got = self._name(reason), f"got {self._shown(reason, reason.value)}"
+        name, value = self._name(reason), reason.level or self._shown(reason, reason.value)
+        if reason.likelier:
+            likelier = ", ".join(f"{level} {percent(chance)}" for level, chance in reason.likelier)
+            return f"{name}={value}: {percent(reason.chance)} given the other columns (likelier: {likelier})"
+        got = f"got {value}"
         low, high = self._shown(reason, reason.low), self._shown(reason, reason.high)
         if self.constants[reason.column]:
             return f"{name}: expected {low} as in all training rows, {got}"
@@ -127,22 +148,30 @@ class Explanation:
         Returns
         -------
         DataFrame
-            With the columns row (position), column, value, low, high (NaN for columns of an unusual combination), share and reason (a
-            sentence).
+            With the columns row (position), column, value, low, high (NaN for levels and for columns of an unusual combination), share
+            and reason (a sentence).
         """
         import pandas as pd
 
-        lines = []
+        lines: list[tuple[Any, ...]] = []
         for i, details in enumerate(self.details):
-            together = bool(details) and np.isnan(details[0].low)
             for reason in details:
-                said = self.reasons(i)[0] if together else self._sentence(reason)
-                lines.append((self.rows[i], self.names[reason.column], *reason[1:], said))
+                said = self.reasons(i)[0] if reason.together else self._sentence(reason)
+                value = reason.value if reason.level is None else reason.level
+                name, interval = self.names[reason.column], (reason.low, reason.high)
+                lines.append((self.rows[i], name, value, *interval, reason.share, said))
         return pd.DataFrame(lines, columns=["row", "column", "value", "low", "high", "share", "reason"])
 
     def _repr_html_(self) -> str:
         lines = [(str(self.rows[i]), "; ".join(self.reasons(i)) or "usual") for i in range(len(self.rows))]
         return table_html(("row", "why"), [tuple(map(escape, line)) for line in lines])
+
+
+def percent(share: float) -> str:
+    """Return a probability in per cent: "71 %", "0.3 %", "below 0.1 %"."""
+    if share < 0.001:
+        return "below 0.1 %"
+    return f"{100 * share:.{0 if share >= 0.01 else 1}f} %"
 
 
 def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None = None) -> Explanation:
@@ -169,7 +198,7 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
         rows[:, active] = training_rows[own]
         if detector._gaps is not None:
             rows[detector._gaps[own] == 1] = np.nan
-    view = _View(detector, steps, rows[:, active], own)
+    view = _View(detector, steps, rows[:, active], own, new)
     values = view.whole(steps.in_units(rows if new is None else new.known.astype(np.float64)))
     values = np.column_stack(
         [
@@ -189,14 +218,16 @@ def explain(detector: Any, new: Any, flagged: np.ndarray, own: np.ndarray | None
                 others[i].append(f"{expected}, got {new.passed[name].iloc[i]}")
     told = broken.any(axis=1) | np.array([bool(texts) for texts in others])  # such a row is no unusual combination
     first = view.look(rows[:, active], np.arange(len(rows)))
-    details = _greedy(view, rows, values, first, flagged, told, detector.contamination)
+    details = _greedy(view, rows, values, first, flagged, told, fixed, detector.contamination)
     shares, surprises, low, median, high = (np.array(table) for table in first[:5])
+    low[:, view.are_levels], high[:, view.are_levels] = np.nan, np.nan
     shares[:, fixed] = np.where(broken, 1.0 / (len(detector.training_scores_) + 1.0), 1.0)[:, fixed]
     surprises[:, fixed] = np.where(broken, np.inf, 0.0)[:, fixed]
     for table in (low, median, high):
         table[:, fixed] = constants[fixed]
     for i, k in zip(*np.nonzero(broken), strict=True):
-        details[i].insert(0, Reason(int(k), values[i, k], constants[k], constants[k], shares[i, k]))
+        level = view.level(i, int(k), values[i, k])
+        details[i].insert(0, Reason(int(k), values[i, k], constants[k], constants[k], shares[i, k], level=level))
     return Explanation(
         steps.names, values, shares, surprises, median, low, high, fixed, positions, details, others, view.numbers
     )
@@ -207,6 +238,7 @@ class _Look(NamedTuple):
 
     expected : the medians in the coordinates of the density
     p_values : (m,), the share of the training rows whose log-density is not higher
+    levels : by column, the probabilities (m, K + 1) of levels given the other columns
     """
 
     shares: np.ndarray
@@ -216,6 +248,13 @@ class _Look(NamedTuple):
     highs: np.ndarray
     expected: np.ndarray
     p_values: np.ndarray
+    levels: dict[int, np.ndarray]
+
+    def take(self, some: np.ndarray) -> "_Look":
+        """Return what is said of some of the rows."""
+        levels = {k: probabilities[some] for k, probabilities in self.levels.items()}
+        shares, surprises, lows, medians, highs, expected, p_values = (table[some] for table in self[:-1])
+        return _Look(shares, surprises, lows, medians, highs, expected, p_values, levels)
 
 
 class _Reference(NamedTuple):
@@ -234,18 +273,23 @@ class _View:
     rows : array of shape (m, d)
         In the active columns, NaN where a value is missing.
     own : integer array or None
+    new : NewRows or None
+        The rows as they were passed, for levels that the training rows lack.
     """
 
-    def __init__(self, detector: Any, steps: Steps, rows: np.ndarray, own: np.ndarray | None) -> None:
+    def __init__(self, detector: Any, steps: Steps, rows: np.ndarray, own: np.ndarray | None, new: Any) -> None:
+        self._new = new
         self._steps, self._active, self._own = steps, steps.density.active_features_, own
         self._patterns = list(known_patterns(rows))
         self._references = _references_for(detector, steps.density, [columns for _, columns in self._patterns])
         density = steps.density
         self._parts = [_whole(detector, density, rows)] if own is None else list(_held_out(detector, density, own))
         known = detector._known_training_rows(steps)[detector.labels_ == 1]
+        levels = steps.level_texts
+        self.are_levels = np.array([k in levels for k in range(density.n_features_in_)])
         self.numbers = [
-            ColumnNumbers(kind, part)
-            for kind, part in zip(steps.kinds, steps.in_units(self.whole(known)).T, strict=True)
+            ColumnLevels(levels[k]) if k in levels else ColumnNumbers(kind, part)
+            for k, (kind, part) in enumerate(zip(steps.kinds, steps.in_units(self.whole(known)).T, strict=True))
         ]
         self._range = np.nanmin(known, axis=0), np.nanmax(known, axis=0)
         ends = steps.in_units(self.whole(np.array(self._range)))
@@ -261,10 +305,19 @@ class _View:
         wide[:, self._active] = table
         return wide
 
+    def level(self, i: int, k: int, code: float) -> str | None:
+        """Return the level of a row as it was passed; None for a column of numbers."""
+        column = self.numbers[k]
+        if not isinstance(column, ColumnLevels):
+            return None
+        unseen = self._own is None and code >= len(column.texts)
+        return self._steps.passed_text(self._new.passed, i, k) if unseen else column.text(code)
+
     def look(self, rows: np.ndarray, places: np.ndarray) -> _Look:
         """Return what the density says of rows (in the active columns) that stand for those at some places."""
         shares, surprises, p_values = np.ones(rows.shape), np.zeros(rows.shape), np.ones(len(rows))
         quantiles = [rows.copy() for _ in _INTERVAL]
+        levels: dict[int, np.ndarray] = {}
         for part in self._parts:
             for (members, columns), reference in zip(self._patterns, self._references, strict=True):
                 mine = np.flatnonzero(np.isin(part.positions, places) & np.isin(part.positions, members))
@@ -275,6 +328,9 @@ class _View:
                 found = part.conditionals(mine_rows, mine, columns, _INTERVAL)
                 for table, quantile in zip(quantiles, found.quantiles, strict=True):
                     table[target] = np.clip(quantile, self._range[0][columns], self._range[1][columns])
+                for k, probabilities in found.levels.items():
+                    column = int(self._active[columns[k]])
+                    levels.setdefault(column, np.full((len(rows), probabilities.shape[1]), np.nan))[at] = probabilities
                 n = len(reference.scores)
                 above = np.stack(
                     [
@@ -292,7 +348,7 @@ class _View:
         )
         wide_shares, wide_surprises = np.ones(low.shape), np.zeros(low.shape)
         wide_shares[:, self._active], wide_surprises[:, self._active] = shares, surprises
-        return _Look(wide_shares, wide_surprises, low, median, high, quantiles[1], p_values)
+        return _Look(wide_shares, wide_surprises, low, median, high, quantiles[1], p_values, levels)
 
 
 def _greedy(
@@ -302,6 +358,7 @@ def _greedy(
     first: _Look,
     flagged: np.ndarray,
     told: np.ndarray,
+    fixed: np.ndarray,
     level: float,
 ) -> list[list[Reason]]:
     """Return the reasons of each row: replace its most surprising column by its expectation until the row is usual.
@@ -311,7 +368,7 @@ def _greedy(
     """
     active, repaired = view._active, rows[:, view._active].copy()
     details: list[list[Reason]] = [[] for _ in rows]
-    replaced = np.isnan(repaired)
+    replaced = np.isnan(repaired) | fixed[active]
     pending, look, together = np.arange(len(rows)), first, np.zeros(len(rows), dtype=bool)
     for number in range(_MOST_REASONS):
         lows, highs, outside = _shown_intervals(view.numbers, values[pending], look)
@@ -326,7 +383,8 @@ def _greedy(
                 continue
             k = active[chosen[at]]
             low, high = (np.nan, np.nan) if together[i] else (lows[at, k], highs[at, k])
-            details[i].append(Reason(int(k), values[i, k], low, high, look.shares[at, k]))
+            reason = Reason(int(k), values[i, k], low, high, look.shares[at, k], bool(together[i]))
+            details[i].append(_with_levels(reason, view, look, at, int(i)))
             replaced[i, chosen[at]] = True
             repaired[i, chosen[at]] = look.expected[at, chosen[at]]
         pending = pending[candidates.any(axis=1)]
@@ -335,37 +393,59 @@ def _greedy(
         look = view.look(repaired[pending], pending)
         # One column is no combination.
         still = (look.p_values <= level) | (together[pending] & (number == 0))
-        pending, look = pending[still], _Look(*(table[still] for table in look))
+        pending, look = pending[still], look.take(still)
     return details
 
 
+def _with_levels(reason: Reason, view: _View, look: _Look, at: int, i: int) -> Reason:
+    """Return the reason with what a column of levels says."""
+    column = view.numbers[reason.column]
+    if not isinstance(column, ColumnLevels):
+        return reason
+    probabilities = look.levels[reason.column][at]
+    likely, chance = column.likely(probabilities, _SHOWN_LEVELS), float(probabilities[int(reason.value)])
+    likelier = tuple((level, share) for level, share in likely if share > chance)
+    level = view.level(i, reason.column, reason.value)
+    return reason._replace(level=level, chance=chance, likelier=likelier, low=np.nan, high=np.nan)
+
+
 def _shown_intervals(
-    numbers: list[ColumnNumbers], values: np.ndarray, look: _Look
+    numbers: list[ColumnNumbers | ColumnLevels], values: np.ndarray, look: _Look
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return intervals with the decimals of their columns, and which values lie outside of them as they are shown."""
     lows, highs, outside = look.lows.copy(), look.highs.copy(), np.zeros(values.shape, dtype=bool)
     for k, column in enumerate(numbers):
+        if isinstance(column, ColumnLevels):
+            outside[:, k] = k in look.levels and _are_unlikely(look.levels[k], values[:, k])
+            continue
         lows[:, k], highs[:, k] = column.interval(look.lows[:, k], look.medians[:, k], look.highs[:, k])
         shown = column.rounded(values[:, k])
         outside[:, k] = (shown < lows[:, k]) | (shown > highs[:, k])
     return lows, highs, outside
 
 
+def _are_unlikely(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return whether each level, with all that are no likelier, has at most the probability that lies outside of an interval."""
+    known = np.flatnonzero(~np.isnan(codes) & ~np.isnan(probabilities[:, 0]))
+    own = probabilities[known, codes[known].astype(int)]
+    no_likelier = np.where(probabilities[known] <= own[:, None], probabilities[known], 0.0).sum(axis=1)
+    unlikely = np.zeros(len(codes), dtype=bool)
+    unlikely[known] = no_likelier <= _INTERVAL[0] + 1.0 - _INTERVAL[2]
+    return unlikely
+
+
 def _whole(detector: Any, density: Any, rows: np.ndarray) -> HeldOutRows:
     """Return new rows with the density of all training rows."""
     explaining, mixture = _explaining_rows(detector), density._mixture()
     mixture = mixture if explaining is None else mixture.only(explaining)
-    known = np.where(np.isnan(rows), mixture.centres[0], rows)
-    check_magnitude(known)
-    units = mixture.kernel_units
-    check_magnitude(known * units if units.ndim == 1 else known @ units.T, "X, in units of the kernel,")
+    mixture.check_reach(rows)
     return HeldOutRows(np.arange(len(rows)), mixture)
 
 
 def _held_out(detector: Any, density: Any, positions: np.ndarray) -> Iterator[HeldOutRows]:
     """Yield training rows, each with the density without it and without outliers."""
     explaining = _explaining_rows(detector)
-    return (part.remaining(explaining) for part in density._held_out_rows(positions))
+    return (part.remaining(explaining) for part in held_out_rows(density, positions))
 
 
 def _explaining_rows(detector: Any) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""The numbers of a column as its table shows them: decimals, thousands, dates."""
+"""The values of a column as its table shows them: numbers with their decimals and thousands, and levels."""
 
 from typing import Any
 
@@ -79,6 +79,38 @@ class ColumnNumbers:
                 (k for k in range(decimals, _MOST_DECIMALS) if _on_grid(np.array([value]), k)), _MOST_DECIMALS
             )
         return f"{value + 0.0:{',' if max(self._largest, abs(value)) >= 10_000 else ''}.{decimals}f}"
+
+
+class ColumnLevels:
+    """The levels of a column, whose values are codes.
+
+    Parameters
+    ----------
+    texts : list of str
+        By code.
+    """
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def as_in_table(self, values: np.ndarray) -> np.ndarray:
+        """Return codes as they are."""
+        return values
+
+    of_cells = as_in_table
+
+    def name(self, name: str) -> str:
+        """Return the name of the column."""
+        return name
+
+    def text(self, value: float) -> str:
+        """Return the level of a code."""
+        return self.texts[int(value)] if value < len(self.texts) else "a value that no training row has"
+
+    def likely(self, probabilities: np.ndarray, most: int) -> tuple[tuple[str, float], ...]:
+        """Return the likeliest levels with their probabilities."""
+        order = np.argsort(-probabilities[: len(self.texts)], kind="stable")[:most]
+        return tuple((self.texts[k], float(probabilities[k])) for k in order.tolist())
 
 
 def _on_grid(values: np.ndarray, decimals: int) -> bool:

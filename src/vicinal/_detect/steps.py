@@ -11,11 +11,12 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
+from vicinal._categories import column_of
 from vicinal._checks import check_flag, check_integer
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.parzen import ParzenWindows
 from vicinal._row_sources import ArrayRows
-from vicinal._rows import ValidRows
+from vicinal._rows import ValidRows, is_frame
 from vicinal._tables import (
     ColumnType,
     Dequantizer,
@@ -119,6 +120,17 @@ class Steps:
             return list(self.encoder.feature_types_)
         steps = self.noise.steps_ if self.noise is not None else np.zeros(len(self.names))
         return [ColumnType("lattice", float(step), 0.0) if step > 0 else None for step in steps]
+
+    @property
+    def level_texts(self) -> dict[int, list[str]]:
+        """The levels of each column of levels, by the position of the column."""
+        if not self.levels:
+            return {}
+        return {column.position: [str(level) for level in column.levels] for column in self.density._categories.columns}
+
+    def passed_text(self, X: Any, i: int, k: int) -> str:
+        """Return a value of a column as it was passed."""
+        return str(column_of(X, k)[i] if not is_frame(X) else column_of(X, k).iloc[i])
 
     def known(self, X: Any, draw: int | None = None) -> np.ndarray:
         """Return rows as the density takes them, NaN where a value is missing; without noise, or with a draw of it."""

@@ -28,7 +28,7 @@ from vicinal._mixtures.features import (
     known_patterns,
     split_features,
 )
-from vicinal._rows import has_gaps
+from vicinal._rows import check_magnitude, has_gaps
 from vicinal._tensors import on_device
 
 
@@ -283,6 +283,13 @@ class Mixture(ABC):
         rest = copy(self)
         rest.log_weights = normalised_log_weights(np.where(is_remaining, self.log_weights, -np.inf), len(self.centres))
         return rest
+
+    def check_reach(self, rows: np.ndarray) -> None:
+        """Raise an error for rows whose distances from the components cannot be computed; NaN marks a missing value."""
+        known = np.where(np.isnan(rows), self.centres[0], rows)
+        check_magnitude(known)
+        units = self.kernel_units
+        check_magnitude(known * units if units.ndim == 1 else known @ units.T, "X, in units of the kernel,")
 
     def _names_at(self, positions: np.ndarray) -> np.ndarray | None:
         return None if self.feature_names is None else np.asarray(self.feature_names)[positions]

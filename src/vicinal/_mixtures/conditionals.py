@@ -7,8 +7,7 @@ the squared distance in all columns but k is ``q - g_k^2 / P_kk``, and the covar
 they do not.  If components have frames, no matrix P_j is formed: its row k is computed for all components at once.
 """
 
-import copy
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from vicinal._engine import as_engine, products_are_accurate, robust_centre
 from vicinal._mixtures.base import Mixture
 from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others
 from vicinal._mixtures.frame_mixture import FrameMixture
+from vicinal._mixtures.mixed_mixture import MixedMixture
 from vicinal._mixtures.shared_mixture import SharedMixture
 
 # For squared distances above this, q - g_k^2 / P_kk has too few digits; such rows are conditioned one by one.
@@ -27,10 +27,16 @@ _HALVINGS = 28
 
 
 class Conditionals(NamedTuple):
-    """``surprises`` (m, d) = -log p(x_k | the other columns), and ``quantiles`` (s, m, d) of the same densities."""
+    """What a density says of each column of m rows given the row's other columns.
+
+    surprises : (m, d), ``-log p(x_k | the other columns)``
+    quantiles : (s, m, d), of the same densities; for a column of levels, the code of the likeliest level
+    levels : by the position of a column of levels, the probability of each level, and of all that the training rows lack (m, K + 1)
+    """
 
     surprises: np.ndarray
     quantiles: np.ndarray
+    levels: dict[int, np.ndarray]
 
 
 class Replacements(NamedTuple):
@@ -56,11 +62,15 @@ class Replacements(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Some rows: their scores (m, n), and for column k the pulls g (m, n) and the diagonals P_kk, one, (n,) or (m, n)."""
+    """Some rows: their scores (m, n), and for column k the pulls g (m, n) and the diagonals P_kk, one, (n,) or (m, n).
+
+    The `factors` (m, n) of columns of levels are logarithms, which the scores contain.
+    """
 
     rows: slice
     scores: np.ndarray
     column: Callable[[int], tuple[np.ndarray, Any]]
+    factors: dict[int, np.ndarray]
 
 
 def column_conditionals(
@@ -85,12 +95,18 @@ def column_conditionals(
     """
     m, d = X.shape
     X = np.asarray(X, dtype=np.float64)
-    found = Conditionals(np.empty((m, d)), np.empty((len(shares), m, d)))
-    for rows, scores, column in _replaced(_blocks(mixture, X), mixture, X, replaced):
+    found = Conditionals(np.empty((m, d)), np.empty((len(shares), m, d)), {})
+    for rows, scores, column, factors in _replaced(_blocks(mixture, X, left_out), mixture, X, replaced):
         if left_out is not None:
             scores[np.arange(len(scores)), left_out[rows]] = -np.inf
         total = logsumexp(scores, axis=1)
-        for k in range(d):
+        for k, factor in factors.items():
+            others = scores - factor
+            known = logsumexp(others, axis=1)
+            found.surprises[rows, k] = known - total
+            if shares:
+                _store_levels(found, k, rows, mixture, np.exp(others - known[:, None]), left_out)
+        for k in np.setdiff1d(np.arange(d), list(factors)):
             pull, precision = column(k)
             others = scores + 0.5 * pull**2 / precision - 0.5 * np.log(precision)
             known = logsumexp(others, axis=1)
@@ -103,6 +119,15 @@ def column_conditionals(
         for i in np.arange(m)[rows][far]:
             _condition_one(mixture, X, i, left_out, shares, replaced, found)
     return found
+
+
+def _store_levels(
+    found: Conditionals, k: int, rows: slice, mixture: Any, weights: np.ndarray, left_out: np.ndarray | None
+) -> None:
+    """Store the probabilities of the levels of a column, from the weights of the components given the other columns."""
+    probabilities = mixture.level_shares(k, weights, None if left_out is None else left_out[rows])
+    found.levels.setdefault(k, np.empty((found.surprises.shape[0], probabilities.shape[1])))[rows] = probabilities
+    found.quantiles[:, rows, k] = probabilities[:, :-1].argmax(axis=1)
 
 
 def scores_with_replacements(
@@ -132,19 +157,34 @@ def scores_with_replacements(
 # -- scores and pulls of all components ---------------------------------------------------------------------------------
 
 
-def _blocks(mixture: Mixture, X: np.ndarray) -> Iterator[_Block]:
+def _blocks(mixture: Mixture, X: np.ndarray, left_out: np.ndarray | None) -> Iterator[_Block]:
+    if isinstance(mixture, MixedMixture):
+        return _mixed_blocks(mixture, X, left_out)
     if isinstance(mixture, SharedMixture):
         return _shared_blocks(mixture, X)
     return _frame_blocks(mixture, X)
 
 
-def _row_blocks(mixture: Mixture, m: int) -> Iterator[slice]:
+def _mixed_blocks(mixture: MixedMixture, X: np.ndarray, left_out: np.ndarray | None) -> Iterator[_Block]:
+    """Yield the scores of the numbers times the factors of the levels."""
+    numbers, positions = mixture.categories.numbers, mixture.categories.positions
+    for block in _shared_blocks(mixture.of_numbers, X[:, numbers], len(positions)):
+        factors = mixture.log_factors(X[block.rows], None if left_out is None else left_out[block.rows])
+
+        def column(k: int, block: _Block = block) -> tuple[np.ndarray, Any]:
+            return block.column(int(np.searchsorted(numbers, k)))
+
+        by_column = dict(zip(positions.tolist(), factors, strict=True))
+        yield _Block(block.rows, block.scores + factors.sum(axis=0), column, by_column)
+
+
+def _row_blocks(mixture: Mixture, m: int, n_levels: int = 0) -> Iterator[slice]:
     """Return some rows at a time, within the engine's memory."""
-    step = max(as_engine(mixture.engine).memory_bytes // (8 * 10 * len(mixture.centres)), 1)
+    step = max(as_engine(mixture.engine).memory_bytes // (8 * (10 + n_levels) * len(mixture.centres)), 1)
     return (slice(start, min(start + step, m)) for start in range(0, m, step))
 
 
-def _shared_blocks(mixture: SharedMixture, X: np.ndarray) -> Iterator[_Block]:
+def _shared_blocks(mixture: SharedMixture, X: np.ndarray, n_levels: int = 0) -> Iterator[_Block]:
     """Yield scores ``log w_j - q_ij / 2`` of components that share P."""
     units = mixture.kernel_units
     units = np.diag(units) if units.ndim == 1 else units
@@ -153,13 +193,13 @@ def _shared_blocks(mixture: SharedMixture, X: np.ndarray) -> Iterator[_Block]:
     centres, queries = mixture.centres.astype(np.float64) - centre, X - centre
     images, mine = centres @ units.T, queries @ units.T
     squares, theirs, own = np.square(images).sum(axis=1), centres @ precision, queries @ precision
-    for rows in _row_blocks(mixture, len(X)):
+    for rows in _row_blocks(mixture, len(X), n_levels):
         distances = squares + np.square(mine[rows]).sum(axis=1)[:, None] - 2.0 * mine[rows] @ images.T
 
         def column(k: int, rows: slice = rows) -> tuple[np.ndarray, Any]:
             return own[rows, k, None] - theirs[None, :, k], precision[k, k]
 
-        yield _Block(rows, mixture.log_weights - 0.5 * np.maximum(distances, 0.0), column)
+        yield _Block(rows, mixture.log_weights - 0.5 * np.maximum(distances, 0.0), column, {})
 
 
 class _Frames:
@@ -213,7 +253,7 @@ def _frame_blocks(mixture: Any, X: np.ndarray) -> Iterator[_Block]:
             slopes, precision = parts.slopes(k)
             return mine @ slopes.T - np.einsum("nk,nk->n", slopes, centres), precision
 
-        yield _Block(rows, mixture.log_weights - parts.log_dets - 0.5 * np.maximum(distances, 0.0), column)
+        yield _Block(rows, mixture.log_weights - parts.log_dets - 0.5 * np.maximum(distances, 0.0), column, {})
 
 
 def _far_frame_blocks(
@@ -227,7 +267,7 @@ def _far_frame_blocks(
         def column(k: int, pulls: np.ndarray = pulls) -> tuple[np.ndarray, Any]:
             return pulls[None, :, k], precisions[:, k]
 
-        yield _Block(slice(i, i + 1), (log_weights + scores)[None], column)
+        yield _Block(slice(i, i + 1), (log_weights + scores)[None], column, {})
 
 
 def _replaced(
@@ -255,7 +295,7 @@ def _replaced(
             pull[pairs], precision[pairs] = pulls[mine, k], precisions[mine, k]
             return pull, precision
 
-        yield _Block(block.rows, block.scores, column)
+        yield _Block(block.rows, block.scores, column, {})
 
 
 # -- one row, and quantiles ---------------------------------------------------------------------------------------------
@@ -271,21 +311,23 @@ def _condition_one(
     found: Conditionals,
 ) -> None:
     """Condition one row by the mixture's own conditionals, for rows so far away that the fast formula loses all digits."""
-    rest = copy.copy(mixture)
-    rest.log_weights, rest.feature_names = mixture.log_weights.copy(), None
+    remaining = np.ones(len(mixture.centres), dtype=bool)
     if left_out is not None:
-        rest.log_weights[left_out[i]] = -np.inf
-        rest.log_weights -= logsumexp(rest.log_weights)
+        remaining[left_out[i]] = False
+    rest: Any = mixture.only(remaining)
     if replaced is not None:
         mine = np.flatnonzero(replaced.rows == i)
         rest.frames, rest.variances = mixture.frames.copy(), mixture.variances.copy()
         rest.frames[:, replaced.components[mine]] = replaced.mixture.frames[:, mine]
         rest.variances[:, replaced.components[mine]] = replaced.mixture.variances[:, mine]
     for k in range(X.shape[1]):
-        given: dict[Hashable, float] = {j: X[i, j] for j in range(X.shape[1]) if j != k}
-        one: Any = rest.conditional(given) if given else rest
-        found.surprises[i, k] = -one.score_samples(X[i : i + 1, k : k + 1])[0]
-        if shares:
+        others = np.delete(np.arange(X.shape[1]), k)
+        one: Any = rest._conditional(others, X[i, others], np.array([k]), None) if len(others) else rest
+        found.surprises[i, k] = -one.scores_of(X[i : i + 1, k : k + 1])[0]
+        if shares and isinstance(one, MixedMixture):
+            weights = np.exp(one.log_weights)[None]
+            _store_levels(found, k, slice(i, i + 1), mixture, weights / weights.sum(), left_out)
+        elif shares:
             means, weights = one.centres[None, :, 0].astype(np.float64), np.exp(one.log_weights)[None]
             found.quantiles[:, i, k] = _quantiles(means, weights, np.sqrt(_variances_of(one)), shares)[:, 0]
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import block_diag
 from scipy.special import logsumexp
 
-from vicinal._categories import COMPARED, NEW, TRAINING, Categories
+from vicinal._categories import COMPARED, NEW, TRAINING, Categories, Category
 from vicinal._engine import Engine, Placement, Work, prepare
 from vicinal._mixtures.base import Mixture
 from vicinal._mixtures.components import LOG_2PI, RandomState, check_log_density, log_weight_of_others
@@ -189,9 +189,8 @@ class MixedMixture(Mixture):
         left_out : integer array of shape (m,), optional
             The component that is left out for each row.
         """
-        column, l = self.categories.columns[k], float(self.smoothing[k])
-        own = self.categories._replace(columns=(column,))
-        shown = own.indicators(self.centres)
+        column = self.categories.columns[k]
+        shown = self._indicators_of(column)
         rest = np.array(rows, dtype=np.float64)
         rest[:, column.position] = np.nan
         masses = np.empty((len(rows), column.n_groups))
@@ -200,7 +199,21 @@ class MixedMixture(Mixture):
             mine, known = np.flatnonzero((known_of == pattern).all(axis=1)), np.flatnonzero(~pattern)
             left_out_here = None if left_out is None else left_out[mine]
             masses[mine] = self._group_masses(rest[np.ix_(mine, known)], known, shown, left_out_here)
-        counts = np.tile(np.append(column.counts, 1.0), (len(rows), 1))
+        return self._shares_of(column, float(self.smoothing[k]), masses, left_out)
+
+    def level_shares(self, position: int, weights: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
+        """Return the probability of each level of the column at a position from the weights (m, n) of the components, as `level_probabilities` does."""
+        k = int(np.searchsorted(self.categories.positions, position))
+        column = self.categories.columns[k]
+        return self._shares_of(column, float(self.smoothing[k]), weights @ self._indicators_of(column), left_out)
+
+    def _indicators_of(self, column: Category) -> np.ndarray:
+        """Return which coordinate of a column each component has, shape (n, coordinates)."""
+        return self.categories._replace(columns=(column,)).indicators(self.centres)
+
+    def _shares_of(self, column: Category, l: float, masses: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
+        """Return the probability of each level from the weights of the components at each coordinate, shape (m, K + 1)."""
+        counts = np.tile(np.append(column.counts, 1.0), (len(masses), 1))
         if left_out is not None:  # without the row, of mean weight among those of its level
             own_codes = self.centres[left_out, column.position]
             mine = np.flatnonzero(own_codes < len(column.levels))
@@ -208,9 +221,9 @@ class MixedMixture(Mixture):
             counts[mine, code] = np.maximum(counts[mine, code] * (1.0 - 1.0 / column.rows[code]), 1.0)
         pooled = counts[:, :-1] @ np.eye(column.n_groups)[column.group]
         having = masses.sum(axis=1, keepdims=True)
-        found = (l * having + (1.0 - having)) * counts / counts.sum(axis=1, keepdims=True)
-        found[:, :-1] += (1.0 - l) * (masses / pooled)[:, column.group] * counts[:, :-1]
-        return found / found.sum(axis=1, keepdims=True)
+        probabilities = (l * having + (1.0 - having)) * counts / counts.sum(axis=1, keepdims=True)
+        probabilities[:, :-1] += (1.0 - l) * (masses / pooled)[:, column.group] * counts[:, :-1]
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def _group_masses(
         self, rows: np.ndarray, known: np.ndarray, shown: np.ndarray, left_out: np.ndarray | None
@@ -349,6 +362,10 @@ class MixedMixture(Mixture):
             "modes and mean shift need numbers, but this density has columns of levels. Take the marginal of the numbers, or "
             "fit vicinal.LCA to the numbers alone."
         )
+
+    def check_reach(self, rows: np.ndarray) -> None:
+        """Raise an error for numbers whose distances from the components cannot be computed."""
+        self.of_numbers.check_reach(rows[:, self.categories.numbers])
 
     def in_kernel_units(self, rows: ArrayLike) -> np.ndarray:
         """Return rows in the coordinates of `query_images`, in standard deviations of the kernels."""
