@@ -19,8 +19,7 @@ from vicinal._compare.rows import read_targets
 from vicinal._notebook import FitFacts
 from vicinal._plain import rounded
 from vicinal._report import views
-from vicinal._report.summarise import data_summary, plane_summary
-from vicinal._version import __version__
+from vicinal._report.summarise import data_summary, new_summary, plane_summary
 from vicinal.quality import neighbor_purity
 
 
@@ -54,23 +53,15 @@ def summarise_model(
     """
     estimator, notes = learned_step(model), list(notes)
     targets = None if y is None else read_targets(y, len(X), "auto", notes)
-    label = type(estimator).__name__
-    summary: dict[str, Any] = {
-        "title": title,
-        "version": __version__,
-        "verdict": _verdict(estimator, len(X)),
-        "data": data_summary(X.shape, targets, feature_names, notes),
-        "headline": [],
-        "metrics": [],
-        "densities": [],
-        "purity": None,
-        "views": None,
-        "metric": None,
-        "path": views.path_of(model, label),
-        "outliers": outliers,
-        "next": None,
-        "code": code,
-    }
+    table, label = views.Table(X, targets, feature_names, row_names), type(estimator).__name__
+    summary = new_summary(
+        title=title,
+        verdict=_verdict(estimator, len(X)),
+        data=data_summary(table, notes),
+        path=views.path_of(model, label),
+        outliers=outliers,
+        code=code,
+    )
     metrics = {"z-scored": StandardScaler().fit(X)}
     try:
         images_of(model, X[:2])
@@ -81,17 +72,15 @@ def summarise_model(
     if matrix is not None and matrix.any():  # equal rows have no standard deviations
         summary["metric"] = views.learned_metric(matrix, views.shares_before("z-scored", X), feature_names, label)
     everyone = np.arange(len(X))
-    unusual = [] if outliers is None else [row["position"] for row in outliers["rows"]]
-    rows, _ = views.shown_rows(len(X), everyone, seed, unusual)
+    rows, _ = views.shown_rows(len(X), everyone, seed, views.unusual_positions(summary))
     planes = [
         plane_summary(views.plane(metric, X, rows, everyone), Method(name, name, name == label, False, None))
         for name, metric in metrics.items()
     ]
-    summary["views"] = views.views_summary(planes, 0, 1, rows, None, unusual, targets, X, feature_names, row_names)
+    summary["views"] = views.views_summary(summary, table, planes, (0, 1), rows, None)
     if targets is not None and targets.codes is not None:
-        summary["purity"] = {
-            "curves": [_curve(name, metric, X, targets.codes, name == label) for name, metric in metrics.items()]
-        }
+        curves = [_curve(name, metric, X, targets.codes, name == label) for name, metric in metrics.items()]
+        summary["purity"] = {"curves": curves}
     return summary
 
 

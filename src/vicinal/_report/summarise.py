@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,21 @@ from vicinal._version import __version__
 from vicinal._words import percent
 
 _STATES = {"helped": "good", "unclear": "even", "hurt": "bad", None: "even"}
+# The scores that cards show: their kind, their name and their meaning.
+_CARDS = {
+    "accuracy": ("metric", "{k}-nearest-neighbour accuracy", "share of held-out rows that are classified correctly by a vote of their neighbours"),
+    "r2": ("metric", "{k}-nearest-neighbour R²", "share of the target's variance that the mean of the neighbours explains, on held-out rows"),
+    "recall@1": ("metric", "Recall@1", "share of held-out rows whose nearest neighbour has their class"),
+    "recall@10": ("metric", "Recall@10", "share of the first ten neighbours that have the row's class"),
+    "purity": ("metric", "Purity of {k} neighbours", "share of the first {k} neighbours that have the row's class"),
+    "log_likelihood": ("density", "Log-likelihood", "mean log-density of held-out rows, in nats; higher is better"),
+}  # fmt: skip
+
+
+def new_summary(**content: Any) -> dict[str, Any]:
+    """Return a summary of this content, without the parts that a report need not have."""
+    parts = dict.fromkeys(("purity", "views", "metric", "path", "outliers", "next"))
+    return {"version": __version__, "headline": [], "metrics": [], "densities": [], **parts, **content}
 
 
 def summarise(
@@ -51,41 +67,29 @@ def summarise(
     targets = None
     if y is not None and comparison.metrics:
         targets = read_targets(y, len(X), comparison.task or "auto").take(kept)
-    X, names = X[kept], names[kept]
-    seed, fit_rows = comparison.settings["random_state"], comparison.settings["fit_rows"]
-    columns = Columns.of(list(comparison.types.values()))
-    known = metric_methods(columns, min(len(X), fit_rows), seed, engine, comparison.task or "classes")
-    metrics = {**known, **comparison.methods["metric"]}
-    summary = {
-        "title": title,
-        "version": __version__,
-        "verdict": _verdict(comparison),
-        "data": data_summary(
-            (comparison.n_rows, comparison.n_features),
-            targets,
-            feature_names,
-            _notes(comparison, notes),
-            folds=comparison.n_folds,
-            neighbors=comparison.n_neighbors,
-            task=comparison.task,
-        ),
-        "headline": _headline(comparison),
-        "metrics": [_line(result, comparison) for result in comparison.metrics],
-        "densities": [_line(result, comparison) for result in comparison.densities],
-        "purity": _purity(comparison),
-        "views": None,
-        "metric": None,
-        "path": None,
-        "outliers": None,
-        "next": comparison.next_step if comparison.has_next_step else None,
-        "code": reproducing_code(comparison, loading),
-    }
+    table = views.Table(X[kept], targets, feature_names, names[kept])
+    summary = new_summary(
+        title=title,
+        verdict=_verdict(comparison),
+        data={
+            **data_summary(table, _notes(comparison, notes)),
+            "folds": comparison.n_folds,
+            "neighbors": comparison.n_neighbors,
+            "task": comparison.task,
+        },
+        headline=_headline(comparison),
+        metrics=[_line(result, comparison) for result in comparison.metrics],
+        densities=[_line(result, comparison) for result in comparison.densities],
+        purity=_purity(comparison),
+        next=comparison.next_step if comparison.has_next_step else None,
+        code=reproducing_code(comparison, loading),
+    )
     density = comparison.best["density"] or comparison.reference["density"]
     if density is not None:
-        summary["outliers"] = views.outliers(
-            comparison.methods["density"][density], X, feature_names, names, fit_rows, seed, columns.measured
-        )
-    _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed)
+        settings = comparison.settings["fit_rows"], comparison.settings["random_state"]
+        measured = Columns.of(list(comparison.types.values())).measured
+        summary["outliers"] = views.outliers(comparison.methods["density"][density], table, *settings, measured)
+    _add_views(summary, table, comparison, engine)
     return summary
 
 
@@ -116,32 +120,23 @@ def _left_out(comparison: Comparison) -> list[str]:
     return [describe_types(left_out)] if left_out else []
 
 
-def data_summary(
-    shape: tuple[int, ...],
-    targets: ComparedTargets | None,
-    feature_names: list[str],
-    notes: list[str],
-    *,
-    folds: int | None = None,
-    neighbors: int | None = None,
-    task: str | None = None,
-) -> dict[str, Any]:
+def data_summary(table: views.Table, notes: list[str]) -> dict[str, Any]:
     """Return the facts about the rows, and the notes on their preparation."""
+    targets = table.targets
     classes = [] if targets is None or targets.classes is None else targets.classes
     codes = None if targets is None else targets.codes
     counts = [] if codes is None else np.bincount(codes, minlength=len(classes)).tolist()
     values = None if targets is None else targets.values
+    numbers = None if values is None else {"low": values.min(), "high": values.max(), "mean": values.mean()}
     return {
-        "rows": shape[0],
-        "columns": shape[1],
-        "names": feature_names[: views.MOST_COLUMNS_SHOWN],
-        "folds": folds,
-        "neighbors": neighbors,
-        "largest_class": max(counts) / shape[0] if counts else None,
-        "task": task or (None if targets is None else targets.task),
-        "target": None
-        if values is None
-        else {"low": rounded(values.min()), "high": rounded(values.max()), "mean": rounded(values.mean())},
+        "rows": len(table.X),
+        "columns": table.X.shape[1],
+        "names": table.columns[: views.MOST_COLUMNS_SHOWN],
+        "folds": None,
+        "neighbors": None,
+        "largest_class": max(counts) / len(table.X) if counts else None,
+        "task": None if targets is None else targets.task,
+        "target": None if numbers is None else {name: rounded(value) for name, value in numbers.items()},
         "classes": [{"name": name, "count": count} for name, count in zip(classes, counts, strict=True)],
         "notes": notes,
     }
@@ -172,31 +167,7 @@ def before_metric(comparison: Comparison) -> MethodResult | None:
 def _headline(comparison: Comparison) -> list[dict[str, Any]]:
     """Return scores before, of the best plain and of the best learned method, with the difference of the last two."""
     cards = []
-    k = comparison.n_neighbors
-    wanted = [
-        (
-            "metric",
-            "accuracy",
-            f"{k}-nearest-neighbour accuracy",
-            "share of held-out rows that are classified correctly by a vote of their neighbours",
-        ),
-        (
-            "metric",
-            "r2",
-            f"{k}-nearest-neighbour R²",
-            "share of the target's variance that the mean of the neighbours explains, on held-out rows",
-        ),
-        ("metric", "recall@1", "Recall@1", "share of held-out rows whose nearest neighbour has their class"),
-        ("metric", "recall@10", "Recall@10", "share of the first ten neighbours that have the row's class"),
-        (
-            "metric",
-            "purity",
-            f"Purity of {k} neighbours",
-            f"share of the first {k} neighbours that have the row's class",
-        ),
-        ("density", "log_likelihood", "Log-likelihood", "mean log-density of held-out rows, in nats; higher is better"),
-    ]
-    for kind, score, name, meaning in wanted:
+    for score, (kind, name, meaning) in _CARDS.items():
         if comparison.best[kind] is None or comparison.reference[kind] is None:
             continue
         reference = comparison.result(kind, comparison.reference[kind])
@@ -204,28 +175,27 @@ def _headline(comparison: Comparison) -> list[dict[str, Any]]:
         if score not in best.differences:
             continue
         before = before_metric(comparison) if kind == "metric" else None
-        bars = [] if before is None or before is reference else [_bar("before", before, score)]
-        bars += [_bar("best plain", reference, score), _bar("learned", best, score)]
+        bars = {"before": None if before is reference else before, "best plain": reference, "learned": best}
+        scale, change = "r2" if score == "r2" else kind, best.differences[score]
         cards.append(
             {
                 "kind": kind,
-                "scale": "r2" if score == "r2" else kind,
-                "name": name,
-                "meaning": meaning,
-                "bars": bars,
-                "change": _change("r2" if score == "r2" else kind, best.differences[score]),
+                "scale": scale,
+                "name": name.format(k=comparison.n_neighbors),
+                "meaning": meaning.format(k=comparison.n_neighbors),
+                "bars": [
+                    {"role": role, "label": result.label, **_interval(result.intervals[score])}
+                    for role, result in bars.items()
+                    if result is not None
+                ],
+                "change": {**_interval(change), "text": signed(scale, change), "state": _state(change)},
             }
         )
     return cards
 
 
-def _bar(role: str, result: MethodResult, score: str) -> dict[str, Any]:
-    return {"role": role, "label": result.label, **_interval(result.intervals[score])}
-
-
-def _change(scale: str, found: Interval) -> dict[str, Any]:
-    state = "good" if found.low > 0 else "bad" if found.high < 0 else "even"
-    return {**_interval(found), "text": signed(scale, found), "state": state}
+def _state(change: Interval) -> str:
+    return "good" if change.low > 0 else "bad" if change.high < 0 else "even"
 
 
 def _interval(interval: Interval) -> dict[str, float | None]:
@@ -233,15 +203,10 @@ def _interval(interval: Interval) -> dict[str, float | None]:
 
 
 def _line(result: MethodResult, comparison: Comparison) -> dict[str, Any]:
-    difference = result.difference
-    state = None
-    if difference is not None and result.judged:
-        state = "good" if difference.low > 0 else "bad" if difference.high < 0 else "even"
-    others = {
-        name: f"{interval.mean:.4g}" if name == "mean_error" else percent(interval.mean)
-        for name, interval in result.intervals.items()
-        if name in ("recall@1", "recall@10", "purity", "mean_error")
-    }
+    change: Interval | None = result.difference
+    text: dict[str, Any] | None = None
+    if change is not None:
+        text = {**_interval(change), "text": signed(result.scale, change, named=False)}
     return {
         "name": result.name,
         "label": result.label,
@@ -250,11 +215,13 @@ def _line(result: MethodResult, comparison: Comparison) -> dict[str, Any]:
         "best": result.learned and result.name == comparison.best[result.kind],
         "score": None if result.main is None else _interval(result.main),
         "scale": result.scale,
-        "others": {name.replace("_", " "): value for name, value in others.items()},
-        "difference": None
-        if difference is None
-        else {**_interval(difference), "text": signed(result.scale, difference, named=False)},
-        "state": state,
+        "others": {
+            name.replace("_", " "): f"{interval.mean:.4g}" if name == "mean_error" else percent(interval.mean)
+            for name, interval in result.intervals.items()
+            if name in ("recall@1", "recall@10", "purity", "mean_error")
+        },
+        "difference": text,
+        "state": _state(change) if change is not None and result.judged else None,
         "failure": result.failure,
         "not_judged": result.not_judged,
         "note": result.note,
@@ -280,45 +247,37 @@ def _purity(comparison: Comparison) -> dict[str, Any] | None:
 
 
 def _add_views(
-    summary: dict[str, Any],
-    X: np.ndarray,
-    targets: ComparedTargets | None,
-    names: np.ndarray,
-    feature_names: list[str],
-    comparison: Comparison,
-    metrics: dict[str, Method],
-    fit_rows: int,
-    seed: int,
+    summary: dict[str, Any], table: views.Table, comparison: Comparison, engine: Engine | str | None
 ) -> None:
-    """Fit the metrics to one split, and return what the report shows of them."""
+    """Fit the metrics to one split, and add what the report shows of them."""
+    targets, X = table.targets, table.X
+    seed, fit_rows = comparison.settings["random_state"], comparison.settings["fit_rows"]
+    columns, task = Columns.of(list(comparison.types.values())), comparison.task or "classes"
+    known = metric_methods(columns, min(len(X), fit_rows), seed, engine, task)
+    metrics = {**known, **comparison.methods["metric"]}
     before_name, after_name = _names_to_show(comparison, targets)
     codes, y = (None, None) if targets is None else (targets.codes, targets.y)
-    if before_name is None or after_name not in metrics:
+    if before_name is None or after_name is None or after_name not in metrics:
         return
     train, test = views.split_rows(len(X), codes, fit_rows, seed)
     shown = [metrics[name] for name in dict.fromkeys([before_name, after_name, *comparison.methods["metric"]])]
     fitted = views.fitted_metrics(shown, X, y, train)
-    unusual = [] if summary["outliers"] is None else [row["position"] for row in summary["outliers"]["rows"]]
-    rows, held_out = views.shown_rows(len(X), test, seed, unusual)
+    rows, held_out = views.shown_rows(len(X), test, seed, views.unusual_positions(summary))
     planes = []
     for method in shown:
-        try:
+        # A method that cannot be fitted, or keeps no direction, has no plane.
+        with suppress(KeyError, ValueError):
             planes.append(plane_summary(views.plane(fitted[method.name], X, rows, train), method))
-        except (KeyError, ValueError):
-            continue  # it cannot be fitted, or keeps no direction
     places = {plane["name"]: place for place, plane in enumerate(planes)}
     if before_name not in places or after_name not in places:
         return
-    label = metrics[after_name].label
-    summary["views"] = views.views_summary(
-        planes, places[before_name], places[after_name], rows, held_out, unusual, targets, X, feature_names, names
-    )
-    after = fitted[after_name]
+    label, after = metrics[after_name].label, fitted[after_name]
+    shown_first = places[before_name], places[after_name]
+    summary["views"] = views.views_summary(summary, table, planes, shown_first, rows, held_out)
     matrix = linear_map(after, X[train])
     if matrix is not None:
-        summary["metric"] = views.learned_metric(
-            matrix, views.shares_before(before_name, X[train]), feature_names, label
-        )
+        before = views.shares_before(before_name, X[train])
+        summary["metric"] = views.learned_metric(matrix, before, table.columns, label)
     summary["path"] = views.path_of(after, label)
     if summary["path"] is None and comparison.best["density"] in ("lca", "lca-gauss"):
         other = metrics[comparison.best["density"]]

@@ -6,7 +6,7 @@ These fits are made once, on the training rows of one split; scores come only fr
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -33,6 +33,15 @@ MOST_COLUMNS_SHOWN = 40
 MOST_IN_HEATMAP = 24
 _NEIGHBORS_SHOWN = 10
 _HELD_OUT = 0.3
+
+
+class Table(NamedTuple):
+    """The rows of a report, with what they are called."""
+
+    X: np.ndarray
+    targets: ComparedTargets | None
+    columns: list[str]
+    names: np.ndarray
 
 
 def split_rows(n: int, codes: np.ndarray | None, fit_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -80,45 +89,49 @@ def plane(metric: Any, X: np.ndarray, rows: np.ndarray, train: np.ndarray) -> tu
     return projection.transform(shown), explained, shown
 
 
+def unusual_positions(summary: dict[str, Any]) -> list[int]:
+    """Return the positions of the unusual rows, in the order of their table."""
+    return [] if summary["outliers"] is None else [row["position"] for row in summary["outliers"]["rows"]]
+
+
 def views_summary(
+    summary: dict[str, Any],
+    table: Table,
     planes: list[dict[str, Any]],
-    before: int,
-    after: int,
+    shown_first: tuple[int, int],
     rows: np.ndarray,
     held_out: np.ndarray | None,
-    unusual: list[int],
-    targets: ComparedTargets | None,
-    X: np.ndarray,
-    feature_names: list[str],
-    names: np.ndarray,
 ) -> dict[str, Any]:
     """Return the data that the script of the page draws.
 
     Parameters
     ----------
+    summary : dict
+        The summary so far, with the unusual rows.
+    table : Table
     planes : list of dict
-        The planes that can be shown; `before` and `after` are the positions of those that are shown first.
+        The planes that can be shown; two of them are shown first.
     rows : positions of the rows that are drawn
     held_out : whether each of them was held out, or None if that is not known
-    unusual : positions of the unusual rows, in the order of their table
-    targets : ComparedTargets or None
     """
+    targets = table.targets
     codes = None if targets is None else targets.codes
     numbers = None if targets is None or codes is not None else targets.values
-    columns = min(X.shape[1], MOST_COLUMNS_SHOWN)
+    columns = min(table.X.shape[1], MOST_COLUMNS_SHOWN)
+    unusual = {str(int(np.flatnonzero(rows == row)[0])): place for place, row in enumerate(unusual_positions(summary))}
     return {
         "planes": planes,
-        "before": before,
-        "after": after,
-        "rows": [str(name) for name in names[rows]],
+        "before": shown_first[0],
+        "after": shown_first[1],
+        "rows": [str(name) for name in table.names[rows]],
         "held_out": None if held_out is None else [int(flag) for flag in held_out],
-        "unusual": {str(int(np.flatnonzero(rows == row)[0])): place for place, row in enumerate(unusual)},
+        "unusual": unusual,
         "codes": None if codes is None else [int(code) for code in codes[rows]],
         "classes": None if targets is None else targets.classes,
         "targets": None if numbers is None else [rounded(value) for value in numbers[rows]],
-        "columns": feature_names[:columns],
-        "values": [[rounded(value, 4) for value in row[:columns]] for row in X[rows]],
-        "n": len(X),
+        "columns": table.columns[:columns],
+        "values": [[rounded(value, 4) for value in row[:columns]] for row in table.X[rows]],
+        "n": len(table.X),
     }
 
 
@@ -171,16 +184,10 @@ def path_of(metric: Any, label: str) -> dict[str, Any] | None:
 
 
 def outliers(
-    method: Method,
-    X: np.ndarray,
-    names: list[str],
-    row_names: np.ndarray,
-    fit_rows: int,
-    seed: int,
-    measured: Iterable[int],
-    most: int = 10,
+    method: Method, table: Table, fit_rows: int, seed: int, measured: Iterable[int], most: int = 10
 ) -> dict[str, Any] | None:
     """Return the least likely rows, each scored under the density of the others in the columns at `measured`."""
+    X = table.X
     rows = np.arange(len(X))
     if len(X) > fit_rows:
         rows = np.sort(np.random.default_rng(seed).choice(len(X), fit_rows, replace=False))
@@ -191,10 +198,10 @@ def outliers(
             detector = _detector(density, method.estimator, X[rows])
     except (ValueError, np.linalg.LinAlgError):
         return None
-    table = detector.scored_table(explain=False)
+    scores = detector.scored_table(explain=False)
     strangest = np.argsort(detector.training_scores_, kind="stable")[:most]
-    why = _reasons(detector, X[rows], strangest, names, list(measured))
-    return unusual_rows(method.label, table, strangest, why, rows, row_names)
+    why = _reasons(detector, X[rows], strangest, table.columns, list(measured))
+    return unusual_rows(method.label, scores, strangest, why, rows, table.names)
 
 
 def unusual_rows(
